@@ -51,6 +51,7 @@
     │   └── DataLoss
     └── StoreError (OSError)             repair the storage, or its access, then call again
         ├── StoreRefused
+        ├── StoreUnavailable
         ├── StoreFull
         ├── StoreReadOnly
         └── ForeignTable
@@ -468,6 +469,10 @@ class StoreError(PravegaSparkError, OSError):
 
 class StoreRefused(StoreError):
     """The root cannot hold streams: no exclusive create, or an unsupported kind of storage."""
+
+
+class StoreUnavailable(StoreError):
+    """The storage gave no answer, or asked for fewer calls, for as long as calls are repeated."""
 
 
 class StoreFull(StoreError):

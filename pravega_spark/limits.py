@@ -71,11 +71,19 @@ READ_AHEAD_PARTS = 2
 READ_AHEAD_BYTES = 4 * MIB
 """A merge reads so many parts of about this many bytes of events while it writes earlier ones."""
 
+# Outages of an object store
+
+RETRY_TIMEOUT = "60 s"
+"""How long a call is repeated while the storage gives no answer, or asks for fewer calls."""
+CONNECT_TIMEOUT, READ_TIMEOUT = "5 s", "15 s"
+"""How long one attempt waits for a connection, and for the next bytes of an answer."""
+
 # Logs and state tables
 
 COMMIT_ATTEMPTS = 10_000
 COMMIT_DEADLINE_SECONDS = 60.0
-"""A commit whose outcome is unknown for this long raises CommitUnknown."""
+"""A commit whose outcome is unknown for this long raises CommitUnknown; on an object store for so
+much longer as its calls are repeated."""
 STALE_SNAPSHOT_SECONDS = 1_800.0
 """A commit on a snapshot older than this first checks whether a sweep cleaned the log since."""
 CLEANUP_WAIT_SECONDS = 3_600.0

@@ -36,6 +36,10 @@ class WrappedStore:
     def dated(self) -> Dated | None:
         return self.inner.dated
 
+    @property
+    def retry_seconds(self) -> float:
+        return self.inner.retry_seconds
+
     def stamp(self, key: str) -> object:
         return self.inner.stamp(key)
 

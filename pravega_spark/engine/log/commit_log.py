@@ -29,7 +29,6 @@ from pravega_spark.engine.store.root_marker import check_same
 from pravega_spark.errors import CommitUnknown, PravegaSparkError, TooBusy
 from pravega_spark.limits import (
     COMMIT_ATTEMPTS,
-    COMMIT_DEADLINE_SECONDS,
     REQUEST_AFTER,
     REQUEST_LOCAL_SECONDS,
     REQUEST_REMOTE_SECONDS,
@@ -353,7 +352,7 @@ class Log:
     def _unknown(self, version: int) -> CommitUnknown:
         return CommitUnknown(
             f"{self.reader.where}: it is unknown whether version {version} was committed (no clear "
-            f"answer for {COMMIT_DEADLINE_SECONDS:.0f} s). Staged files are kept. Open the object "
+            "answer in time). Staged files are kept. Open the object "
             "again, which decides the outcome, and continue from what it reports.",
             version=version,
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Put, Store
-from pravega_spark.errors import CommitUnknown, StoreError
+from pravega_spark.errors import CommitUnknown, StoreError, StoreUnavailable
 from pravega_spark.limits import COMMIT_DEADLINE_SECONDS
 
 
@@ -29,11 +29,12 @@ def create_once(
     """Create the object; return True if it holds ``data``, durably, and False if it holds other.
 
     ``after`` is the object that this one follows, as for ``put_if_absent``. Raises the error that
-    ``unknown`` returns if the outcome stays unknown for COMMIT_DEADLINE_SECONDS, and StoreError if
+    ``unknown`` returns if the outcome stays unknown for COMMIT_DEADLINE_SECONDS, longer by the time
+    for which the store repeats its calls, or if it has repeated a read in vain; and StoreError if
     the storage refused the first attempt.
     """
     folder = key[: key.rindex("/")]
-    deadline = runtime.monotonic() + COMMIT_DEADLINE_SECONDS
+    deadline = runtime.monotonic() + COMMIT_DEADLINE_SECONDS + store.retry_seconds
     pause, is_unknown = 0.005, False
     while True:
         try:
@@ -50,9 +51,17 @@ def create_once(
         except StoreError as error:
             if not is_unknown:
                 raise
-            if runtime.monotonic() > deadline:
-                raise unknown() from error
+            is_in_vain = isinstance(error, StoreUnavailable) and store.retry_seconds > 0
+            if is_in_vain or runtime.monotonic() > deadline:
+                raise _caused(unknown(), error) from error
         if runtime.monotonic() > deadline:
             raise unknown()
-        runtime.sleep(pause)
+        runtime.sleep(pause * (0.5 + runtime.random()))  # so that many processes spread out
         pause = min(pause * 2, 1.0)
+
+
+def _caused(failure: CommitUnknown, error: StoreError) -> CommitUnknown:
+    """Return the failure with the last error of the storage in its message."""
+    failure.message = f"{failure.message} The last answer was: {error}"
+    failure.__post_init__()
+    return failure

@@ -52,8 +52,9 @@ class Store(Protocol):
     """Storage under one root. Thread-safe, and cheap to create from ``url`` in any process.
 
     Errors: ``FileNotFoundError`` for a missing key on ``get`` and ``open``; ``StoreFull``,
-    ``StoreReadOnly`` and ``StoreError`` of :mod:`pravega_spark.errors` for refused operations. A
-    lost race of ``put_if_absent`` is a return value, never an error.
+    ``StoreReadOnly`` and ``StoreError`` of :mod:`pravega_spark.errors` for refused operations;
+    ``StoreUnavailable`` if there was no answer for ``retry_seconds``, or a request to call less
+    often. A lost race of ``put_if_absent`` is a return value, never an error.
     """
 
     @property
@@ -82,6 +83,11 @@ class Store(Protocol):
     @property
     def dated(self) -> Dated | None:
         """The date of the newest response, without a call; None if responses carry no date."""
+        ...
+
+    @property
+    def retry_seconds(self) -> float:
+        """For how long a call is repeated while the storage does not answer; 0 for a disk."""
         ...
 
     def time_ms(self) -> int:

@@ -14,11 +14,18 @@ import fsspec
 import pyarrow as pa
 
 from pravega_spark.engine.store.base import Entry, Put
+from pravega_spark.engine.store.generic_errors import is_passing
 from pravega_spark.engine.store.object_keys import check_key, check_prefix, is_visible
 from pravega_spark.engine.store.object_sink import ObjectSink
 from pravega_spark.engine.store.refused_create import outcome_after_refusal
 from pravega_spark.engine.store.store_cache import shared
-from pravega_spark.errors import InvalidInput, StoreError, StoreReadOnly, StoreRefused
+from pravega_spark.errors import (
+    InvalidInput,
+    StoreError,
+    StoreReadOnly,
+    StoreRefused,
+    StoreUnavailable,
+)
 
 _UNABLE = (NotImplementedError, TypeError, ValueError)
 """Errors of a driver that does not support ``mode="create"``."""
@@ -36,6 +43,7 @@ class GenericStore:
 
     is_local = False
     has_clock = True
+    retry_seconds = 0.0
     dated = None
 
     def __init__(self, url: str, options: dict[str, Any], *, fs: Any = None):
@@ -233,9 +241,7 @@ class GenericStore:
             except PermissionError as error:
                 raise self._denied(error, key) from error
             except Exception as error:
-                raise StoreError(
-                    f"{self.url}/{key} could not be deleted: {error}.", url=f"{self.url}/{key}"
-                ) from error
+                raise self._failure(error, key, f"could not be deleted: {error}") from error
 
     def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
         """Do nothing: unfinished uploads are not visible."""
@@ -292,16 +298,16 @@ class GenericStore:
     def _read_error(self, error: Exception, key: str) -> OSError:
         if isinstance(error, _ABSENT):
             return FileNotFoundError(f"{self.url}/{key} does not exist.")
-        return StoreError(
-            f"{self.url}/{key} cannot be read: {type(error).__name__}: {error}.",
-            url=f"{self.url}/{key}",
-        )
+        return self._failure(error, key, f"cannot be read: {type(error).__name__}: {error}")
 
     def _write_error(self, error: Exception, key: str) -> StoreError:
         if isinstance(error, PermissionError):
             return self._denied(error, key)
-        url = f"{self.url}/{key}"
-        return StoreError(f"{url} could not be written: {error}.", url=url)
+        return self._failure(error, key, f"could not be written: {error}")
+
+    def _failure(self, error: Exception, key: str, what: str) -> StoreError:
+        kind, url = StoreUnavailable if is_passing(error) else StoreError, f"{self.url}/{key}"
+        return kind(f"{url} {what}.", url=url)
 
     def _spool_error(self, error: Exception, key: str) -> StoreError:
         url, folder = f"{self.url}/{key}", tempfile.gettempdir()

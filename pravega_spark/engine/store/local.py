@@ -49,6 +49,7 @@ class LocalStore:
 
     is_local = True
     has_clock = False
+    retry_seconds = 0.0
     dated = None
 
     def __init__(self, path: str):

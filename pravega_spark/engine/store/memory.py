@@ -97,6 +97,7 @@ class MemoryStore:
 
     is_local = True
     has_clock = True
+    retry_seconds = 0.0
     dated = None
 
     def __init__(self, name: str | None = None, *, clock_ms: Callable[[], int] | None = None):

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pravega_spark.engine.store.base import Store
+from pravega_spark.engine.store.client_options import with_timeouts
+from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import InvalidInput, StoreRefused
 
@@ -31,7 +33,10 @@ def open_store(url: str | os.PathLike[str], **storage_options: Any) -> Store:
     A path or ``file://`` is a local disk, ``s3://`` (and ``s3a://``) S3 or a compatible server,
     ``memory://name`` this process's memory; any other URL that fsspec knows is usable if
     :func:`~pravega_spark.engine.store.probe.probe` accepts it. ``storage_options`` go to s3fs
-    or fsspec; for S3 the usual ``AWS_*`` variables are the defaults.
+    or fsspec; for S3 the usual ``AWS_*`` variables are the defaults. Three of them are this
+    package's: ``retry_timeout``, how long a call is repeated while the storage does not answer, and
+    for S3 ``connect_timeout`` and ``read_timeout``, how long one attempt waits. Each is a duration
+    such as ``"30 s"``, or a number of seconds.
 
     Raises InvalidInput for anything but a path or URL; StoreRefused for storage that is unknown,
     cannot hold streams, or lacks its driver; StoreError if the driver needs its server
@@ -119,13 +124,17 @@ def _open_memory(address: str, name: str, options: dict[str, Any]) -> Store:
 
 
 def _open_s3(address: str, options: dict[str, Any]) -> Store:
+    return shared(RetryingStore, _s3_client, address, options)
+
+
+def _s3_client(url: str, options: dict[str, Any]) -> Store:
     try:
         from pravega_spark.engine.store.s3 import S3Store
     except ImportError as error:
         raise StoreRefused(
-            f"{address} needs s3fs ({error}): pip install 'pravega-spark[s3]'.", url=address
+            f"{url} needs s3fs ({error}): pip install 'pravega-spark[s3]'.", url=url
         ) from error
-    return shared(S3Store, address, options)
+    return S3Store(url, with_timeouts(options))
 
 
 def _open_generic(scheme: str, address: str, options: dict[str, Any]) -> Store:
@@ -140,7 +149,7 @@ def _open_generic(scheme: str, address: str, options: dict[str, Any]) -> Store:
         )
     from pravega_spark.engine.store.generic import GenericStore
 
-    return shared(GenericStore, address, options)
+    return shared(RetryingStore, GenericStore, address, options)
 
 
 def _refuse_options(address: str, options: Mapping[str, Any]) -> None:

@@ -33,8 +33,8 @@ from pravega_spark.errors import InvalidInput, StoreRefused
 
 _CLIENT_CONFIG: dict[str, Any] = {
     "max_pool_connections": 32,
-    # With s3fs's timeout of 15 s, a create returns UNKNOWN within a minute.
-    "retries": {"mode": "standard", "total_max_attempts": 3},
+    # RetryingStore repeats what may be repeated; a conditional create is not.
+    "retries": {"mode": "standard", "total_max_attempts": 1},
 }
 _CONFLICT_ATTEMPTS = 8
 _CONFLICT_PAUSE_SECONDS = 0.05
@@ -59,6 +59,7 @@ class S3Store:
 
     is_local = False
     has_clock = True
+    retry_seconds = 0.0
 
     def __init__(
         self,
@@ -113,6 +114,7 @@ class S3Store:
         options["config_kwargs"] = {**_CLIENT_CONFIG, **self._options.get("config_kwargs", {})}
         try:
             fs = s3fs.S3FileSystem(**options, skip_instance_cache=True)
+            fs.retries = 1  # of calls; see _CLIENT_CONFIG
             fs.connect()  # makes the client without a request
         except (AttributeError, TypeError, ValueError) as error:
             raise InvalidInput(f"{self.url}: a storage option is invalid: {error}.") from error

@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectionError,
+    CredentialRetrievalError,
     DataNotFoundError,
+    HTTPClientError,
+    IncompleteReadError,
+    MetadataRetrievalError,
     NoCredentialsError,
     NoRegionError,
     ParamValidationError,
@@ -22,7 +27,13 @@ from botocore.exceptions import (
     ProfileNotFound,
 )
 
-from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
+from pravega_spark.errors import (
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreRefused,
+    StoreUnavailable,
+)
 from pravega_spark.names import is_number
 
 _CREDENTIALS = (NoCredentialsError, PartialCredentialsError, ProfileNotFound, NoRegionError)
@@ -47,6 +58,22 @@ _FULL = frozenset(
 )  # fmt: skip
 _CONFLICTS = frozenset({"ConditionalRequestConflict", "OperationAborted"})
 _TIMEOUTS = frozenset({"RequestTimeout", "RequestTimeoutException"})
+_PASSING_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504})
+_PASSING = _CONFLICTS | _TIMEOUTS | frozenset(
+    {"BandwidthLimitExceeded", "InternalError", "RequestLimitExceeded", "RequestThrottled",
+     "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests"}
+)  # fmt: skip
+"""Answers that may be different soon."""
+_NO_ANSWER = (
+    ConnectionError,
+    CredentialRetrievalError,
+    EOFError,
+    HTTPClientError,
+    IncompleteReadError,
+    MetadataRetrievalError,
+    OSError,
+    asyncio.TimeoutError,
+)
 
 
 class Meaning(enum.Enum):
@@ -139,7 +166,8 @@ def refusal(error: BaseException, url: str, operation: str) -> StoreError:
             url=url,
         )
     if answer is None:
-        return StoreError(
+        kind = StoreUnavailable if _is_passing(error) else StoreError
+        return kind(
             f"{url}: {operation} got no response ({type(error).__name__}: {error}). Check the "
             "endpoint and the network, then try again.",
             url=url,
@@ -160,7 +188,13 @@ def refusal(error: BaseException, url: str, operation: str) -> StoreError:
         return StoreReadOnly(
             f"{url}: {reason}. Check the credentials and the bucket's policy.", url=url
         )
-    return StoreError(f"{url}: {reason}.", url=url)
+    is_passing = answer.code in _PASSING or answer.status in _PASSING_STATUS
+    return (StoreUnavailable if is_passing else StoreError)(f"{url}: {reason}.", url=url)
+
+
+def _is_passing(error: BaseException) -> bool:
+    """Return True for a lost connection or a time-out; False for a certificate nobody trusts."""
+    return isinstance(error, _NO_ANSWER) and "CERTIFICATE_VERIFY_FAILED" not in str(error)
 
 
 def delete_refusal(failed: Mapping[str, str], url: str) -> StoreError:
@@ -169,4 +203,4 @@ def delete_refusal(failed: Mapping[str, str], url: str) -> StoreError:
     reason = f"{at}: delete failed with {code} {failed.get('Message', '')}"
     if code in _DENIED:
         return StoreReadOnly(f"{reason}. Check the bucket's policy.", url=at)
-    return StoreError(f"{reason}.", url=at)
+    return (StoreUnavailable if code in _PASSING else StoreError)(f"{reason}.", url=at)

@@ -17,6 +17,7 @@ import pytest
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.engine.store.s3 import S3Store
 from pravega_spark.errors import InvalidInput, StoreError, StoreRefused
 
@@ -41,10 +42,11 @@ def test_relative_and_home_paths_become_absolute(
 @pytest.mark.parametrize("url", ["s3://b/r", "s3a://b/r", "s3n://b/r/", "s3://b/r//"])
 def test_s3_urls_have_one_form_and_open_no_connection(url: str) -> None:
     store = open_store(url)
-    assert isinstance(store, S3Store)
+    assert isinstance(store, RetryingStore)
+    assert isinstance(store.inner, S3Store)
     assert store.url == "s3://b/r"
     assert not store.is_local
-    assert store._connections == {}
+    assert store.inner._connections == {}
     assert open_store("s3://b").url == "s3://b"
 
 

@@ -27,7 +27,13 @@ from pravega_spark.engine.store.s3_errors import (
     meaning_of,
     refusal,
 )
-from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
+from pravega_spark.errors import (
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreRefused,
+    StoreUnavailable,
+)
 
 URL = "http://s3.example"
 
@@ -117,7 +123,7 @@ def test_existence_is_known_from_a_repeated_request() -> None:
 def test_no_response_is_unknown(error: Exception) -> None:
     assert meaning_of(error) is Meaning.UNKNOWN
     assert answer_of(error) is None
-    assert type(refusal(error, "s3://b/k", "read")) is StoreError
+    assert type(refusal(error, "s3://b/k", "read")) is StoreUnavailable
 
 
 @pytest.mark.parametrize("error", [ParamValidationError(report="bad"), TypeError(), KeyError()])
@@ -141,7 +147,13 @@ def test_missing_credentials_are_a_refusal_with_advice() -> None:
         (403, "QuotaExceeded", StoreFull),
         (501, "NotImplemented", StoreRefused),
         (404, "NoSuchBucket", StoreError),
-        (500, "InternalError", StoreError),
+        (400, "InvalidArgument", StoreError),
+        (500, "InternalError", StoreUnavailable),
+        (502, "502", StoreUnavailable),
+        (503, "SlowDown", StoreUnavailable),
+        (429, "TooManyRequests", StoreUnavailable),
+        (400, "RequestTimeout", StoreUnavailable),
+        (409, "OperationAborted", StoreUnavailable),
     ],
 )
 def test_refusal_names_object_response_and_advice(
@@ -178,4 +190,6 @@ def test_failed_deletions_name_the_key() -> None:
     denied = delete_refusal({"Key": "a/b", "Code": "AccessDenied"}, "s3://bucket")
     assert isinstance(denied, StoreReadOnly)
     assert "s3://bucket/a/b" in str(denied)
-    assert type(delete_refusal({"Key": "a", "Code": "InternalError"}, "s3://b")) is StoreError
+    passing = delete_refusal({"Key": "a", "Code": "InternalError"}, "s3://b")
+    assert type(passing) is StoreUnavailable
+    assert type(delete_refusal({"Key": "a", "Code": "KeyTooLong"}, "s3://b")) is StoreError

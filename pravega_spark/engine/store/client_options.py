@@ -1,0 +1,40 @@
+"""The storage options of this package, among those of an object store's client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pravega_spark.errors import InvalidInput
+from pravega_spark.limits import CONNECT_TIMEOUT, READ_TIMEOUT, RETRY_TIMEOUT
+from pravega_spark.units import parse_duration_ms
+
+
+def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
+    """Return the client's options, and for how many seconds a call is repeated.
+
+    ``retry_timeout`` is a duration such as ``"2 minutes"``, or a number of seconds; 0 repeats
+    nothing. Raises InvalidConfiguration for a value that is none.
+    """
+    rest = dict(options)
+    given = rest.pop("retry_timeout", RETRY_TIMEOUT)
+    return rest, parse_duration_ms("retry_timeout", given) / 1_000
+
+
+def with_timeouts(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options for s3fs in which the time-outs of a call are part of ``config_kwargs``.
+
+    ``connect_timeout`` and ``read_timeout`` are durations; where ``config_kwargs`` has a time-out
+    already, giving both is refused with InvalidInput.
+    """
+    rest = dict(options)
+    config = dict(rest.get("config_kwargs") or {})
+    for name, default in (("connect_timeout", CONNECT_TIMEOUT), ("read_timeout", READ_TIMEOUT)):
+        if name in rest and name in config:
+            raise InvalidInput(f"{name} is given twice: as an option, and in config_kwargs.")
+        if name in rest or name not in config:
+            duration_ms = parse_duration_ms(name, rest.pop(name, default))
+            if not duration_ms:
+                raise InvalidInput(f"{name} must be more than 0, or no call could succeed.")
+            config[name] = duration_ms / 1_000
+    return {**rest, "config_kwargs": config}

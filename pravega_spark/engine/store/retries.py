@@ -1,0 +1,116 @@
+"""Calls that are repeated while the storage does not answer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.errors import StoreUnavailable
+from pravega_spark.limits import WRITER_EXIT_SECONDS
+from pravega_spark.units import duration_text
+
+logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 2.0
+"""An outage's end is noticed within this time."""
+_WARN_SECONDS = 1.0
+"""An outage that is shorter is not worth a line in the log."""
+
+
+def pause_seconds(
+    runtime: Runtime, failures: int, longest: float = _LONGEST_PAUSE_SECONDS
+) -> float:
+    """Return how long to wait after this many failures (at least 1) in a row.
+
+    Exponential back-off with full jitter: a random time up to a limit that doubles, so that
+    processes which failed at the same moment do not come back at the same moment.
+    """
+    limit = _FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 16)
+    return runtime.random() * min(limit, longest)
+
+
+class Retries:
+    """Repeats calls of one store for a time; logs one warning per outage, and one line at its end.
+
+    A call without a failure costs nothing here. Thread-safe.
+    """
+
+    def __init__(self, url: str, seconds: float, runtime: Runtime = SYSTEM) -> None:
+        """Take the store's root and for how many seconds a call is repeated."""
+        self._url = url
+        self.seconds = seconds
+        self._runtime = runtime
+        self._waiting: set[object] = set()
+        self._outage: dict[str, list[float]] = {}
+        """When the outage began about which a warning was logged. Changed by single operations
+        of the dict, which are atomic: a lock would not survive a fork."""
+
+    def call(self, function: Callable[[], _Result]) -> _Result:
+        """Return the function's result; repeat it after StoreUnavailable, until time is up.
+
+        Only for calls that may be made twice. The last attempt begins when the time is up, so an
+        outage of that length is sat out. Other errors are raised at once.
+        """
+        try:
+            result = function()
+        except StoreUnavailable as error:
+            result = self._repeat(function, error)
+        if self._outage:
+            self._end()
+        return result
+
+    def _repeat(self, function: Callable[[], _Result], error: StoreUnavailable) -> _Result:
+        began, failures, token = self._runtime.monotonic(), 1, object()
+        self._waiting.add(token)
+        try:
+            while True:
+                now = self._runtime.monotonic()
+                left = began + self._limit() - now
+                if now - began >= _WARN_SECONDS or left <= 0:
+                    self._warn(began, error)
+                if left <= 0:
+                    raise self._given_up(error) from error
+                self._runtime.sleep(min(pause_seconds(self._runtime, failures), left))
+                try:
+                    return function()
+                except StoreUnavailable as again:
+                    error, failures = again, failures + 1
+        finally:
+            self._waiting.discard(token)
+
+    def _limit(self) -> float:
+        """Return for how many seconds a call is repeated; less while the process exits."""
+        is_exiting = not threading.main_thread().is_alive()
+        return min(self.seconds, WRITER_EXIT_SECONDS) if is_exiting else self.seconds
+
+    def _given_up(self, error: StoreUnavailable) -> StoreUnavailable:
+        limit = duration_text(round(self.seconds * 1_000))
+        return StoreUnavailable(
+            f"{error.message} Calls were repeated for {limit}, as the storage option "
+            "retry_timeout says. Call again when the storage answers, or set a longer one.",
+            url=error.url,
+        )
+
+    def _warn(self, began: float, error: StoreUnavailable) -> None:
+        mine = [began]
+        if self._outage.setdefault("began", mine) is mine:
+            logger.warning(
+                "%s does not answer; each call is repeated for up to %g s (retry_timeout): %s",
+                self._url,
+                self.seconds,
+                error,
+            )
+
+    def _end(self) -> None:
+        """Log the end of an outage, unless a call of another thread still has no answer."""
+        if not self._waiting:
+            began = self._outage.pop("began", None)
+            if began is not None:
+                passed = self._runtime.monotonic() - began[0]
+                logger.info("%s answers again, after %.1f s", self._url, passed)

@@ -1,0 +1,154 @@
+"""A store that sits out outages of another one, by repeating calls that may be made twice."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.store.base import Dated, Entry, Put, Store
+from pravega_spark.engine.store.client_options import split_options
+from pravega_spark.engine.store.repeated_reads import repeated
+from pravega_spark.engine.store.repeated_upload import RepeatedUpload
+from pravega_spark.engine.store.retries import Retries
+from pravega_spark.engine.store.store_cache import shared
+
+
+class RetryingStore:
+    """The calls of an object store's client, repeated while the storage does not answer.
+
+    The client's calls raise StoreUnavailable where the storage gave no answer, or asked to be
+    called less often. Each is repeated with exponential back-off and full jitter until the storage
+    option ``retry_timeout`` is over; then StoreUnavailable is raised. A ``put_if_absent`` is sent
+    once: its caller has to read before it sends again.
+    """
+
+    def __init__(
+        self,
+        client: Callable[[str, dict[str, Any]], Store],
+        url: str,
+        options: dict[str, Any],
+        *,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
+        """Make the client, from the URL and the storage options; raise what that raises."""
+        self._recipe = client, url, options
+        given, retry_seconds = split_options(options)
+        self.inner = client(url, given)
+        self._retries = Retries(self.inner.url, retry_seconds, runtime)
+
+    def __repr__(self) -> str:
+        """Show the client."""
+        return f"RetryingStore({self.inner!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Pickle as the client's kind, URL and options."""
+        return shared, (RetryingStore, *self._recipe)
+
+    @property
+    def url(self) -> str:
+        """The root as a URL."""
+        return self.inner.url
+
+    @property
+    def storage(self) -> str:
+        """The kind and identity of the storage."""
+        return self.inner.storage
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a call costs microseconds."""
+        return self.inner.is_local
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether the storage has a clock of its own."""
+        return self.inner.has_clock
+
+    @property
+    def dated(self) -> Dated | None:
+        """The date of the newest response."""
+        return self.inner.dated
+
+    @property
+    def retry_seconds(self) -> float:
+        """For how long a call is repeated."""
+        return self._retries.seconds
+
+    def stamp(self, key: str) -> object:
+        """Return what the client does: it makes no request."""
+        return self.inner.stamp(key)
+
+    def hold_to(self, check: Callable[[], None]) -> None:
+        """Pass the check to the client, which never calls it on an object store."""
+        self.inner.hold_to(check)
+
+    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
+        """Create the object unless it exists; UNKNOWN at once without a clear response."""
+        return self.inner.put_if_absent(key, data, after=after)
+
+    def time_ms(self) -> int:
+        """Return the storage's time."""
+        return self._retries.call(self.inner.time_ms)
+
+    def modified_ms(self, key: str) -> int | None:
+        """Return when the object was last written; None if absent."""
+        return self._retries.call(partial(self.inner.modified_ms, key))
+
+    def get(self, key: str) -> bytes:
+        """Return the whole object."""
+        return self._retries.call(partial(self.inner.get, key))
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return the objects in order, None for each absent one."""
+        return self._retries.call(partial(self.inner.get_many, keys))
+
+    def exists(self, key: str) -> bool:
+        """Return True if the object exists now."""
+        return self._retries.call(partial(self.inner.exists, key))
+
+    def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
+        """Create or overwrite the object."""
+        self._retries.call(partial(self.inner.put, key, data, durable=durable))
+
+    def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+        """Create or overwrite the objects; after a failure all are sent again."""
+        self._retries.call(partial(self.inner.put_many, objects))
+
+    @contextlib.contextmanager
+    def writer(self, key: str) -> Iterator[pa.NativeFile]:
+        """Yield a file that the client uploads; its bytes are kept until they are stored."""
+        with RepeatedUpload(self.inner, key, self._retries) as upload:
+            yield upload.file
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete the objects; absent ones are ignored, so a repetition does no harm."""
+        self._retries.call(partial(self.inner.delete, list(keys)))
+
+    def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
+        """Delete unfinished uploads; a repetition returns those of its last attempt."""
+        return self._retries.call(
+            partial(self.inner.discard_unfinished, prefix, older_ms, deep=deep)
+        )
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return the names of the folders directly below ``prefix``."""
+        return self._retries.call(partial(self.inner.folders, prefix))
+
+    def list(
+        self, prefix: str, *, after: str | None = None, before: str | None = None
+    ) -> list[Entry]:
+        """Return the objects below ``prefix``."""
+        return self._retries.call(partial(self.inner.list, prefix, after=after, before=before))
+
+    def open(self, key: str) -> pa.NativeFile:
+        """Open the object; reads of a large one are repeated as well."""
+        return repeated(self._retries.call(partial(self.inner.open, key)), self._retries)
+
+    def make_durable(self, prefix: str) -> None:
+        """Make the objects of a folder durable."""
+        self.inner.make_durable(prefix)

@@ -1,0 +1,217 @@
+"""A store that sits out outages: which calls are repeated, and what a repetition does."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pravega_spark.engine.store import Put, Store, open_store
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.store.retrying_store import RetryingStore
+from pravega_spark.errors import InvalidConfiguration, InvalidInput, StoreReadOnly, StoreUnavailable
+from tests.harness.fake_runtime import FakeRuntime
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
+from tests.harness.spy_store import Spy
+from tests.harness.store_backends import make_generic
+
+DOWN = StoreUnavailable("no response.")
+
+
+class Outage:
+    """A store whose client fails for some calls."""
+
+    def __init__(self, *rules: Rule, retry_timeout: object = "60 s") -> None:
+        self.spy, self.runtime = Spy(), FakeRuntime()
+        self.store: Store = RetryingStore(
+            lambda url, options: self.spy,
+            "memory://",
+            {"retry_timeout": retry_timeout},
+            runtime=self.runtime,
+        )
+        self.spy.inner.put("a/1", b"one")
+        self.spy.inner.put("a/2", b"two")
+        self.spy.rules.add(*rules)
+
+
+CALLS: dict[str, tuple[Callable[[Store], Any], Any]] = {
+    "get": (lambda store: store.get("a/1"), b"one"),
+    "get_many": (lambda store: store.get_many(["a/1", "b"]), [b"one", None]),
+    "exists": (lambda store: store.exists("a/2"), True),
+    "put": (lambda store: store.put("a/1", b"new"), None),
+    "delete": (lambda store: store.delete(key for key in ["a/1"]), None),
+    "folders": (lambda store: store.folders(""), ["a"]),
+    "list": (lambda store: [entry.key for entry in store.list("a")], ["a/1", "a/2"]),
+    "open": (lambda store: store.open("a/2").read(), b"two"),
+    "discard_unfinished": (lambda store: store.discard_unfinished("a", 0), []),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_call_that_may_be_made_twice_is_repeated(name: str) -> None:
+    call, expected = CALLS[name]
+    outage = Outage(*[Rule(DOWN, name, nth=number) for number in (1, 2, 3)])
+    assert call(outage.store) == expected
+    assert outage.spy.fired[name, Fault.REFUSE] == 3
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_call_without_a_failure_is_made_once(name: str) -> None:
+    outage = Outage()
+    CALLS[name][0](outage.store)
+    assert [operation for operation, _ in outage.spy.calls].count(name) <= 2  # get_many: per key
+    assert outage.runtime.elapsed == FakeRuntime().elapsed
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_refused_call_is_not_repeated(name: str) -> None:
+    outage = Outage(Rule(StoreReadOnly("denied"), name))
+    with pytest.raises(StoreReadOnly, match="denied"):
+        CALLS[name][0](outage.store)
+    assert outage.spy.fired[name, Fault.REFUSE] == 1
+    assert outage.runtime.elapsed == FakeRuntime().elapsed
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_call_is_given_up_after_the_limit(name: str) -> None:
+    outage = Outage(Rule(DOWN, name), retry_timeout="10 s")
+    with pytest.raises(StoreUnavailable, match=r"repeated for 10 s.* retry_timeout"):
+        CALLS[name][0](outage.store)
+    assert outage.runtime.elapsed - FakeRuntime().elapsed == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.LOSE_REQUEST])
+def test_create_without_an_answer_is_not_sent_again(fault: Fault) -> None:
+    """Sent again unseen, it could meet its own object, or be refused after it was applied."""
+    outage = Outage(Rule(fault, "put_if_absent", nth=1))
+    assert outage.store.put_if_absent("c", b"mine") is Put.UNKNOWN
+    assert outage.spy.count("put_if_absent") == 1
+    assert outage.runtime.elapsed == FakeRuntime().elapsed
+
+
+class Streaming(MemoryStore):
+    """A store whose uploads fail for a time: at the begin, while bytes are sent, or at the end."""
+
+    def __init__(self, runtime: FakeRuntime, where: str, seconds: float) -> None:
+        super().__init__()
+        self.runtime, self.where = runtime, where
+        self.until = runtime.monotonic() + seconds
+        self.uploads = self.discarded = 0
+
+    def fail_at(self, where: str) -> None:
+        if where == self.where and self.runtime.monotonic() < self.until:
+            raise DOWN
+
+    def writer(self, key: str) -> Any:
+        self.uploads += 1
+        self.fail_at("begin")
+        return _Upload(self, super().writer(key))
+
+
+class _Upload:
+    def __init__(self, store: Streaming, inner: Any) -> None:
+        self.store, self.inner = store, inner
+
+    def __enter__(self) -> _Upload:
+        self.sink = self.inner.__enter__()
+        return self
+
+    def write(self, data: Any) -> None:
+        self.store.fail_at("write")
+        self.sink.write(data)
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if error is None:
+            try:
+                self.store.fail_at("end")
+            except StoreUnavailable as failed:
+                self.store.discarded += 1
+                self.inner.__exit__(type(failed), failed, None)
+                raise
+        else:
+            self.store.discarded += 1
+        self.inner.__exit__(kind, error, traceback)
+
+
+def uploading(where: str, seconds: float) -> tuple[RetryingStore, Streaming]:
+    runtime = FakeRuntime()
+    client = Streaming(runtime, where, seconds)
+    return RetryingStore(lambda url, options: client, "memory://", {}, runtime=runtime), client
+
+
+@pytest.mark.parametrize("where", ["begin", "write", "end"])
+@pytest.mark.parametrize("size", [1_000, 20 << 20])
+def test_upload_is_sent_again_after_an_outage(where: str, size: int) -> None:
+    store, client = uploading(where, 10.0)
+    part = bytes(range(250)) * (size // 1_000)
+    with store.writer("a") as file:
+        for _ in range(4):
+            file.write(part)
+    assert client.get("a") == part * 4
+    assert client.uploads > 1
+
+
+def test_upload_without_an_outage_is_sent_once() -> None:
+    store, client = uploading("", 0.0)
+    with store.writer("a") as file:
+        file.write(b"data")
+    assert (client.get("a"), client.uploads, client.discarded) == (b"data", 1, 0)
+
+
+@pytest.mark.parametrize("where", ["begin", "write", "end"])
+def test_upload_is_given_up_after_the_limit(where: str) -> None:
+    store, client = uploading(where, 61.0)
+    with pytest.raises(StoreUnavailable, match="retry_timeout"), store.writer("a") as file:
+        file.write(b"data")
+    assert not client.exists("a")
+
+
+@pytest.mark.parametrize("where", ["", "write"])
+def test_upload_of_a_failed_block_stores_nothing(where: str) -> None:
+    store, client = uploading(where, 10.0)
+
+    def fail() -> None:
+        with store.writer("a") as file:
+            file.write(b"data")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert not client.exists("a")
+    assert client.uploads == 1
+
+
+def test_retries_are_an_option_of_the_store() -> None:
+    url = make_generic().url
+    assert open_store("s3://b/r").retry_seconds == 60.0
+    assert open_store("s3://b/r", retry_timeout="2 minutes").retry_seconds == 120.0
+    assert open_store("s3://b/r", retry_timeout=0).retry_seconds == 0.0
+    assert open_store(url, retry_timeout=5).retry_seconds == 5.0
+    assert open_store(url, retry_timeout=5) is open_store(url, retry_timeout=5)
+    assert open_store("memory://x").retry_seconds == 0.0
+    copy = pickle.loads(pickle.dumps(open_store("s3://b/r", retry_timeout="2 minutes")))
+    assert copy is open_store("s3://b/r", retry_timeout="2 minutes")
+    for value in ("soon", -1, "5", None, float("inf")):
+        with pytest.raises(InvalidConfiguration, match="retry_timeout"):
+            open_store("s3://b/r", retry_timeout=value)
+
+
+def test_timeouts_of_a_call_are_options_of_s3() -> None:
+    def config(**options: Any) -> Any:
+        store = open_store("s3://bucket/r", key="k", secret="s", **options)
+        assert isinstance(store, RetryingStore)
+        inner: Any = store.inner
+        found = inner._fs.s3.meta.config
+        return found.connect_timeout, found.read_timeout
+
+    assert config() == (5.0, 15.0)
+    assert config(connect_timeout="500 ms", read_timeout=3) == (0.5, 3.0)
+    assert config(config_kwargs={"read_timeout": 30}) == (5.0, 30)
+    with pytest.raises(InvalidInput, match="read_timeout is given twice"):
+        open_store("s3://b/r", read_timeout=3, config_kwargs={"read_timeout": 30})
+    for value in ("soon", 0, -1):
+        with pytest.raises(InvalidInput, match="connect_timeout"):
+            open_store("s3://b/r", connect_timeout=value)
