@@ -14,6 +14,7 @@ from pravega_spark.arguments import check_function, check_timeout, check_whole, 
 from pravega_spark.engine.chunks.chunk_reader import events_of
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
+from pravega_spark.engine.log.log_tail import wait_for_commits
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream.range_reader import read_range
 from pravega_spark.engine.stream.records import StreamState
@@ -21,7 +22,6 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput, InvalidStreamCut, NoSuchEvent
-from pravega_spark.limits import POLL_IDLE_FRACTION, POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
 from pravega_spark.model import Deserializer, Event, EventPointer, SegmentRange, StreamCut
 
 _Found = TypeVar("_Found")
@@ -159,8 +159,10 @@ class EventReader:
         """Yield events from a cut on, waiting for new events at the tail.
 
         Ends when a sealed stream was read to its end, or when no event came for ``timeout``
-        seconds. The pause between polls is a fraction of the idle time: at most two seconds on an
-        object store, and 50 ms on a local disk. A poll that finds nothing is one storage call.
+        seconds. All threads of this process that wait for a stream share its polls, and a commit of
+        this process wakes them at once. A poll that finds nothing is one storage call. Polls come
+        when an event is due by the last ones, and get rare: the longest pause is two seconds on an
+        object store, and 50 ms on a local disk.
         """
         self._guard.check()
         check_timeout("follow", timeout)
@@ -189,18 +191,13 @@ class EventReader:
         self, known: StreamView, idle_since: float, timeout: float | None
     ) -> StreamView | None:
         """Return the view of a newer version; None if none appears before the timeout."""
-        runtime = self._stream.runtime
-        local = self._stream.store.is_local
-        shortest, longest = POLL_LOCAL_SECONDS if local else POLL_REMOTE_SECONDS
-        while True:
-            view = self._view()
+        runtime, tail = self._stream.runtime, self._stream.tail
+        deadline = None if timeout is None else idle_since + timeout
+        while wait_for_commits(runtime, [(tail, known.version)], deadline):
+            view = self._stream.view_after_wait(self._life)
             if view.version != known.version:
                 return view
-            idle = runtime.monotonic() - idle_since
-            if timeout is not None and idle >= timeout:
-                return None
-            pause = min(longest, max(shortest, idle * POLL_IDLE_FRACTION))
-            runtime.sleep(pause if timeout is None else min(pause, timeout - idle))
+        return None
 
     def ranges(
         self, start: StreamCut | str = StreamCut.EARLIEST, end: StreamCut | str = StreamCut.LATEST

@@ -253,10 +253,14 @@ COMPACT_SETTLE_MS = 60_000
 # Following a tail
 
 POLL_LOCAL_SECONDS = (0.001, 0.050)
-POLL_REMOTE_SECONDS = (0.250, 2.0)
+POLL_REMOTE_SECONDS = (0.020, 2.0)
 """Shortest and longest pause between two checks for new commits while following a tail."""
-POLL_IDLE_FRACTION = 0.125
-"""The pause between these, as a fraction of the time since the last event; bounds the delay."""
+POLL_GAP_FRACTION = 1 / 16
+"""The pause before the next commit is expected, as a fraction of the mean gap of the last ones."""
+POLL_SPREAD_FRACTION = 1 / 12
+"""The pause while it is expected, as a fraction of the mean deviation of these gaps."""
+POLL_IDLE_FRACTION = 1 / 16
+"""The pause after that, as a fraction of the time since then; bounds the delay."""
 
 # Backup
 

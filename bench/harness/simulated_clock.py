@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -38,6 +39,12 @@ class SimulatedClock(Runtime):
     def sleep(self, seconds: float) -> None:
         self.elapsed += seconds
         self.wall_ms += seconds * 1_000
+
+    def wait(self, event: threading.Event, seconds: float | None) -> None:
+        """Sleep so long, unless the event is set: there is no other thread that could set it."""
+        assert seconds is not None, "nothing can end this wait"
+        if not event.is_set():
+            self.sleep(seconds)
 
     def token(self) -> str:
         """Return a token that no clock of this process has returned; it looks random."""

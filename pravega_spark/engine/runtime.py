@@ -52,6 +52,10 @@ class Runtime:
         """Wait for this many seconds."""
         time.sleep(seconds)
 
+    def wait(self, event: threading.Event, seconds: float | None) -> None:
+        """Wait until another thread sets the event, at most this many seconds (None: any time)."""
+        event.wait(seconds)
+
     def token(self) -> str:
         """Return a random text that is unique across all processes."""
         return os.urandom(12).hex()

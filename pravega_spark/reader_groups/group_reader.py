@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from pravega_spark.arguments import check_function, check_timeout, check_whole
 from pravega_spark.engine.layout.located_cut import ranges_text
+from pravega_spark.engine.log.log_tail import wait_for_commits
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.errors import (
@@ -21,12 +22,7 @@ from pravega_spark.errors import (
     ReinitializationRequired,
     TruncatedData,
 )
-from pravega_spark.limits import (
-    GROUP_BUFFER_EVENTS,
-    POLL_IDLE_FRACTION,
-    POLL_LOCAL_SECONDS,
-    POLL_REMOTE_SECONDS,
-)
+from pravega_spark.limits import GROUP_BUFFER_EVENTS
 from pravega_spark.model import Deserializer, Event
 from pravega_spark.names import check_name
 from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
@@ -43,6 +39,9 @@ from pravega_spark.reader_groups.truncated_ranges import truncated_ranges
 logger = logging.getLogger(__name__)
 
 _Events = TypeVar("_Events")
+
+_REFRESH_GRACE_SECONDS = 0.25
+"""A call that has found nothing waits so much longer for a refresh that it has begun."""
 
 _NO_EVENTS = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in SCHEMA], schema=SCHEMA)
 """Not ``from_pylist``, which imports pandas, and every user of the package imports this module."""
@@ -75,7 +74,7 @@ class EventStreamReader:
         self._streams = streams
         self._deserializer = check_function("a deserializer", deserializer)
         log = sync.table.log
-        self._runtime, self._is_local = log.runtime, log.store.is_local
+        self._runtime = log.runtime
         self._guard = ProcessGuard(f"reader {reader_id}")
         self._closed = False
         self._shown: Marker | None = None
@@ -259,6 +258,7 @@ class EventStreamReader:
         selector, membership = self._selector, self._membership
         refreshes = membership.refreshes
         began = now = self._runtime.monotonic()
+        is_over = False
         selector.before_last = None
         while True:
             membership.called_at = now
@@ -281,28 +281,25 @@ class EventStreamReader:
                     continue
             if membership.state.is_at_end:
                 return None, True, None
-            if self._wait(began, timeout):
+            grace = _REFRESH_GRACE_SECONDS if refreshes.is_running else 0.0
+            if is_over or not self._wait(None if timeout is None else began + timeout + grace):
                 return None, False, None
             now = self._runtime.monotonic()
+            is_over = timeout is not None and now >= began + timeout + grace
 
-    def _wait(self, began: float, timeout: float | None) -> bool:
-        """Pause before the next poll for events; return True if the timeout is over.
+    def _wait(self, deadline: float | None) -> bool:
+        """Wait for a commit to a stream, the refresh that has begun, or the time of the next one.
 
-        A call that has found nothing waits a moment longer for the refresh that it has begun.
+        Returns False at the deadline; by then each stream was polled since the call.
         """
-        now, refreshes = self._runtime.monotonic(), self._membership.refreshes
-        shortest, longest = POLL_LOCAL_SECONDS if self._is_local else POLL_REMOTE_SECONDS
-        pause = min(longest, max(shortest, (now - began) * POLL_IDLE_FRACTION))
-        if timeout is not None:
-            extra = POLL_REMOTE_SECONDS[0] if refreshes.is_running else 0.0
-            pause = min(pause, began + timeout + extra - now)
-        if pause <= 0:
-            return True
-        if refreshes.is_running:
-            refreshes.wait(pause)
-        else:
-            self._runtime.sleep(pause)
-        return False
+        refreshes = self._membership.refreshes
+        return wait_for_commits(
+            self._runtime,
+            self._selector.known_versions(),
+            deadline,
+            interrupt=refreshes.running,
+            interrupt_at=refreshes.poll_due,
+        )
 
     def _refresh(self, now: float, *, is_needed: bool = False) -> bool:
         """Refresh the group's state if that is due; return whether a state was adopted."""

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import immutables
 
+from pravega_spark.engine.log.log_tail import LogTail
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import (
@@ -29,7 +30,7 @@ _Events = TypeVar("_Events")
 def view_in_life(stream: StreamLog, life: int, *, refresh: bool = True) -> StreamView | None:
     """Return the newest view of a stream in this life, or the last known one; None if deleted."""
     try:
-        view = stream.view(refresh)
+        view = stream.view() if refresh else stream.view_after_wait()
         view.check_life(life)
     except (NoSuchStream, StaleIdentity):
         return None
@@ -63,6 +64,8 @@ class SegmentSelector:
         """The segment and offset of the last events that were read."""
         self.polled_in_background: frozenset[str] = frozenset()
         """Streams whose newest versions were read; the next poll does not read them again."""
+        self._is_assigned = False
+        """Whether segments were assigned since the last poll."""
         self._polled: dict[str, _PolledStream | None] = {}
         self._idle: tuple[object, ...] | None = None
         """The held offsets and the views of the last poll that found nothing to read."""
@@ -102,13 +105,16 @@ class SegmentSelector:
         self.next_offsets = self.next_offsets.set(self.before_last[0], offset)
 
     def poll(self) -> bool:
-        """Poll streams for new events of segments without a buffer.
+        """Look for new events of segments without a buffer.
 
-        Returns whether there are events to read or streams in ``behind_head``.
+        Returns whether there are events to read or streams in ``behind_head``. Asks the storage
+        only while other segments have events, and after an assignment, which may name segments that
+        this process does not know yet. Else the reader waits at the tails next, where one of this
+        process's readers asks for all (``known_versions``).
         """
         known, self.polled_in_background = self.polled_in_background, frozenset()
-        wanted = sorted({key.stream for key in self.next_offsets if key not in self._buffers})
-        polled = {stream: self._poll_stream(stream, stream not in known) for stream in wanted}
+        asks, self._is_assigned = self._is_assigned or bool(self._buffers), False
+        polled = {s: self._poll_stream(s, asks and s not in known) for s in self._without_buffer()}
         seen = self.next_offsets, *(found and found.view for found in polled.values())
         if seen == self._idle and not self._buffers:
             return False  # nothing changed: an idle poll costs nothing for each segment
@@ -129,6 +135,18 @@ class SegmentSelector:
         if not self._buffers:
             self._idle = seen
         return bool(self._buffers)
+
+    def _without_buffer(self) -> list[str]:
+        return sorted({key.stream for key in self.next_offsets if key not in self._buffers})
+
+    def known_versions(self) -> list[tuple[LogTail, int]]:
+        """Return the tails of the streams that the last poll looked at, with their versions."""
+        found = ((stream, self._polled.get(stream)) for stream in self._without_buffer())
+        return [
+            (self._streams(stream).tail, polled.view.version)
+            for stream, polled in found
+            if polled is not None
+        ]
 
     @property
     def has_buffers(self) -> bool:
@@ -200,5 +218,5 @@ class SegmentSelector:
             ):
                 del self._buffers[key]
         self.next_offsets, self.ownership_numbers = immutables.Map(next_offsets), numbers
-        self.behind_head, self.read_error = set(), None
+        self.behind_head, self.read_error, self._is_assigned = set(), None, True
         return frozenset(moved)

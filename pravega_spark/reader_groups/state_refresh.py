@@ -68,6 +68,11 @@ class StateRefresh:
         self._known_readers: Mapping[str, ReaderEntry] = {}
 
     @property
+    def running(self) -> futures.Future[RefreshResult] | None:
+        """The refresh that has begun and whose result was not taken."""
+        return self._running
+
+    @property
     def is_running(self) -> bool:
         """Whether a refresh has begun whose result was not taken."""
         return self._running is not None

@@ -98,6 +98,24 @@ class Log:
                 self.make_durable()
             return self._follower.snapshot
 
+    def known_durable(self) -> Snapshot | None:
+        """Return the known snapshot, made durable; None if there is no log.
+
+        Costs no call, except for a snapshot that is not known to be durable or if none is known.
+        """
+        known = self._follower.snapshot
+        if known is not None and known.version == self._durable_version:
+            return known
+        with self._lock:
+            if self._follower.snapshot is None:
+                return self.refresh(durable=True)
+            self.make_durable()
+            return self._follower.snapshot
+
+    def on_change(self, call: Callable[[], object]) -> None:
+        """From now on, call this after each change of the snapshot; the log is locked then."""
+        self._follower.on_change = call
+
     def proved_newest(self) -> Snapshot | None:
         """Return a snapshot that is proved to be the newest, durably; None if there is no log.
 

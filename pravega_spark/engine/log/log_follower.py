@@ -7,6 +7,7 @@ the versions after it may be deleted as well, and the log must be opened again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from pravega_spark.engine.log.actions import REQUEST, Commit, parse_commit
@@ -61,6 +62,8 @@ class LogFollower:
         self.expects_files = False
         """Whether an opening reads the files, too, because the caller needs them next."""
         self.request: Request | None = None
+        self.on_change: Callable[[], object] = bool
+        """Called after the snapshot changed."""
         self._files: FileIndex | None = None
         self._files_limit = RECENT_FILES
         self._newest_at: ClockReadings | None = None
@@ -87,7 +90,7 @@ class LogFollower:
         may be the work of a cleanup in progress, so a log with a gap is opened twice.
         """
         check_same(self.store)
-        gaps = 0
+        known, gaps = self.snapshot, 0
         while True:
             readings = self.clock_readings()
             base, is_opened = self.snapshot, False
@@ -104,6 +107,8 @@ class LogFollower:
                 if is_valid and not self._was_cleaned(base, is_opened):
                     if not is_opened or self._is_complete(refuse=gaps > 0):
                         self._newest_at = readings
+                        if self.snapshot is not known:
+                            self.on_change()
                         return
                     gaps += 1
             self.forget()
@@ -153,6 +158,7 @@ class LogFollower:
             self.catch_up()
             return False
         self._apply(commit)
+        self.on_change()
         return True
 
     def _apply(self, commit: Commit) -> None:
@@ -175,6 +181,7 @@ class LogFollower:
         """Apply a commit of this process, which was sent at that time and is the newest."""
         self._apply(commit)
         self._newest_at = sent_at
+        self.on_change()
 
     def _is_complete(self, *, refuse: bool) -> bool:
         """Return whether no commit is stored after a gap; with ``refuse`` raise CorruptLog then."""

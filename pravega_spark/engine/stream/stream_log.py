@@ -13,6 +13,7 @@ from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.commit_log import Committed, Log, Proposal
 from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
+from pravega_spark.engine.log.log_tail import LogTail
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
@@ -55,6 +56,7 @@ class StreamLog:
         self.runtime = runtime
         self.log = Log(store, self.path, runtime)
         self.log.maintain = checkpointing.maintain_in_background
+        self.tail = LogTail(self.log)
         self._view: StreamView | None = None
 
     @property
@@ -83,6 +85,16 @@ class StreamLog:
         snapshot = self.log.snapshot
         if refresh or snapshot is None:
             snapshot = self.log.refresh(durable=True)
+        return self._checked(snapshot, life)
+
+    def view_after_wait(self, life: int | None = None) -> StreamView:
+        """Return the last known view, whose commits are durable; raises as :meth:`view` does.
+
+        For those that waited at the tail, and so need not ask the storage for a newer version.
+        """
+        return self._checked(self.log.known_durable(), life)
+
+    def _checked(self, snapshot: Snapshot | None, life: int | None) -> StreamView:
         if snapshot is None:
             raise self.absent()
         view = self.view_of(snapshot)

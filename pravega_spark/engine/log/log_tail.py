@@ -1,0 +1,192 @@
+"""Waiting for the next commit of a log: all threads of a process that wait share their polls.
+
+There is no thread for it. The first of the threads that wait for a log polls it for all, and when
+it leaves, the next one goes on. So nothing polls while nobody waits, and nothing must be stopped or
+collected. A commit of this process, and one that any of its threads has read, wakes those that
+wait without a storage call.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from pravega_spark.engine.log.arrival_times import ArrivalTimes
+from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.runtime import ProcessGuard, Runtime
+from pravega_spark.limits import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
+
+_BEHIND = 2
+"""After so many polls in a row that found a commit, the log is read on to its newest version."""
+
+
+class _TailWaiter:
+    """A thread that waits for the commits of some logs."""
+
+    __slots__ = ("error", "event")
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.error: Exception | None = None
+
+
+class _WaitEntry(NamedTuple):
+    """The version that a thread knows, and how often the log had been polled when it came."""
+
+    version: int
+    polls: int
+
+
+class LogTail:
+    """The threads of this process that wait for the next commit of a log."""
+
+    def __init__(self, log: Log) -> None:
+        """Take the log, which reports each change of its snapshot from now on."""
+        self._log = log
+        self._runtime = log.runtime
+        self._is_local = log.store.is_local
+        self._guard = ProcessGuard(f"the log of {log.path}")
+        self._arrivals = ArrivalTimes(
+            *(POLL_LOCAL_SECONDS if self._is_local else POLL_REMOTE_SECONDS)
+        )
+        self._lock = threading.Lock()
+        self._waiters: dict[_TailWaiter, _WaitEntry] = {}
+        """In the order in which they came; the first one polls."""
+        self._due = 0.0
+        self._polls = self._hits = 0
+        log.on_change(self._wake)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a poll costs microseconds."""
+        return self._is_local
+
+    @property
+    def version(self) -> int:
+        """The newest version that this process knows; -1 if it knows none."""
+        snapshot = self._log.snapshot
+        return -1 if snapshot is None else snapshot.version
+
+    def join(self, waiter: _TailWaiter, version: int) -> None:
+        """Let a thread wait for another version than the one that it knows."""
+        self._guard.check()
+        with self._lock:
+            if self._is_local and not self._waiters:
+                self._due = 0.0
+            self._waiters[waiter] = _WaitEntry(version, self._polls)
+
+    def leave(self, waiter: _TailWaiter) -> None:
+        """End the wait of a thread; the next one polls in its place."""
+        if self._guard.is_forked:
+            return
+        with self._lock:
+            self._waiters.pop(waiter, None)
+            if self._waiters:
+                next(iter(self._waiters)).event.set()
+
+    def _wake(self) -> None:
+        """Wake all that wait for another version; the log calls this when its snapshot changed."""
+        if not self._waiters:
+            return
+        version = self.version
+        with self._lock:
+            self._arrivals.arrived(self._runtime.monotonic())
+            for waiter, entry in self._waiters.items():
+                if entry.version != version:
+                    waiter.event.set()
+
+    def due_for(self, waiter: _TailWaiter) -> float:
+        """Return when this thread must poll; infinity if another one polls."""
+        with self._lock:
+            return self._due if next(iter(self._waiters)) is waiter else math.inf
+
+    def is_due(self, waiter: _TailWaiter, now: float, *, is_last: bool) -> bool:
+        """Return whether this thread must poll; at last if nobody has since it came."""
+        if is_last:
+            with self._lock:
+                return self._polls == self._waiters[waiter].polls
+        return self.due_for(waiter) <= now
+
+    def poll(self) -> None:
+        """Look for the next commit, once; an error reaches all that wait."""
+        with self._lock:
+            self._polls += 1
+        known = self.version
+        try:
+            self._read()
+        except Exception as error:
+            with self._lock:
+                for waiter in self._waiters:
+                    waiter.error = copy.copy(error)
+                    waiter.event.set()
+        self._hits = self._hits + 1 if self.version != known else 0
+        now = self._runtime.monotonic()
+        with self._lock:
+            self._due = now + self._arrivals.pause(now)
+
+    def _read(self) -> None:
+        """Read the next commit by one call; several where a call is cheap, or many are behind."""
+        if self._is_local or self._hits >= _BEHIND:
+            self._log.refresh(durable=True)
+        else:
+            self._log.read_next()
+
+
+def wait_for_commits(
+    runtime: Runtime,
+    known: Sequence[tuple[LogTail, int]],
+    deadline: float | None,
+    *,
+    interrupt: Future[Any] | None = None,
+    interrupt_at: float = math.inf,
+) -> bool:
+    """Wait until one of the logs has another version than the known one.
+
+    Returns False at the ``deadline``, by the runtime's clock; by then each log was polled since the
+    call. Returns True earlier if ``interrupt`` is done, or at the time ``interrupt_at``. Raises
+    what a poll raises, in each of the threads that wait for that log.
+    """
+    waiter = _TailWaiter()
+    tails = [tail for tail, _ in known]
+    try:
+        for tail, version in known:
+            tail.join(waiter, version)
+        if interrupt is not None:
+            interrupt.add_done_callback(lambda _: waiter.event.set())
+        while True:
+            waiter.event.clear()
+            if waiter.error is not None:
+                raise waiter.error
+            if any(tail.version != version for tail, version in known):
+                return True
+            now = runtime.monotonic()
+            is_over = deadline is not None and now >= deadline
+            if not is_over and (
+                now >= interrupt_at or (interrupt is not None and interrupt.done())
+            ):
+                return True
+            due = [tail for tail in tails if tail.is_due(waiter, now, is_last=is_over)]
+            if due:
+                _poll(runtime, due)
+            elif is_over:
+                return False
+            else:
+                at = min((tail.due_for(waiter) for tail in tails), default=math.inf)
+                at = min(at, interrupt_at, math.inf if deadline is None else deadline)
+                runtime.wait(waiter.event, None if at == math.inf else at - now)
+    finally:
+        for tail in tails:
+            tail.leave(waiter)
+
+
+def _poll(runtime: Runtime, tails: Sequence[LogTail]) -> None:
+    """Poll logs; where a call takes long, at the same time."""
+    if all(tail.is_local for tail in tails):
+        for tail in tails:
+            tail.poll()
+    else:
+        runtime.each(LogTail.poll, tails)

@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from pravega_spark.engine.log.arrival_times import ArrivalTimes
+from pravega_spark.engine.log.log_tail import LogTail, wait_for_commits
+from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.errors import ForkedProcess, NoSuchStream, StoreError
+from pravega_spark.event_reader import EventReader
+from pravega_spark.model import Event, StreamCut
+from tests.harness.fake_runtime import FakeRuntime
+from tests.harness.fault_plans import Rule
+from tests.harness.small_streams import make_stream, reopen, write
+from tests.harness.spy_store import Spy
+
+FOLLOWERS = 50
+
+
+class Remote(Spy):
+    """Records its calls, each of which would cost a request."""
+
+    is_local = False
+
+
+def put(stream: StreamLog, first: int, last: int) -> None:
+    write(stream, [("key", b"%d" % n) for n in range(first, last)])
+
+
+def spied(kind: type[Spy] = Spy) -> tuple[StreamLog, StreamLog, Spy]:
+    """Return a stream whose polls are recorded, the same stream of another process, and a spy."""
+    inner = MemoryStore()
+    other = make_stream(inner, SYSTEM)
+    spy = kind(inner)
+    stream = reopen(other, spy)
+    stream.view()
+    spy.calls.clear()
+    return stream, other, spy
+
+
+def commit_reads(spy: Spy) -> int:
+    return sum("_delta_log" in key for _, key in spy.calls)
+
+
+@contextmanager
+def followers(stream: StreamLog, count: int, number: int) -> Iterator[list[Future[list[bytes]]]]:
+    """Start threads that each follow the stream until they have so many events."""
+
+    def follow() -> list[bytes]:
+        found: list[bytes] = []
+        for event in EventReader(stream).follow(StreamCut.EARLIEST, timeout=60):
+            found.append(event.data)
+            if len(found) == number:
+                break
+        return found
+
+    with ThreadPoolExecutor(count) as pool:
+        yield [pool.submit(follow) for _ in range(count)]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def waiting(stream: StreamLog) -> int:
+    return len(stream.tail._waiters)
+
+
+@pytest.mark.parametrize("kind", [Spy, Remote])
+def test_followers_of_one_process_make_the_calls_of_one(kind: type[Spy]) -> None:
+    stream, other, spy = spied(kind)
+    before = threading.active_count()
+    with followers(stream, FOLLOWERS, 3) as found:
+        wait_until(lambda: waiting(stream) == FOLLOWERS)
+        assert threading.active_count() == before + FOLLOWERS
+        spy.calls.clear()
+        polls = stream.tail._polls
+        time.sleep(0.3)
+        assert len(spy.calls) - 2 <= stream.tail._polls - polls <= 0.3 / 0.001
+        for n in range(3):
+            put(other, n, n + 1)
+            wait_until(lambda: stream.tail.version == other.tail.version)
+    assert [future.result() for future in found] == [[b"0", b"1", b"2"]] * FOLLOWERS
+    polls = stream.tail._polls
+    assert commit_reads(spy) <= FOLLOWERS + 3 * polls
+    spy.calls.clear()
+    time.sleep(0.1)
+    assert not spy.calls
+    assert not waiting(stream)
+
+
+def test_poll_of_a_remote_log_is_one_call_that_misses_or_returns_the_commit() -> None:
+    stream, other, spy = spied(Remote)
+    known = [(stream.tail, stream.tail.version)]
+    assert not wait_for_commits(SYSTEM, known, SYSTEM.monotonic())
+    assert [operation for operation, _ in spy.calls] == ["get"]
+    spy.calls.clear()
+    put(other, 0, 1)
+    assert wait_for_commits(SYSTEM, known, SYSTEM.monotonic() + 60)
+    assert [operation for operation, _ in spy.calls] == ["get"]
+
+
+def test_follower_that_is_behind_on_a_remote_log_reads_many_commits_by_one_listing() -> None:
+    stream, other, spy = spied(Remote)
+    put(stream, 0, 1)
+    events = EventReader(stream).follow(StreamCut.EARLIEST, timeout=1)
+    assert next(events).data == b"0"  # the files of the log are known now
+    for n in range(1, 40):
+        put(other, n, n + 1)
+    spy.calls.clear()
+    assert [int(next(events).data) for _ in range(39)] == list(range(1, 40))
+    assert spy.count("list", "_delta_log") == 1
+    assert spy.count("get", "_delta_log") <= 4
+
+
+def test_commit_of_this_process_wakes_followers_that_do_not_poll(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ArrivalTimes, "pause", lambda self, now: 1_000.0)
+    stream, _, _ = spied(Remote)
+    with followers(stream, 3, 1) as found:
+        wait_until(lambda: waiting(stream) == 3 and stream.tail._polls > 0)
+        polls = stream.tail._polls
+        put(stream, 0, 1)
+        assert [future.result(timeout=30) for future in found] == [[b"0"]] * 3
+    assert stream.tail._polls == polls
+
+
+@pytest.mark.parametrize("timeout", [0.0, 0.05])
+def test_wait_polls_at_least_once_and_ends_at_its_deadline(timeout: float) -> None:
+    stream, other, spy = spied(Remote)
+    began = SYSTEM.monotonic()
+    assert not wait_for_commits(SYSTEM, [(stream.tail, stream.tail.version)], began + timeout)
+    assert timeout <= SYSTEM.monotonic() - began < timeout + 0.5
+    assert spy.calls
+    with followers(stream, 1, 1) as first:  # which polls for others
+        wait_until(lambda: waiting(stream) == 1)
+        put(other, 0, 1)
+        began, known = SYSTEM.monotonic(), stream.tail.version
+        wait_for_commits(SYSTEM, [(stream.tail, known)], began + timeout)
+        assert stream.tail.version == other.tail.version
+        assert first[0].result() == [b"0"]
+
+
+def test_next_thread_polls_when_the_one_that_polled_leaves() -> None:
+    stream, other, _ = spied()
+    with followers(stream, 1, 1) as patient:
+        wait_until(lambda: waiting(stream) == 1)
+        (leader,) = stream.tail._waiters
+        with followers(stream, 1, 1) as second:
+            wait_until(lambda: waiting(stream) == 2)
+            stream.tail.leave(leader)
+            stream.tail.join(leader, stream.tail.version)  # now the last one
+            put(other, 0, 1)
+            assert second[0].result(timeout=30) == [b"0"]
+        assert patient[0].result(timeout=30) == [b"0"]
+
+
+def test_error_of_a_poll_reaches_each_thread_that_waits() -> None:
+    stream, _, spy = spied()
+    with followers(stream, 5, 1) as found:
+        wait_until(lambda: waiting(stream) == 5)
+        spy.rules.add(Rule(StoreError("the disk is gone"), "get", nth=1))
+        errors = [future.exception(timeout=30) for future in found]
+    assert [str(error) for error in errors] == ["the disk is gone"] * 5
+    assert len({id(error) for error in errors}) == 5
+    assert not waiting(stream)
+    put(stream, 0, 1)
+    assert next(EventReader(stream).follow(StreamCut.EARLIEST, timeout=5)).data == b"0"
+
+
+def test_deleted_stream_ends_all_followers() -> None:
+    stream, other, spy = spied()
+    with followers(stream, 4, 1) as found:
+        wait_until(lambda: waiting(stream) == 4)
+        blocked = threading.Event()
+
+        def block(operation: str, key: str) -> None:
+            blocked.wait(30)
+
+        spy.hook = block
+        lifecycle.seal(other)
+        lifecycle.delete(other)
+        blocked.set()
+        errors = [future.exception(timeout=30) for future in found]
+    assert [type(error) for error in errors] == [NoSuchStream] * 4
+
+
+def test_sealed_stream_ends_all_followers() -> None:
+    stream, other, _ = spied()
+    with followers(stream, 4, 1) as found:
+        wait_until(lambda: waiting(stream) == 4)
+        lifecycle.seal(other)
+        assert [future.result(timeout=30) for future in found] == [[]] * 4
+
+
+def test_wait_for_many_logs_ends_with_the_first_commit() -> None:
+    inner = MemoryStore()
+    others = [make_stream(inner, SYSTEM, name=f"s/t{n}") for n in range(20)]
+    streams = [reopen(other) for other in others]
+    known = [(stream.tail, stream.view().version) for stream in streams]
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(wait_for_commits, SYSTEM, known, SYSTEM.monotonic() + 60)
+        wait_until(lambda: all(waiting(stream) for stream in streams))
+        put(others[13], 0, 1)
+        assert ended.result(timeout=30)
+    changed = [n for n, (tail, version) in enumerate(known) if tail.version != version]
+    assert changed == [13]
+    assert not any(waiting(stream) for stream in streams)
+
+
+def test_wait_ends_early_if_it_is_interrupted() -> None:
+    stream, _, _ = spied()
+    known = [(stream.tail, stream.tail.version)]
+    interrupt: Future[Any] = Future()
+    timer = threading.Timer(0.05, interrupt.set_result, [None])
+    timer.start()
+    began = SYSTEM.monotonic()
+    assert wait_for_commits(SYSTEM, known, None, interrupt=interrupt)
+    assert wait_for_commits(SYSTEM, known, None, interrupt_at=SYSTEM.monotonic() + 0.05)
+    assert 0.1 <= SYSTEM.monotonic() - began < 20
+    timer.join()
+
+
+def test_interrupt_of_the_polling_thread_ends_its_wait_alone() -> None:
+    stream, other, _ = spied()
+    with followers(stream, 2, 1) as found:
+        wait_until(lambda: waiting(stream) == 2)
+        main = threading.get_ident()
+        timer = threading.Timer(0.05, signal.pthread_kill, [main, signal.SIGINT])
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            wait_for_commits(SYSTEM, [(stream.tail, stream.tail.version)], None)
+        timer.join()
+        assert waiting(stream) == 2
+        put(other, 0, 1)
+    assert [future.result() for future in found] == [[b"0"]] * 2
+
+
+def test_forked_child_is_refused_while_a_thread_of_its_parent_waits() -> None:
+    stream, other, _ = spied()
+    with followers(stream, 1, 1) as found:
+        wait_until(lambda: waiting(stream) == 1)
+        child = os.fork()
+        if child == 0:  # pragma: no cover
+            try:
+                wait_for_commits(SYSTEM, [(stream.tail, stream.tail.version)], None)
+            except ForkedProcess:
+                os._exit(7)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        put(other, 0, 1)
+    assert found[0].result() == [b"0"]
+
+
+def test_tail_of_a_stream_that_nobody_uses_is_collected() -> None:
+    stream, _, _ = spied()
+    assert list(EventReader(stream).follow(timeout=0.01)) == []
+    tail = weakref.ref(stream.tail)
+    del stream
+    gc.collect()
+    assert tail() is None
+
+
+def test_follower_that_stops_between_two_events_leaves_no_thread_waiting() -> None:
+    stream, other, spy = spied()
+    events: Iterator[Event] = EventReader(stream).follow(StreamCut.EARLIEST)
+    put(other, 0, 2)
+    assert next(events).data == b"0"
+    assert not waiting(stream)
+    spy.calls.clear()
+    time.sleep(0.05)
+    assert not spy.calls
+
+
+def test_simulated_time_passes_while_a_thread_waits() -> None:
+    runtime = FakeRuntime()
+    stream = make_stream(runtime=runtime)
+    began = runtime.monotonic()
+    assert not wait_for_commits(runtime, [(stream.tail, stream.tail.version)], began + 100)
+    assert runtime.monotonic() == pytest.approx(began + 100)
+
+
+def test_log_reports_its_changes_to_its_tail_alone() -> None:
+    stream, other, _ = spied()
+    assert isinstance(stream.tail, LogTail)
+    put(other, 0, 1)
+    assert stream.tail.version < other.tail.version
+    stream.view()
+    assert stream.tail.version == other.tail.version
