@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pravega_spark.engine.stream.truncation import TruncationResult
     from pravega_spark.engine.writing.event_encoder import Serializer
     from pravega_spark.engine.writing.write_futures import WriteFuture
+    from pravega_spark.engine.writing.write_outcomes import EventPointers
     from pravega_spark.errors import PravegaSparkError
     from pravega_spark.event_reader import EventReader, json_deserializer
     from pravega_spark.event_writer import EventStreamWriter, json_serializer
@@ -117,6 +118,7 @@ __all__ = [
     "Epoch",
     "Event",
     "EventPointer",
+    "EventPointers",
     "EventRead",
     "EventReader",
     "EventStreamReader",
@@ -207,6 +209,7 @@ _HOMES = {
     "Epoch": "model",
     "Event": "model",
     "EventPointer": "model",
+    "EventPointers": "engine.writing.write_outcomes",
     "EventRead": "reader_groups.position",
     "EventReader": "event_reader",
     "EventStreamReader": "reader_groups.group_reader",

@@ -9,12 +9,16 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
+import pyarrow as pa
+
 from pravega_spark.arguments import check_timeout
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.batch_committer import BatchCommitter
 from pravega_spark.engine.writing.event_encoder import EventEncoder, Serializer
+from pravega_spark.engine.writing.pending_writes import OpenTable
+from pravega_spark.engine.writing.table_rows import EventTable
 from pravega_spark.engine.writing.write_futures import WriteFuture
-from pravega_spark.engine.writing.write_outcomes import DurableGroup
+from pravega_spark.engine.writing.write_outcomes import DurableGroup, EventPointers
 from pravega_spark.engine.writing.write_queue import WriteQueue
 from pravega_spark.errors import (
     EventTooLarge,
@@ -66,6 +70,7 @@ class EventStreamWriter:
         self._plain = serializer is None
         self._now_us = stream.runtime.now_us
         self._name = stream.name
+        self._buffer_bytes = buffer_bytes
         self._queue = WriteQueue(self._committer, stream.name, buffer_bytes)
         # A writer that was not closed is closed when it is collected, or by writer_exit.
         weakref.finalize(self, self._queue.close_ownerless).atexit = False
@@ -151,6 +156,27 @@ class EventStreamWriter:
         future._outcomes, future._number = queue.pending, 0
         queue.put((data, routing_key, self._now_us(), future, None))
         queue.accepted_bytes += size
+        return future
+
+    def write_table(self, table: pa.Table | pa.RecordBatch) -> WriteFuture[EventPointers]:
+        """Write the rows of an Arrow table as events, in order; the result is their pointers.
+
+        Columns: ``event`` (binary or string) and, if wanted, ``routing_key`` (string, null for
+        none); any width or dictionary. Rows become visible in one commit or several, of at most
+        262,144 rows and 32 MiB: a reader may see a first part, and an error may leave one. An
+        invalid row is an error that names it, and nothing is written. Blocks while the buffer is
+        full. The buffers of the table must not change before the future is done.
+        """
+        rows, queue = EventTable(self._name, table), self._queue
+        self._check_usable()
+        future: WriteFuture[EventPointers] = WriteFuture()
+        future._outcomes = outcome = OpenTable(queue.pending, len(rows))
+        future._number = 0
+        for part in rows.parts(self._buffer_bytes, self._now_us(), outcome):
+            if queue.accepted_bytes + part.size_bytes > queue.limit_bytes:
+                self._wait_for_room(part.size_bytes)
+            queue.put((part, None, 0, None, None))
+            queue.accepted_bytes += part.size_bytes
         return future
 
     def _empty_write(self) -> WriteFuture[tuple[EventPointer, ...]]:

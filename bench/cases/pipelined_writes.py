@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+import pyarrow as pa
+
 from bench.harness.context import Context
 from bench.harness.dataset import KEYS, payloads
 from bench.harness.figures import Figure
@@ -17,6 +19,7 @@ from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
 
 _POOL = 10_000
 _FLOOR_BATCH = 131_072
@@ -39,7 +42,18 @@ def pipelined_writes(context: Context) -> Iterator[Figure]:
     def floor() -> float:
         return count / timed(lambda: _stage_only(stream, events, keys, count))
 
-    found = interleave(context.size(5, 2), {"ours": ours, "floor": floor})
+    rows = pa.table({"routing_key": keys * (count // KEYS), "event": payloads(count)})
+
+    def tables() -> float:
+        with context.manager.create_writer(name) as writer:
+            seconds = timed(lambda: writer.write_table(rows).result())
+        return count / seconds
+
+    def table_floor() -> float:
+        return count / timed(lambda: _stage_table(stream, rows))
+
+    sides = {"ours": ours, "floor": floor, "tables": tables, "table floor": table_floor}
+    found = interleave(context.size(5, 2), sides)
     yield Figure.of_rounds(
         "pipelined durable writes, a future for each event",
         found["ours"],
@@ -49,7 +63,16 @@ def pipelined_writes(context: Context) -> Iterator[Figure]:
         note=f"best round {max(found['ours']):,.0f}/s; every future is kept",
         limited_by="one interpreter: the caller's loop, its futures (half of that is Python's "
         "garbage collector walking the ones kept) and the committer's Arrow share the GIL",
-    ).within(at_least=300_000)
+    ).within(at_least=500_000)
+    yield Figure.of_rounds(
+        "durable writes of Arrow rows",
+        found["tables"],
+        "events/s",
+        "one thread: the same rows to fsynced Parquet, no log",
+        found["table floor"],
+        note=f"best round {max(found['tables']):,.0f}/s",
+        limited_by="Parquet, zstd and the disk",
+    ).within(at_least=2_000_000)
 
 
 def _write(writer: EventStreamWriter, events: list[bytes], keys: list[str], count: int) -> None:
@@ -60,19 +83,29 @@ def _write(writer: EventStreamWriter, events: list[bytes], keys: list[str], coun
     assert futures[-1].exception() is None
 
 
+def _stage_table(stream: StreamLog, rows: pa.Table) -> None:
+    view = stream.view(refresh=False)
+    times = pa.array([time.time_ns() // 1_000] * len(rows), pa.timestamp("us", "UTC"))
+    events = rows.add_column(1, "timestamp", times)
+    for first in range(0, len(rows), _FLOOR_BATCH):
+        _stage(stream, view, events.slice(first, _FLOOR_BATCH))
+
+
+def _stage(stream: StreamLog, view: StreamView, events: pa.Table) -> None:
+    for segment_id, part in split(events, Router(view.active.segments)):
+        stage(
+            stream.store, stream.path, version_folder(view.version), segment_id, part,
+            name=f"floor-{stream.runtime.token()}",
+        )  # fmt: skip
+
+
 def _stage_only(stream: StreamLog, events: list[bytes], keys: list[str], count: int) -> None:
     """Do the work that no writer can avoid, on one thread."""
     view = stream.view(refresh=False)
-    router = Router(view.active.segments)
     for first in range(0, count, _FLOOR_BATCH):
         held: tuple[list[bytes], list[str | None], list[int]] = ([], [], [])
         for i in range(first, min(first + _FLOOR_BATCH, count)):
             held[0].append(events[i % _POOL])
             held[1].append(keys[i % KEYS])
             held[2].append(time.time_ns() // 1_000)
-        table = encode_events(held[1], held[2], held[0])
-        for segment_id, part in split(table, router):
-            stage(
-                stream.store, stream.path, version_folder(view.version), segment_id, part,
-                name=f"floor-{stream.runtime.token()}",
-            )  # fmt: skip
+        _stage(stream, view, encode_events(held[1], held[2], held[0]))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pravega_spark.errors import (
@@ -528,6 +529,9 @@ HANDLES = [
         {
             "write_event": lambda writer, w: writer.write_event(b"late").result(),
             "write_events": lambda writer, w: writer.write_events([b"late"]).result(),
+            "write_table": lambda writer, w: writer.write_table(
+                pa.table({"event": [b"late"]})
+            ).result(),
             "flush": lambda writer, w: [writer.write_event(b"late"), writer.flush("note")],
         },
         frozenset({"writer_id", "last_event_number", "last_note", "last_note_event_number"})

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pravega_spark.engine.chunks.chunk import encode_events
 from pravega_spark.engine.chunks.routing import Router
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.records import StreamState
@@ -120,8 +119,8 @@ class BatchCommitter:
 
     def commit(self, batch: WriteBatch) -> BatchPositions:
         """Make a batch durable and visible; return the positions of its events."""
-        count = len(batch.events)
-        events = encode_events(batch.keys, batch.times_us, batch.events) if count else None
+        count = batch.count
+        events = batch.table() if count else None
         while True:
             view = self._stream.view(refresh=False)
             view.check_life(self._life)
@@ -149,7 +148,7 @@ class BatchCommitter:
         return positions
 
     def _identity(self, batch: WriteBatch) -> SessionBatch:
-        last = self._previous + len(batch.events)
+        last = self._previous + batch.count
         return SessionBatch(self.writer_id, self._session, self._previous, last, batch.note)
 
     def _staged(
@@ -194,8 +193,9 @@ class BatchCommitter:
         router = self._router[1]
         if events is None:
             return RoutedEvents(router.segment_ids, np.empty(0, np.uint8))
-        if len(batch.keys) == 1 and batch.keys[0] is not None:
-            return RoutedEvents((router.segment_of(batch.keys[0]),), np.zeros(1, np.uint8))
+        key = batch.single_key
+        if key is not None:
+            return RoutedEvents((router.segment_of(key),), np.zeros(1, np.uint8))
         indexes = router.segment_indexes(events.column("routing_key"), start=self._keyless)
         self._keyless += events.column("routing_key").null_count
         for first, size in batch.keyless_groups:

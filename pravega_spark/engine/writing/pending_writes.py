@@ -14,7 +14,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from pravega_spark.engine.writing.write_outcomes import DurableEvents, FailedWrites
+from pravega_spark.engine.writing.write_outcomes import (
+    DurableEvents,
+    DurableTable,
+    EventPositions,
+    FailedWrites,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -140,6 +145,28 @@ class EventOutcomes:
             if durable.has(number):
                 return durable
         return failed
+
+
+class OpenTable:
+    """The outcome of a table's rows, which several batches may make durable, in order."""
+
+    __slots__ = ("_durable", "_missing", "pending")
+
+    def __init__(self, pending: PendingWrites, rows: int) -> None:
+        """Begin without a durable row."""
+        self.pending = pending
+        self._missing = rows
+        self._durable = DurableTable()
+
+    def add(self, positions: EventPositions, row: int, count: int) -> None:
+        """Record the next ``count`` rows as durable; ``row`` is the first one's in its batch."""
+        self._durable.add(positions, row, count)
+        self._missing -= count
+
+    def find(self, number: int) -> DurableTable | FailedWrites | None:
+        """Return the outcome once all rows are durable, or the writer failed."""
+        failed = self.pending.failed  # read first: durable rows are recorded before a failure
+        return failed if self._missing else self._durable
 
 
 def call(callback: _Callback, future: Future[Any]) -> None:

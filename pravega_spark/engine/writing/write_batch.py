@@ -8,8 +8,11 @@ from itertools import accumulate, repeat
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from pravega_spark.engine.chunks.chunk import encode_events
 from pravega_spark.engine.writing.pending_writes import EventOutcomes
+from pravega_spark.engine.writing.table_rows import TableRows
 from pravega_spark.engine.writing.write_futures import WriteFuture
 from pravega_spark.engine.writing.write_outcomes import (
     DurableEvents,
@@ -25,12 +28,17 @@ FIELDS = 5
 """An entry is this many items in a row: event, routing key, time, number or future, outcomes.
 
 A single event has a write number and the EventOutcomes that its future refers to. An atomic write
-has a list of events, and its future instead of a number. A barrier has None as its event: it is
-completed once all earlier writes are; its key is the note, its time ``CLOSE`` or 0.
+has a list of events, and its future instead of a number. TableRows have what they need themselves.
+A barrier has None as its event: it is completed once all earlier writes are; its key is the note,
+its time ``CLOSE`` or 0.
 """
 
 QueueEntry = tuple[
-    bytes | list[bytes] | None, str | None, int, int | WriteFuture[Any], EventOutcomes | None
+    bytes | list[bytes] | TableRows | None,
+    str | None,
+    int,
+    int | WriteFuture[Any] | None,
+    EventOutcomes | None,
 ]
 
 
@@ -38,13 +46,14 @@ class WriteBatch:
     """Events of one commit; fixed once it is sent to the log, so that a retry is the same batch."""
 
     __slots__ = (
-        "_barrier_count", "_groups", "_singles", "entries", "events", "is_last", "keyless_groups",
-        "keys", "note", "size_bytes", "times_us",
+        "_barrier_count", "_groups", "_singles", "_tables", "entries", "events", "is_last",
+        "keyless_groups", "keys", "note", "size_bytes", "times_us",
     )  # fmt: skip
 
     def __init__(self) -> None:
         """Begin an empty batch."""
         self.events: list[bytes] = []
+        """The events that are not rows of a table, with a key and a time each."""
         self.keys: list[str | None] = []
         self.times_us: list[int] = []
         self.keyless_groups: list[tuple[int, int]] = []
@@ -60,7 +69,38 @@ class WriteBatch:
         """Adjacent single events: the row of the first, and each one's number and outcomes."""
         self._groups: list[tuple[WriteFuture[Any], int, int]] = []
         """Futures of atomic writes and barriers, with first row and count: 0 for a barrier."""
+        self._tables: list[tuple[int, TableRows]] = []
+        """Rows of tables, with the row of the first."""
         self._barrier_count = 0
+
+    @property
+    def count(self) -> int:
+        """The number of events."""
+        return len(self.events) + sum(rows.count for _, rows in self._tables)
+
+    def table(self) -> pa.Table:
+        """Return the events as a table of ``EVENT_SCHEMA``, in the order of their writes."""
+        if not self._tables:
+            return encode_events(self.keys, self.times_us, self.events)
+        parts, first, before = [], 0, 0
+        for row, rows in self._tables:
+            last = row - before
+            if last > first:
+                parts.append(self._encoded(first, last))
+            parts.append(rows.table())
+            first, before = last, before + rows.count
+        if first < len(self.events):
+            parts.append(self._encoded(first, len(self.events)))
+        return pa.concat_tables(parts)
+
+    def _encoded(self, first: int, last: int) -> pa.Table:
+        part = slice(first, last)
+        return encode_events(self.keys[part], self.times_us[part], self.events[part])
+
+    @property
+    def single_key(self) -> str | None:
+        """The key of the only event, if it has one and is no row of a table."""
+        return self.keys[0] if len(self.keys) == 1 and not self._tables else None
 
     @classmethod
     def of(cls, items: list[Any]) -> WriteBatch:
@@ -94,16 +134,17 @@ class WriteBatch:
         if not events or self._is_complete:
             return
         size = sum(map(len, events)) + len(events) * WRITER_EVENT_BYTES
-        room = WRITER_BATCH_EVENTS - len(self.events)
+        held = self.count
+        room = WRITER_BATCH_EVENTS - held
         if len(events) > room or self.size_bytes + size > WRITER_BATCH_BYTES:
             sizes = [*accumulate(len(event) + WRITER_EVENT_BYTES for event in events)]
             room = min(room, bisect_right(sizes, WRITER_BATCH_BYTES - self.size_bytes))
-            room = max(room, 0 if self.events else 1)
+            room = max(room, 0 if held else 1)
             if not room:
                 return
             events, keys, times_us = events[:room], keys[:room], times_us[:room]
             numbers, outcomes, size = numbers[:room], outcomes[:room], sizes[room - 1]
-        self._singles.append((len(self.events), numbers, outcomes))
+        self._singles.append((held, numbers, outcomes))
         self.events += events
         self.keys += keys
         self.times_us += times_us
@@ -113,18 +154,19 @@ class WriteBatch:
     def _add_group(
         self, event: Any, key: str | None, time_us: int, future: WriteFuture[Any]
     ) -> bool:
-        """Append a barrier or an atomic write; return False if it needs a later batch."""
+        """Append a barrier, an atomic write or rows; return False if they need a later batch."""
         if self._is_complete:
             return False
-        first, count = len(self.events), 0
+        first, count = self.count, 0
+        if type(event) is TableRows:
+            return self._add_rows(first, event)
         if event is None:
             self.note, self.is_last = key, time_us == CLOSE
             self._barrier_count += 1
         else:
             count = len(event)
             size = sum(map(len, event)) + count * WRITER_EVENT_BYTES
-            full = first + count > WRITER_BATCH_EVENTS
-            if first and (full or self.size_bytes + size > WRITER_BATCH_BYTES):
+            if not self._has_room(first, count, size):
                 return False
             self.events += event
             self.keys += repeat(key, count)
@@ -136,6 +178,18 @@ class WriteBatch:
         self.entries += 1
         return True
 
+    def _add_rows(self, first: int, rows: TableRows) -> bool:
+        if not self._has_room(first, rows.count, rows.size_bytes):
+            return False
+        self._tables.append((first, rows))
+        self.size_bytes += rows.size_bytes
+        self.entries += 1
+        return True
+
+    def _has_room(self, held: int, count: int, size: int) -> bool:
+        is_full = held + count > WRITER_BATCH_EVENTS or self.size_bytes + size > WRITER_BATCH_BYTES
+        return not (held and is_full)
+
     @property
     def _is_complete(self) -> bool:
         """Whether the batch takes no further entry: a note and a close belong to its end."""
@@ -144,7 +198,7 @@ class WriteBatch:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not self.events and self.note is None
+        return not self.count and self.note is None
 
     @property
     def writes(self) -> int:
@@ -160,6 +214,8 @@ class WriteBatch:
                     runs.setdefault(shared, []).append(run)
             for shared, found in runs.items():
                 shared.add(DurableEvents(positions, found))
+            for row, rows in self._tables:
+                rows.outcome.add(positions, row, rows.count)
         for future, row, count in self._groups:
             first = None
             if positions is not None and count:

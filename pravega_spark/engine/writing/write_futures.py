@@ -9,11 +9,23 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar, cast
 
 from pravega_spark.arguments import check_timeout
-from pravega_spark.engine.writing.pending_writes import EventOutcomes, PendingWrites, call
-from pravega_spark.engine.writing.write_outcomes import DurableEvents, DurableGroup, FailedWrites
+from pravega_spark.engine.writing.pending_writes import (
+    EventOutcomes,
+    OpenTable,
+    PendingWrites,
+    call,
+)
+from pravega_spark.engine.writing.write_outcomes import (
+    DurableEvents,
+    DurableGroup,
+    DurableTable,
+    FailedWrites,
+)
 from pravega_spark.errors import PravegaSparkError
 
 _Result = TypeVar("_Result")
+
+_Outcome = DurableEvents | DurableGroup | DurableTable | FailedWrites
 
 _RUNNING, _FINISHED = "RUNNING", "FINISHED"
 """States of :class:`concurrent.futures.Future`, as ``wait`` and ``as_completed`` read them."""
@@ -24,15 +36,16 @@ _LAZY_FIELDS = frozenset(("_condition", "_state", "_waiters"))
 class WriteFuture(Future[_Result]):
     """The outcome of one write: a ``concurrent.futures.Future`` that can also be awaited.
 
-    Its result is an ``EventPointer``, for ``write_events`` a tuple of them. It cannot be
-    cancelled. A future keeps no event in memory, neither its own nor another of its batch.
+    Its result is an ``EventPointer``, for ``write_events`` a tuple of them, for ``write_table`` a
+    sequence that computes them. It cannot be cancelled. A future keeps no event in memory, neither
+    its own nor another of its batch.
     """
 
     __slots__ = ("_number", "_outcomes")
     __init__ = object.__init__  # no Python call for each write
 
     # The writer sets both fields, since a call would double the cost of a write.
-    _outcomes: PendingWrites | EventOutcomes | DurableGroup
+    _outcomes: PendingWrites | EventOutcomes | OpenTable | DurableGroup
     _number: int
     """The write's number in its EventOutcomes; unused by atomic writes and barriers."""
 
@@ -40,10 +53,10 @@ class WriteFuture(Future[_Result]):
         """Set the outcome of an atomic write or a barrier; waiting threads are notified later."""
         self._outcomes = outcome
 
-    def _outcome(self) -> DurableEvents | DurableGroup | FailedWrites | None:
+    def _outcome(self) -> _Outcome | None:
         return self._outcomes.find(self._number)
 
-    def _wait(self, timeout: float | None) -> DurableEvents | DurableGroup | FailedWrites:
+    def _wait(self, timeout: float | None) -> _Outcome:
         """Block until the write is completed; return its outcome."""
         outcomes = self._outcomes
         outcome = outcomes.find(self._number)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.model import EventPointer
@@ -77,6 +78,63 @@ class DurableGroup:
         if first is None:
             return ()
         return tuple(replace(first, offset=first.offset + i) for i in range(self._count))
+
+
+class EventPointers(Sequence[EventPointer]):
+    """The pointers of a table's rows, in order; each is computed when it is asked for."""
+
+    __slots__ = ("_ends", "_parts")
+
+    def __init__(self, parts: Iterable[tuple[EventPositions, int, int]]) -> None:
+        """Take the positions of each batch, the row of its first event in it, and the count."""
+        self._parts = tuple(parts)
+        self._ends = tuple(accumulate(count for _, _, count in self._parts))
+
+    def __len__(self) -> int:
+        """Return the number of events."""
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, index: int) -> EventPointer: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[EventPointer, ...]: ...
+    def __getitem__(self, index: int | slice) -> EventPointer | tuple[EventPointer, ...]:
+        """Return the pointer of a row, or a tuple of those of several rows."""
+        rows = range(len(self))[index]
+        if isinstance(rows, range):
+            return tuple(map(self._pointer, rows))
+        return self._pointer(rows)
+
+    def _pointer(self, row: int) -> EventPointer:
+        at = bisect_right(self._ends, row)
+        positions, first, count = self._parts[at]
+        return positions.pointer(first + row - (self._ends[at] - count))
+
+    def __repr__(self) -> str:
+        """Show the number of events."""
+        return f"<EventPointers of {len(self)} events>"
+
+
+class DurableTable:
+    """The rows of a table that are durable so far."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        """Begin without a row."""
+        self._parts: list[tuple[EventPositions, int, int]] = []
+
+    def add(self, positions: EventPositions, row: int, count: int) -> None:
+        """Add the next ``count`` rows; ``row`` is the first one's in its batch."""
+        self._parts.append((positions, row, count))
+
+    def failure(self) -> PravegaSparkError | None:
+        """Return None: the rows are durable."""
+        return None
+
+    def result(self, number: int) -> EventPointers:
+        """Return the pointers of the rows."""
+        return EventPointers(self._parts)
 
 
 class FailedWrites:

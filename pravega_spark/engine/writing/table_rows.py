@@ -1,0 +1,213 @@
+"""Rows of an Arrow table as events: checked by columns, cut into batches, never copied into Python.
+
+The bytes of the events stay where the caller's table has them until a chunk is encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pravega_spark.engine.chunks.arrow_arrays import constant, ready
+from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA
+from pravega_spark.engine.chunks.chunk_encoder import cuts
+from pravega_spark.engine.writing.pending_writes import OpenTable
+from pravega_spark.errors import EventTooLarge, InvalidInput
+from pravega_spark.limits import (
+    MAX_EVENT_BYTES,
+    WRITER_BATCH_BYTES,
+    WRITER_BATCH_EVENTS,
+    WRITER_EVENT_BYTES,
+)
+
+_EVENT, _KEY = "event", "routing_key"
+
+
+class TableRows:
+    """Consecutive rows of a table that enter one batch together."""
+
+    __slots__ = ("_events", "_keys", "count", "outcome", "size_bytes", "time_us")
+
+    def __init__(
+        self,
+        keys: pa.ChunkedArray | None,
+        events: pa.ChunkedArray,
+        size_bytes: int,
+        time_us: int,
+        outcome: OpenTable,
+    ) -> None:
+        """Take the columns, checked; ``size_bytes`` is counted as in the writer's buffer."""
+        self._keys = keys
+        self._events = events
+        self.count = len(events)
+        self.size_bytes = size_bytes
+        self.time_us = time_us
+        self.outcome = outcome
+
+    def table(self) -> pa.Table:
+        """Return the rows as a table of ``EVENT_SCHEMA``."""
+        keys, times = self._keys, constant(self.time_us, pa.int64(), self.count)
+        columns = [
+            pa.nulls(self.count, pa.string()) if keys is None else keys.cast(pa.string()),
+            times.view(EVENT_SCHEMA.field("timestamp").type),
+            pa.chunked_array([_as_binary(chunk) for chunk in self._events.chunks], pa.binary()),
+        ]
+        return pa.Table.from_arrays(columns, schema=EVENT_SCHEMA)
+
+
+class EventTable:
+    """A checked table of events."""
+
+    def __init__(self, stream: str, table: object) -> None:
+        """Check a table; raise InvalidInput or EventTooLarge, which name the first bad row."""
+        ready()
+        self._stream = stream
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        if not isinstance(table, pa.Table):
+            raise InvalidInput(
+                f"write_table on stream {stream} takes a pyarrow Table or RecordBatch, not "
+                f"{type(table).__name__}."
+            )
+        names = table.column_names
+        if sorted(names) not in ([_EVENT], [_EVENT, _KEY]):
+            raise InvalidInput(
+                f"write_table on stream {stream} takes the columns event and routing_key (which "
+                f"may be missing); got {', '.join(names) or 'none'}. Select and rename columns."
+            )
+        self._events, lengths = self._checked_events(table.column(_EVENT))
+        self._keys = self._checked_keys(table.column(_KEY)) if _KEY in names else None
+        self._sizes = np.cumsum(lengths + WRITER_EVENT_BYTES)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self._sizes)
+
+    def parts(self, most_bytes: int, time_us: int, outcome: OpenTable) -> Iterator[TableRows]:
+        """Yield the rows in parts of one batch each; an event above ``most_bytes`` is alone."""
+        most_bytes = min(most_bytes, WRITER_BATCH_BYTES)
+        for first, last, size in cuts(self._sizes, WRITER_BATCH_EVENTS, most_bytes):
+            keys = None if self._keys is None else self._keys.slice(first, last - first)
+            events = self._events.slice(first, last - first)
+            yield TableRows(keys, events, size, time_us, outcome)
+
+    def _checked_events(self, column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, NDArray[Any]]:
+        if not _is_bytes_or_text(column.type):
+            raise InvalidInput(
+                f"write_table on stream {self._stream}: the column event must be binary or string, "
+                f"not {column.type}; encode the events first."
+            )
+        chunks, lengths, row = [], [np.empty(0, np.int64)], 0
+        for chunk in map(_with_offsets, column.chunks):
+            if chunk.null_count:
+                raise InvalidInput(
+                    f"write_table on stream {self._stream}: the event of row "
+                    f"{row + _first(chunk.is_null())} is null; leave such rows out."
+                )
+            sizes = np.diff(_offsets(chunk))
+            if len(sizes) and sizes.max() > MAX_EVENT_BYTES:
+                bad = int(np.argmax(sizes > MAX_EVENT_BYTES))
+                raise EventTooLarge(
+                    f"write_table on stream {self._stream}: the event of row {row + bad} has "
+                    f"{sizes[bad]} bytes, more than {MAX_EVENT_BYTES} (8 MiB); split it, or store "
+                    "it elsewhere and write a reference.",
+                    size_bytes=int(sizes[bad]),
+                    limit_bytes=MAX_EVENT_BYTES,
+                )
+            chunks.append(chunk)
+            lengths.append(sizes)
+            row += len(chunk)
+        kind = chunks[0].type if chunks else pa.binary()
+        return pa.chunked_array(chunks, kind), np.concatenate(lengths)
+
+    def _checked_keys(self, column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+        kind, row = column.type, 0
+        if pa.types.is_null(kind):
+            return None
+        values = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not _is_text(values):
+            raise InvalidInput(
+                f"write_table on stream {self._stream}: the column routing_key must be string, not "
+                f"{kind}; cast it, or leave it out."
+            )
+        for chunk in column.chunks:
+            try:
+                chunk.validate(full=True)
+                if pa.types.is_dictionary(kind):
+                    chunk.dictionary.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise InvalidInput(
+                    f"write_table on stream {self._stream}: the routing key of row "
+                    f"{row + _first_invalid(chunk)} is not valid: {error}; give keys in UTF-8."
+                ) from error
+            row += len(chunk)
+        return column
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or kind == pa.string_view())
+
+
+def _is_bytes_or_text(kind: pa.DataType) -> bool:
+    types = pa.types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    is_bytes = (
+        types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_fixed_size_binary(kind)
+        or kind == pa.binary_view()
+    )
+    return is_bytes or _is_text(kind)
+
+
+def _with_offsets(chunk: pa.Array) -> pa.Array:
+    """Return the values with an offset for each, which a few types do not have."""
+    if pa.types.is_dictionary(chunk.type):
+        chunk = chunk.dictionary_decode()
+    kind = chunk.type
+    if kind == pa.string_view():
+        return chunk.cast(pa.large_string())
+    if pa.types.is_fixed_size_binary(kind) or kind == pa.binary_view():
+        return chunk.cast(pa.large_binary())
+    return chunk
+
+
+def _offsets(chunk: pa.Array) -> NDArray[np.int64]:
+    """Return where each value begins in the data, and where the last one ends."""
+    large = pa.types.is_large_binary(chunk.type) or pa.types.is_large_string(chunk.type)
+    buffer = chunk.buffers()[1]
+    if not len(chunk) or buffer is None:
+        return np.zeros(1, np.int64)
+    kind = np.dtype(np.int64 if large else np.int32)
+    found = np.frombuffer(buffer, kind, len(chunk) + 1, chunk.offset * kind.itemsize)
+    return found.astype(np.int64)
+
+
+def _as_binary(chunk: pa.Array) -> pa.Array:
+    """Return the values as ``binary``, with the same data, wherever in a large array they are."""
+    offsets = _offsets(chunk)
+    first, last = int(offsets[0]), int(offsets[-1])
+    data = chunk.buffers()[2]
+    data = pa.py_buffer(b"") if data is None else data.slice(first, last - first)
+    ends = pa.py_buffer((offsets - first).astype(np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(chunk), [None, ends, data])
+
+
+def _first(marked: pa.Array) -> int:
+    """Return the first row that is true."""
+    return int(np.argmax(np.asarray(marked)))
+
+
+def _first_invalid(chunk: pa.Array) -> int:
+    for row in range(len(chunk)):
+        try:
+            chunk[row].as_py()
+        except (UnicodeDecodeError, IndexError):
+            return row
+    return 0
