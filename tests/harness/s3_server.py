@@ -32,6 +32,9 @@ class S3Server:
     bucket: str
     process_id: int
     ports: dict[str, int]
+    command: tuple[str, ...]
+    """What started the server; after a kill it starts it again, with its data and ports."""
+    folder: Path
 
     @property
     def options(self) -> dict[str, Any]:
@@ -97,6 +100,8 @@ def _start(
     command = [
         *(program, "server", "-s3", "-filer", f"-dir={data}", f"-s3.config={config}"),
         *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"),
+        # After a kill it starts again in seconds: by default its lone master waits to be elected.
+        *("-master.electionTimeout=1s", "-master.heartbeatInterval=100ms"),
         *("-volume.max=20", "-master.volumeSizeLimitMB=64"),
         *("-s3.port.iceberg=0", "-s3.port.lance=0"),
         *(f"-{part}.port={port}" for part, port in ports.items()),
@@ -105,7 +110,16 @@ def _start(
     ]
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
-    server = S3Server(f"http://127.0.0.1:{ports['s3']}", key, secret, bucket, process.pid, ports)
+    server = S3Server(
+        f"http://127.0.0.1:{ports['s3']}",
+        key,
+        secret,
+        bucket,
+        process.pid,
+        ports,
+        tuple(command),
+        folder,
+    )
     try:
         if _is_ready(process, server):
             return process, server

@@ -1,0 +1,154 @@
+"""Outages of an object store under everything that works on a stream at the same time.
+
+A real S3 server is killed and started again on its port, or stopped; the network before it refuses,
+resets, cuts and stalls. Up to the storage option ``retry_timeout`` nobody fails, and each
+acknowledged event is there once and in order, for every reader.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pravega_spark import StreamManager
+from pravega_spark.errors import CommitUnknown, StoreUnavailable
+from tests.harness.outage_world import STREAM, OutageWorld
+from tests.harness.s3_outages import S3Outages
+from tests.harness.s3_server import S3Server, start_s3
+from tests.harness.tcp_proxy import Network, TcpProxy, tcp_proxy
+from tests.harness.tiers import IS_LONG
+
+pytestmark = pytest.mark.s3
+
+_roots = itertools.count(1)
+_NOTICED_SECONDS = 6.0
+"""Most time from the end of an outage to progress: back-off, one time-out, a busy machine."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    """A server of this module alone, since its outages would fail others' tests."""
+    with start_s3("outages") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def outages(server: S3Server) -> Iterator[S3Outages]:
+    with S3Outages(server) as outages:
+        yield outages
+
+
+@pytest.fixture
+def proxy(server: S3Server) -> Iterator[TcpProxy]:
+    with tcp_proxy(server.endpoint_url) as proxy:
+        yield proxy
+
+
+def world(server: S3Server, endpoint: str, **options: object) -> OutageWorld:
+    root = f"s3://{server.bucket}/outage-{next(_roots)}"
+    return OutageWorld(root, **{**server.options, "endpoint_url": endpoint, **options})
+
+
+def lines(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
+    return [r.getMessage() for r in caplog.records if text in r.getMessage()]
+
+
+def sit_out(
+    caplog: pytest.LogCaptureFixture, made: OutageWorld, outage: Callable[[], None]
+) -> float:
+    """Make an outage while all work; return how long after it each writer made progress."""
+    caplog.set_level(logging.INFO, logger="pravega_spark")
+    made.run(1.0)
+    made.wait_for_progress(dict.fromkeys(made.counts(), 0), 30)
+    outage()
+    recovered = made.wait_for_progress(made.counts(), 60)
+    made.run(0.5)
+    made.end(60)
+    return recovered
+
+
+KILLS = [0.3, 3.0, 10.0] if IS_LONG else [3.0]
+"""How long the server is away before it starts again, which takes it ten seconds or more."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", KILLS)
+def test_killed_server_is_sat_out(
+    server: S3Server, outages: S3Outages, caplog: pytest.LogCaptureFixture, seconds: float
+) -> None:
+    made = world(server, server.endpoint_url)
+    sit_out(caplog, made, lambda: outages.kill(seconds))
+    warnings = [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert len(warnings) <= 1, [record.getMessage() for record in warnings]
+    assert len(lines(caplog, "does not answer; each call is repeated")) == len(warnings)
+    assert len(lines(caplog, "answers again, after")) == len(warnings)
+    assert warnings
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("network", [Network.REFUSE, Network.CUT, Network.STALL, Network.SLOW])
+def test_network_that_fails_for_a_time_is_sat_out(
+    server: S3Server, proxy: TcpProxy, caplog: pytest.LogCaptureFixture, network: Network
+) -> None:
+    made = world(server, proxy.url, read_timeout="1 s", connect_timeout="1 s")
+
+    def fail() -> None:
+        proxy.network = network
+        time.sleep(10 if IS_LONG else 3)
+        proxy.network = Network.GOOD
+
+    recovered = sit_out(caplog, made, fail)
+    assert recovered < _NOTICED_SECONDS
+    assert len(lines(caplog, "does not answer")) <= 1
+
+
+@pytest.mark.long
+def test_stopped_server_is_sat_out(
+    server: S3Server, outages: S3Outages, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stopped server accepts connections, so only time-outs show that it does not answer."""
+    made = world(server, server.endpoint_url, retry_timeout="2 minutes", read_timeout="1 s")
+    sit_out(caplog, made, lambda: outages.stop(80 if IS_LONG else 4))
+    assert len(lines(caplog, "does not answer")) == 1
+
+
+def test_longer_outage_fails_clearly_and_a_writer_with_an_id_goes_on(
+    server: S3Server, proxy: TcpProxy
+) -> None:
+    options = {**server.options, "endpoint_url": proxy.url, "retry_timeout": "500 ms"}
+    manager = StreamManager(f"s3://{server.bucket}/long-{next(_roots)}", storage_options=options)
+    manager.create_scope("s")
+    manager.create_stream(STREAM)
+    writer = manager.create_writer(STREAM, writer_id="w")
+    writer.write_event(b"1", "k").result(30)
+    proxy.network = Network.REFUSE
+    late = writer.write_event(b"2", "k")
+    with pytest.raises((StoreUnavailable, CommitUnknown), match="retry_timeout"):
+        late.result(30)
+    with pytest.raises((StoreUnavailable, CommitUnknown), match="retry_timeout"):
+        writer.write_event(b"3", "k")
+    with pytest.raises(StoreUnavailable, match="500 ms, as the storage option retry_timeout says"):
+        list(manager.read(STREAM))
+    proxy.network = Network.GOOD
+    with manager.create_writer(STREAM, writer_id="w") as again:
+        for number in range(again.last_event_number + 1, 4):
+            again.write_event(b"%d" % number, "k").result(30)
+    assert [event.data for event in manager.read(STREAM)] == [b"1", b"2", b"3"]
+
+
+def test_root_is_opened_and_created_during_an_outage(server: S3Server, proxy: TcpProxy) -> None:
+    options = {**server.options, "endpoint_url": proxy.url}
+    root = f"s3://{server.bucket}/new-{next(_roots)}"
+    proxy.network = Network.REFUSE
+    threading.Timer(1.0, lambda: setattr(proxy, "network", Network.GOOD)).start()
+    manager = StreamManager(root, storage_options=options)
+    assert manager.create_scope("s")
+    assert manager.create_stream(STREAM)
+    with manager.create_writer(STREAM) as writer:
+        writer.write_event(b"1").result(30)
+    assert [event.data for event in manager.read(STREAM)] == [b"1"]
