@@ -16,6 +16,8 @@ class WriterLoad:
     times: Sequence[Sequence[float]]
     cpu_seconds: float
     calls: int = 0
+    longest_at_first: float = 0.0
+    """The longest acknowledgement before that time began."""
 
     @property
     def acknowledged(self) -> int:

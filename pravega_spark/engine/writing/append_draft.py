@@ -20,7 +20,7 @@ from pravega_spark.engine.stream.commit_builder import CommitBuilder
 from pravega_spark.engine.stream.records import StreamState, WriterRecord
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.batch_identity import SessionBatch
-from pravega_spark.errors import SegmentSealed, StagedTooLate, StreamSealed
+from pravega_spark.errors import PravegaSparkError, SegmentSealed, StagedTooLate, StreamSealed
 from pravega_spark.model import segment_text
 
 
@@ -83,6 +83,14 @@ class AppendDraft:
         self._records[identity.writer_id] = identity.record(known, view.version + 1)
         self.batches += 1
         return ranges_of(self._builder, first)
+
+    def tried(self, batch: StagedBatch, version: int) -> AppendResult | PravegaSparkError:
+        """Take a batch for a version, and return the outcome, or why it cannot be committed."""
+        try:
+            ranges = self.add(batch)
+        except PravegaSparkError as error:
+            return error
+        return AppendResult(version, ranges is None, ranges or ())
 
     @property
     def chunks(self) -> int:

@@ -13,7 +13,6 @@ special: where the one that takes dies, the patience of another ends.
 from __future__ import annotations
 
 import atexit
-import copy
 import logging
 import threading
 from collections.abc import Sequence
@@ -29,12 +28,16 @@ from pravega_spark.engine.writing.append_draft import (
     StagedBatch,
     is_new,
 )
-from pravega_spark.engine.writing.batch_staging import offered_unknown
-from pravega_spark.engine.writing.contention import Contention
+from pravega_spark.engine.writing.batch_staging import failure_of
+from pravega_spark.engine.writing.contention import (
+    MISSED_COMMITS,
+    STAND_BACK_COMMITS,
+    Contention,
+)
 from pravega_spark.engine.writing.landed_batch import landed
 from pravega_spark.engine.writing.offer_listing import Offer, OfferListing
-from pravega_spark.engine.writing.open_append import OpenAppend
-from pravega_spark.errors import CommitUnknown, OutOfOrder, PravegaSparkError, StoreError
+from pravega_spark.engine.writing.open_append import OpenAppend, oldest_offer
+from pravega_spark.errors import OutOfOrder, PravegaSparkError, StoreError
 from pravega_spark.limits import COMMIT_DEADLINE_SECONDS, OFFERS_PER_COMMIT, REQUEST_AFTER
 
 logger = logging.getLogger(__name__)
@@ -75,7 +78,9 @@ class AppendGroup:
         """The offers of the last listing."""
         self._lost_takes = 0
         """Commits for others that lost a race, since the last one that was won."""
-        self._foreign_commits = self._behind = 0
+        self._foreign_commits = 0
+        self._behind = 0
+        """How many looks in a row have found a commit."""
         self._failed_since: float | None = None
         """When a look first failed, if all since then have."""
         self._request: str | None = None
@@ -159,7 +164,7 @@ class AppendGroup:
             waiting = list(self._waiting)
         now = self._runtime.monotonic()
         if not self._contention.is_contended(now):
-            self._commit_alone(waiting)
+            self._try(waiting, ())
         elif self._takes or self._must_take(waiting, now):
             self._take(waiting)
         else:
@@ -170,12 +175,9 @@ class AppendGroup:
         random = self._runtime.random()
         return any(
             not one.batch.is_offered
-            or self._contention.is_patience_over(now, one.offered_at, one.missed, random)
+            or self._contention.is_patience_over(now, one.waits_from, one.missed, random)
             for one in waiting
         )
-
-    def _commit_alone(self, waiting: list[OpenAppend]) -> None:
-        self._try(waiting, ())
 
     def _take(self, waiting: list[OpenAppend]) -> None:
         """Commit what waits in this process, with all offers that pass."""
@@ -186,7 +188,7 @@ class AppendGroup:
         else:
             began = self._runtime.monotonic()
             try:
-                self._listed = self._offers.read(self._stream.known_view())
+                self._listed = self._offers.read(self._stream.known_view(), oldest_offer(waiting))
                 self._contention.listing_seconds = self._runtime.monotonic() - began
             except PravegaSparkError as error:
                 self._fail(waiting, error)
@@ -199,8 +201,10 @@ class AppendGroup:
             self._look()
             return
         self._foreign_commits = 0 if waiting else self._foreign_commits + 1
+        self._lost_takes += 1
         self._takes = self._try(waiting, others)
-        self._lost_takes = 0 if self._takes else self._lost_takes + 1
+        if self._takes:
+            self._lost_takes = 0
         failpoint("append.taken")
 
     def _chase(self) -> None:
@@ -227,12 +231,12 @@ class AppendGroup:
             placed.clear()
             done.clear()
             for one in waiting:
-                placed[one] = _added(draft, one.batch, snapshot.version + 1)
+                placed[one] = draft.tried(one.batch, snapshot.version + 1)
             before = draft.batches
             for offer in offers:
                 if draft.chunks >= OFFERS_PER_COMMIT:
                     break
-                if not isinstance(_added(draft, offer.batch, 0), OutOfOrder):
+                if not isinstance(draft.tried(offer.batch, 0), OutOfOrder):
                     done.add(offer.token)
             body: Body | None = draft.body() if draft.batches else None
             return body, draft.batches - before if draft.batches else None
@@ -272,16 +276,26 @@ class AppendGroup:
     def _after_lost_race(self, waiting: Sequence[OpenAppend]) -> None:
         """Have batches offered, so that the winner takes them the next time.
 
-        What cannot be offered asks for the next version after some lost races.
+        The owners of offers stand back for the winner, which takes from now on: if all of them went
+        on, each commit would hold a few batches only. What lost some races, or cannot be offered,
+        asks for the next version.
         """
+        now, requests = self._runtime.monotonic(), list[OpenAppend]()
         for one in waiting:
-            if one.is_done or one.batch.is_offered:
+            if one.is_done:
                 continue
             one.lost += 1
-            if self.offers and one.batch.can_be_offered:
+            if self.offers and one.batch.can_be_offered and not one.batch.is_offered:
                 self._finish(one, error=OfferFirst())
-            elif one.lost % REQUEST_AFTER == 0:
-                self._request = self._stream.log.request()
+                continue
+            one.missed, one.waits_from = MISSED_COMMITS - STAND_BACK_COMMITS, now
+            if one.lost % REQUEST_AFTER == 0:
+                requests.append(one)
+        if requests:
+            self._request = self._stream.log.request()
+            self._lost_takes = 0
+            for one in requests:
+                one.missed = MISSED_COMMITS
 
     def _follow(self, waiting: list[OpenAppend], now: float) -> None:
         """Look once for the next commit of another process.
@@ -289,6 +303,8 @@ class AppendGroup:
         A batch that is offered can land whatever this process sees of the storage, so an error of a
         read is tried again, as long as a commit without an answer would be.
         """
+        if self._behind == 1:  # only then the last look shows when that commit was made
+            self._runtime.sleep(self._contention.early(now))
         try:
             is_new_version = self._look()
             self._failed_since = None
@@ -370,20 +386,7 @@ class AppendGroup:
     def _fail(self, waiting: Sequence[OpenAppend], error: BaseException) -> None:
         """Fail batches because of an error that says nothing about any of them."""
         for one in waiting:
-            failure = copy.copy(error) if isinstance(error, PravegaSparkError) else error
-            if one.batch.is_offered and not isinstance(error, CommitUnknown):
-                failure = offered_unknown(self._stream.name, one.batch.identity, error)
-            self._finish(one, error=failure)
-
-
-def _added(
-    draft: AppendDraft, batch: StagedBatch, version: int
-) -> AppendResult | PravegaSparkError:
-    try:
-        ranges = draft.add(batch)
-    except PravegaSparkError as error:
-        return error
-    return AppendResult(version, ranges is None, ranges or ())
+            self._finish(one, error=failure_of(one.batch, error, self._stream.name))
 
 
 def group_of(stream: StreamLog) -> AppendGroup:

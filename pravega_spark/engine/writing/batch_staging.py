@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from pravega_spark.engine.writing.batch_identity import SessionBatch
 from pravega_spark.engine.writing.offer_name import OfferedPart, offer_name
 from pravega_spark.errors import (
     CommitUnknown,
+    PravegaSparkError,
     StoreError,
     StoreFull,
     StoreReadOnly,
@@ -133,3 +135,10 @@ def offered_unknown(stream: str, identity: SessionBatch, error: BaseException) -
     )
     failure.__cause__ = error
     return failure
+
+
+def failure_of(batch: StagedBatch, error: BaseException, stream: str) -> BaseException:
+    """Return the error of one batch for an error that says nothing about it."""
+    if batch.is_offered and not isinstance(error, CommitUnknown):
+        return offered_unknown(stream, batch.identity, error)
+    return copy.copy(error) if isinstance(error, PravegaSparkError) else error

@@ -12,6 +12,8 @@ _WEIGHT = 0.2
 """The weight of the newest measurement in an average."""
 MISSED_COMMITS = 5
 """The owner of an offer commits itself after this many commits without it."""
+STAND_BACK_COMMITS = 2
+"""An owner that lost a race as a taker leaves so many commits to the winner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +28,28 @@ class Pace:
     """The owner of an offer waits this long for a commit, at least."""
     pause: tuple[float, float]
     """The shortest and the longest time between two looks for the next commit."""
+    early: float
+    """After a commit nobody looks for the next one for half an interval, at most this long."""
     linger: tuple[float, float]
     """The same between a commit for others and the next listing of offers."""
 
 
-LOCAL = Pace(0.005, window=0.25, patience=0.015, pause=(0.001, 0.050), linger=(0.001, 0.010))
-REMOTE = Pace(0.050, window=2.0, patience=0.2, pause=(0.002, 0.005), linger=(0.0, 0.0))
+LOCAL = Pace(
+    interval=0.005,
+    window=0.25,
+    patience=0.015,
+    pause=(0.001, 0.050),
+    early=0.050,
+    linger=(0.001, 0.010),
+)
+REMOTE = Pace(
+    interval=0.050,
+    window=2.0,
+    patience=0.2,
+    pause=(0.002, 0.005),
+    early=0.0,
+    linger=(0.0, 0.0),
+)
 
 LONGEST_SECONDS = 5.0
 """Intervals that are longer say nothing: the storage was idle, or did not answer."""
@@ -77,7 +95,7 @@ class Contention:
         """Return whether other processes wrote a short time ago."""
         return now < self._until
 
-    def is_patience_over(self, now: float, offered_at: float, missed: int, random: float) -> bool:
+    def is_patience_over(self, now: float, waits_from: float, missed: int, random: float) -> bool:
         """Return whether the owner of an offer should commit itself.
 
         It does if no commit arrives for some intervals, or if several passed without its offer.
@@ -85,7 +103,7 @@ class Contention:
         if missed >= MISSED_COMMITS:
             return True
         patience = max(4 * self.interval, self._pace.patience) * (1 + random)
-        return now - max(offered_at, self._commit_at) > patience
+        return now - max(waits_from, self._commit_at) > patience
 
     def listed(self, now: float, *, found: bool) -> bool:
         """Return whether to go on, after a listing that found offers or none."""
@@ -99,6 +117,13 @@ class Contention:
         """The time between two looks for the next commit."""
         shortest, longest = self._pace.pause
         return max(shortest, min(self.interval / 8, longest))
+
+    def early(self, now: float) -> float:
+        """Return for how long a look for the next commit would be too early; 0 if it is not.
+
+        On a local disk, looks that find nothing would cost more processor time than commits do.
+        """
+        return max(0.0, self._commit_at + min(self.interval / 2, self._pace.early) - now)
 
     @property
     def linger(self) -> float:

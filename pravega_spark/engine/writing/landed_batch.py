@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
-from pravega_spark.engine.log.actions import Add, parse_commit
+from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.file_index import OFFSET_COLUMN
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append_draft import AppendedRange, AppendResult, StagedBatch
@@ -20,19 +21,36 @@ def landed(stream: StreamLog, batch: StagedBatch, newest: tuple[int, bytes] | No
     record = view.writer(batch.identity.writer_id)
     if record is None or record.last != batch.identity.last:
         return AppendResult(view.version, duplicate=True)
-    found = {
-        add.path: int(add.partition[OFFSET_COLUMN]) for add in _adds(stream, record.version, newest)
-    }
-    if not all(chunk.path in found for chunk in batch.chunks):
-        return AppendResult(record.version, duplicate=True)
+    version, paths = record.version, [chunk.path for chunk in batch.chunks]
+    adds = _newest_adds(newest, version, paths) or _adds(stream, version)
+    found = {add.path: int(add.partition[OFFSET_COLUMN]) for add in adds}
+    if not all(path in found for path in paths):
+        return AppendResult(version, duplicate=True)
     ranges = (
         AppendedRange(chunk.segment_id, found[chunk.path], chunk.rows) for chunk in batch.chunks
     )
-    return AppendResult(record.version, False, tuple(ranges))
+    return AppendResult(version, False, tuple(ranges))
 
 
-def _adds(stream: StreamLog, version: int, newest: tuple[int, bytes] | None) -> Sequence[Add]:
-    if newest is not None and newest[0] == version:
-        return parse_commit(version, newest[1], stream.log.reader.where).adds
+def _newest_adds(
+    newest: tuple[int, bytes] | None, version: int, paths: Sequence[str]
+) -> Sequence[Add] | None:
+    """Return the adds of the files, from their lines alone; None if not all are there.
+
+    The commit was decoded before, and it may hold the batches of very many writers.
+    """
+    if newest is None or newest[0] != version:
+        return None
+    found: list[Add] = []
+    for path in paths:
+        at = newest[1].find(b'\n{"add":{"path":"%b"' % path.encode()) + 1
+        if not at:
+            return None
+        line = newest[1][at : newest[1].index(b"\n", at)]
+        found.append(Add.from_action(json.loads(line.decode())["add"]))
+    return found
+
+
+def _adds(stream: StreamLog, version: int) -> Sequence[Add]:
     found = stream.log.reader.commit(version, light=False)
     return () if found is None else found.adds

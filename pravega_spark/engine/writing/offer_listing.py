@@ -14,7 +14,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append_draft import StagedBatch
 from pravega_spark.engine.writing.offer_name import OfferedPart, offer_prefix, parse_offer
-from pravega_spark.limits import OFFER_FOLDER_VERSIONS, OFFER_VERSIONS
+from pravega_spark.limits import OFFER_FOLDER_VERSIONS, OFFER_VERSIONS, OLD_OFFER_VERSIONS
 
 
 class Offer(NamedTuple):
@@ -33,14 +33,17 @@ class OfferListing:
         self._parts: dict[str, OfferedPart | None] = {}
         """The parts by key, as long as a listing shows them; None for those that are done."""
 
-    def read(self, view: StreamView) -> list[Offer]:
+    def read(self, view: StreamView, oldest: int | None = None) -> list[Offer]:
         """Return the complete offers of the last versions, those of one writer in its order.
+
+        ``oldest`` is the version of an offer that nobody took in time, if the caller has one: as a
+        rule others were not taken either, so all that are not much older are listed.
 
         On a local disk the offers that were not seen before are made durable first: their owners
         may be about to do that.
         """
         stream, known = self._stream, self._parts
-        keys = self._keys(view)
+        keys = self._keys(view, oldest)
         new = [key for key in keys if key not in known]
         below = len(stream.path) + 1
         if new and stream.store.is_local:
@@ -57,10 +60,13 @@ class OfferListing:
             if part is not None and part.token in tokens:
                 self._parts[key] = None
 
-    def _keys(self, view: StreamView) -> list[str]:
+    def _keys(self, view: StreamView, oldest: int | None) -> list[str]:
         """List the offers that were made at the newest versions, with one call if it is remote."""
         stream, horizon = self._stream, view.snapshot.horizon
-        data, first = f"{stream.path}/data", max(0, view.version - OFFER_VERSIONS)
+        first = max(0, view.version - OFFER_VERSIONS)
+        if oldest is not None:
+            first = min(first, max(oldest, view.version - OLD_OFFER_VERSIONS))
+        data = f"{stream.path}/data"
         after = f"{version_folder(offer_version(first, horizon))}/{offer_prefix(first)}"
         if not stream.store.is_local:
             entries = stream.store.list(data, after=f"{data}/{after}")

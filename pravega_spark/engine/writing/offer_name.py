@@ -54,6 +54,11 @@ def offer_prefix(version_seen: int) -> str:
     return f"o{version_seen:020d}"
 
 
+def offered_at(path: str) -> int:
+    """Return the version of the log at which a chunk with the name of an offer was offered."""
+    return int(path[path.rindex("/") + 2 :][:20])
+
+
 def offer_name(version_seen: int, offer: OfferedPart) -> str | None:
     """Return the file name of an offered chunk; None if it does not fit into a name."""
     identity, chunk = offer.identity, offer.chunk

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.log.actions import Commit
+from pravega_spark.engine.log.actions import REQUEST, Commit
 from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -30,6 +30,7 @@ from pravega_spark.errors import (
     StreamSealed,
     WriterFenced,
 )
+from pravega_spark.limits import OFFER_VERSIONS
 from pravega_spark.policies import StreamConfiguration
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
@@ -275,6 +276,70 @@ def test_owner_whose_offer_is_passed_over_commits_itself_after_a_few_commits(
     found = group_of(stream).append(batch)
     assert not found.duplicate
     assert len(passed) == MISSED_COMMITS
+
+
+def test_owner_of_an_offer_that_nobody_took_in_time_takes_the_other_old_ones_too() -> None:
+    stream = make_stream(runtime=FakeRuntime())
+    batches = [offer(reopen(stream), of(n)) for n in range(5)]
+    other = reopen(stream)
+    for n in range(OFFER_VERSIONS + 5):
+        write(other, of(100 + n))
+    version = stream.view().version
+    take(other)
+    assert other.view().version == version, "others list the offers of the last versions only"
+    contended(stream)
+    assert group_of(stream).append(batches[0]).version == version + 1
+    for batch in batches[1:]:
+        assert group_of(reopen(stream)).append(batch).version == version + 1
+
+
+def test_owner_that_lost_a_race_as_a_taker_leaves_the_next_commits_to_the_winner() -> None:
+    store = Spy()
+    stream = make_stream(store, runtime=FakeRuntime())
+    winner = reopen(stream, store.inner)
+    batch = offer(stream, of(1))
+
+    def race(operation: str, key: str) -> None:
+        if operation == "put_if_absent":
+            store.calls.clear()
+            write(winner, of(2))
+            store.hook = follow
+
+    def follow(operation: str, key: str) -> None:
+        if store.count("get", "_delta_log") > 3:
+            store.hook = None
+            assert store.count("list") == store.count("put_if_absent") == 0
+            take(winner)
+
+    store.hook = race
+    contended(stream)
+    assert group_of(stream).append(batch).version == 2
+    assert store.count("list", "/data/") == store.count("put_if_absent") == 0
+
+
+@pytest.mark.parametrize("owners", [1, 3])
+def test_owners_that_lose_every_race_get_their_turn_by_requests(owners: int) -> None:
+    """A writer commits before each attempt of an append, and takes no offer."""
+    store = Spy()
+    stream = make_stream(store, FakeRuntime())
+    steady = reopen(stream, store.inner)
+    streams = [reopen(stream) for _ in range(owners)]
+    batches = [offer(owner, of(n)) for n, owner in enumerate(streams)]
+    before = stream.view().version
+
+    def commit(operation: str, key: str) -> None:
+        is_append = operation == "put_if_absent" and b'"APPEND"' in store.sent[-1][1]
+        if is_append and steady.view() and steady.log._follower.request is None:
+            write(steady, of(1_000 + steady.view().version))
+
+    store.hook = commit
+    for owner, batch in zip(streams, batches, strict=True):
+        contended(owner)
+        version = group_of(owner).append(batch).version
+        assert version - before <= 16
+    assert data(stream)[0].startswith(b"1")
+    operations = [commit.operation for commit in commits(stream)]
+    assert operations.count(REQUEST) == 1, "the first one commits for the others, too"
 
 
 def test_process_that_commits_during_each_listing_does_not_win_every_race() -> None:
