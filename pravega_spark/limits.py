@@ -151,6 +151,11 @@ MAX_GROUP_STREAMS = 1_000
 GROUP_BUFFER_EVENTS = 4_096
 """Events of one segment before the next segment with events gets its turn."""
 
+# Leases over an outage
+
+OUTAGE_LEASE_FRACTION = 0.5
+"""Storage that was silent for this part of a lease may have kept its holder from extending it."""
+
 # Clocks
 
 CLOCK_SKEW_MS = 5_000

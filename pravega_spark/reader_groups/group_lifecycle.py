@@ -71,7 +71,7 @@ class GroupLifecycle:
         self.name, self.store, self.streams, self.runtime = name, store, streams, runtime
         self.sync = self.open_state()
         self.subscriptions = Subscriptions(streams)
-        self.leases = ReaderLeases(store, group_path(name))
+        self.leases = ReaderLeases(store, group_path(name), runtime)
         self._announcements = ChangeAnnouncements(store, runtime)
         scope, self._short_name = split_group(name)
         self._scope = Scope(store, scope, runtime)

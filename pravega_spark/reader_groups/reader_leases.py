@@ -5,11 +5,15 @@ Where only checkpoints acknowledge events, a heartbeat has no offsets.
 The storage's own clock dates heartbeats, as it does the leases of transactions. A reader that is
 expired too early loses its segments and learns so at its next refresh. Other readers continue from
 its last heartbeat, so an early expiry repeats events and never loses one.
+
+A lease does not run out over an outage of the storage (ADR 35): whoever judges it has seen the
+storage answer for a whole lease, or found the same old heartbeat a lease ago.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,6 +23,7 @@ from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.processes import has_ended
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.errors import InvalidConfiguration, StoreError
 from pravega_spark.limits import MAX_READER_LEASE_MS, MIN_READER_LEASE_MS
@@ -116,9 +121,10 @@ def _reader(file: str) -> str:
 class ReaderLeases:
     """The heartbeats of a group's readers."""
 
-    def __init__(self, store: Store, group_path: str) -> None:
+    def __init__(self, store: Store, group_path: str, runtime: Runtime = SYSTEM) -> None:
         """Name the group's folder; reads nothing yet."""
-        self._store = store
+        self._store, self._runtime = store, runtime
+        self._watch = watch_of(store)
         self._folder = f"{group_path}/_leases"
         self._first_commit = LogReader(store, group_path).key(0)
         self.next_expiry_ms = 0
@@ -132,6 +138,10 @@ class ReaderLeases:
 
         Raises StoreError if the group's folder is missing, which a heartbeat must not create.
         """
+        with self._watch.call(self._runtime):
+            self._extend(reader, heartbeat)
+
+    def _extend(self, reader: str, heartbeat: Heartbeat) -> None:
         if self._store.stamp(self._first_commit) is None:
             raise StoreError(
                 f"{self._store.url}/{self._first_commit} does not exist: the group's folder was "
@@ -147,27 +157,32 @@ class ReaderLeases:
     def remove_all(self) -> None:
         """Delete the heartbeats of a deleted group."""
         self._store.delete([entry.key for entry in self._store.list(self._folder)])
+        self._watch.silent.pop(self._folder, None)
 
     def expired(self, state: GroupState, *, ask_processes: bool = False) -> dict[str, Heartbeat]:
         """Return the readers whose leases have expired, with their last heartbeats.
 
         A reader without any heartbeat gets its lease now, from the first process that finds it.
-        ``ask_processes`` adds readers whose processes ran on this machine and have ended.
+        After an outage, and for a judge that has not watched the storage for a whole lease, an old
+        lease has to stay old for another lease. ``ask_processes`` adds readers whose processes ran
+        on this machine and have ended.
         """
         if not state.readers:
             return {}
-        now_ms = self._store.time_ms()
-        listed = {entry.key: entry.modified_ms for entry in self._store.list(self._folder)}
+        now_ms, listed = self._dates()
         is_coarse = all(time_ms % 1_000 == 0 for time_ms in (now_ms, *listed.values()))
         tolerance_ms = _COARSE_MS if is_coarse else _FINE_MS
-        found, remaining = {}, [MAX_READER_LEASE_MS]
+        found, remaining, silent = {}, [MAX_READER_LEASE_MS], {}
         for reader, entry in state.readers.items():
             modified_ms, lease_ms = listed.get(self._key(reader)), entry.lease_ms
             if lease_ms is None:
                 continue
-            ends_ms = (modified_ms or 0) + lease_ms + tolerance_ms
-            is_alive = modified_ms is not None and now_ms <= ends_ms
-            remaining.append(ends_ms - now_ms + 1 if is_alive else lease_ms)
+            left_ms = (modified_ms or 0) + lease_ms + tolerance_ms - now_ms + 1
+            if modified_ms is not None and left_ms <= 0:
+                silent[reader] = self._silent_since(reader, modified_ms, lease_ms)
+                left_ms = lease_ms - int(1_000 * (self._runtime.monotonic() - silent[reader][1]))
+            is_alive = left_ms > 0
+            remaining.append(left_ms if is_alive else lease_ms)
             if is_alive and not ask_processes:
                 continue
             heartbeat = self.heartbeat(reader)
@@ -180,8 +195,29 @@ class ReaderLeases:
                 self.extend(reader, Heartbeat(entry.number, {}))
             else:
                 found[reader] = heartbeat
-        self.next_expiry_ms = min(remaining)
+        self.next_expiry_ms, self._watch.silent[self._folder] = min(remaining), silent
         return found
+
+    def _dates(self) -> tuple[int, dict[str, int]]:
+        """Return the storage's time, and when each heartbeat was written."""
+        with self._watch.call(self._runtime):
+            now_ms = self._store.time_ms()
+            self._watch.compare_clocks(now_ms, self._runtime)
+            listed = {entry.key: entry.modified_ms for entry in self._store.list(self._folder)}
+        return now_ms, listed
+
+    def _silent_since(self, reader: str, modified_ms: int, lease_ms: int) -> tuple[int, float]:
+        """Return an old heartbeat's date, and since when the reader could have written another.
+
+        That is when this judge first found it, or began to watch the storage, or an outage ended.
+        """
+        seconds, watch = lease_ms / 1_000, self._watch
+        known = watch.silent.get(self._folder, {})
+        known_ms, since = known.get(reader, (modified_ms, math.inf))
+        if known_ms != modified_ms:
+            since = math.inf
+        since = min(since, self._runtime.monotonic(), watch.watched_since(seconds))
+        return modified_ms, max(since, watch.outage_ended(seconds))
 
     def heartbeat_times_ms(self) -> dict[str, int]:
         """Return the time of each reader's last heartbeat by the storage's clock."""

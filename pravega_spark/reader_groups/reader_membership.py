@@ -58,7 +58,7 @@ class ReaderMembership:
         log = sync.table.log
         self._sync, self._streams, self._reader_id = sync, streams, reader_id
         self._runtime = log.runtime
-        self._leases = leases = ReaderLeases(log.store, log.path)
+        self._leases = leases = ReaderLeases(log.store, log.path, log.runtime)
         self._subscriptions = subscriptions
         self._number, began = self._join(lease_ms)
         self.lease = OwnLease(leases, self._runtime, reader_id, self._number, lease_ms, began)

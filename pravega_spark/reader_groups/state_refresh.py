@@ -7,6 +7,7 @@ from concurrent import futures
 from dataclasses import dataclass
 from functools import partial
 
+from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.errors import NoSuchStream, PravegaSparkError, StoreError
 from pravega_spark.limits import POLL_LOCAL_SECONDS
@@ -61,6 +62,7 @@ class StateRefresh:
         log = sync.table.log
         self._sync, self._streams, self._leases, self._lease = sync, streams, leases, lease
         self._runtime, self._is_local = log.runtime, log.store.is_local
+        self._watch = watch_of(log.store)
         self._running: futures.Future[RefreshResult] | None = None
         self._expire_due = self._due = self.poll_due = _NOW
         self.is_unreachable = False
@@ -111,11 +113,12 @@ class StateRefresh:
 
     def run(self, now: float, given: RefreshInput) -> RefreshResult:
         """Do a refresh in this thread."""
-        if given.held is not None:
-            self._lease.extend(given.held)
-        sent_at = self._lease.sent_at
-        if not self._expire_readers(now):
-            self._sync.fetch()
+        with self._watch.call(self._runtime):
+            if given.held is not None:
+                self._lease.extend(given.held)
+            sent_at = self._lease.sent_at
+            if not self._expire_readers(now):
+                self._sync.fetch()
         streams = sorted(given.streams)
         read = self._runtime.each(self._has_read, streams)
         return RefreshResult(

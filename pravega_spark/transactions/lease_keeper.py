@@ -14,6 +14,9 @@ from pravega_spark.transactions.transaction import Transaction
 
 logger = logging.getLogger(__name__)
 
+_RETRY_SECONDS = 1.0
+"""Pause after a ping that failed."""
+
 
 class LeaseKeeper:
     """Pings each transaction while its handle, or the id that the user took from it, is in use."""
@@ -27,6 +30,8 @@ class LeaseKeeper:
         """Handles whose id the user has read: other processes may use the id without a handle."""
         self._due: dict[str, float] = {}
         """When to extend each lease, by the monotonic clock."""
+        self._failing: set[str] = set()
+        """Transactions whose last ping failed."""
         self._wakes_at = inf
         """When the thread looks again, unless it is notified; a wake-up costs a begin time."""
         self._changed = threading.Condition()
@@ -73,6 +78,7 @@ class LeaseKeeper:
         self._open.pop(name, None)
         self._identified.pop(name, None)
         self._due.pop(name, None)
+        self._failing.discard(name)
 
     def _run(self) -> None:
         """Extend each lease when it is due, until the writer is closed."""
@@ -102,13 +108,22 @@ class LeaseKeeper:
                 self._due[name] = self._stream.runtime.monotonic() + pause
 
     def _ping(self, transaction: Transaction) -> float:
-        """Extend a lease; return the seconds until the next ping. Never raises."""
+        """Extend a lease; return the seconds until the next ping. Never raises.
+
+        After a failure the next ping comes soon, because leases run again after an outage. Only the
+        first of several failures is a warning.
+        """
+        pause = transaction_leases.ping_interval_seconds(transaction.lease_ms)
         try:
             if not transaction._keep_alive():
                 return inf
         except Exception as error:  # one failure must not stop the pings of other transactions
-            logger.warning("could not extend the lease of %r: %s", transaction, error)
-        return transaction_leases.ping_interval_seconds(transaction.lease_ms)
+            level = logging.DEBUG if transaction._id in self._failing else logging.WARNING
+            logger.log(level, "could not extend the lease of %r: %s", transaction, error)
+            self._failing.add(transaction._id)
+            return min(pause, _RETRY_SECONDS)
+        self._failing.discard(transaction._id)
+        return pause
 
     def close(self) -> None:
         """Stop the thread and wait for it."""

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutcome
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_settings import stream_settings
@@ -47,7 +48,8 @@ def sweep_transactions(
     is the life of the stream that the call is for, by default the present one. Without
     ``prepared_limit_ms`` the setting holds; it is read only if a transaction is open.
     """
-    before = stream.view(life=life)
+    with watch_of(stream.store).call(stream.runtime):
+        before = stream.view(life=life)
     if prepared_limit_ms is None:
         settings = stream_settings(stream, before) if before.transactions else EffectiveSettings()
         prepared_limit_ms = settings.prepared_limit_ms

@@ -1,18 +1,28 @@
 """Transaction leases: a small object that the writer overwrites while it is alive.
 
 The storage's own clock dates the lease and an object that is put to read that clock. So machine
-clocks need not agree, and a job that runs once need not wait to see whether a lease changes.
+clocks need not agree.
+
+No lease runs out over an outage of the storage, in which nobody can extend it (ADR 35). So whoever
+finds that a lease has run out extends it once more, and says so in the object. A transaction
+expires when that last lease has run out, too, and no outage is known since it began. This needs no
+memory of the judge: it may be a job that runs once.
+
 Correctness never depends on a clock, since the closing manifest decides. The clock only gives the
 time of an abort, and never too early.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from math import sqrt
 from typing import NamedTuple
 
 from pravega_spark.arguments import shown
+from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.version_ages import VersionAges
+from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.stream.records import OpenTransaction
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -23,6 +33,11 @@ from pravega_spark.transactions.manifest_codec import ManifestKind
 from pravega_spark.transactions.manifests import Manifests
 from pravega_spark.transactions.transaction_paths import transaction_folder
 from pravega_spark.units import parse_duration_ms
+
+_LAST_LEASES = 2
+"""Last leases, if a judge found the one before so late that another outage may have hidden it."""
+_LATE_LEASES = 2
+"""A last lease that is this many times as old as it lasts was found late."""
 
 
 def parse_lease_ms(lease: str | float) -> int:
@@ -77,7 +92,8 @@ class Lease:
 
     def extend(self) -> None:
         """Restart the lease: overwrite its object."""
-        self._store.put(self._key, b"{}\n", durable=False)
+        with watch_of(self._store).call(self._runtime):
+            _put_lease(self._stream, self._key)
 
 
 def extend_lease(lease: Lease | None, manifests: Manifests, status: TransactionStatus) -> None:
@@ -123,22 +139,58 @@ def expired_transactions(
 
     A lease is not extended beyond the maximum execution time. A prepared transaction has no lease
     and expires ``prepared_limit_ms`` after its preparation. A transaction that was never pinged
-    gets its lease by this call; without ``write`` it gets none.
+    gets its lease by this call, and one whose lease has run out its last one; without ``write``
+    none does.
     """
     if not view.transactions:
         return {}
-    ages_ms = _ages_ms(stream)
+    with watch_of(stream.store).call(stream.runtime):
+        ages_ms = _ages_ms(stream)
     found: dict[str, Expiry] = {}
     for name, opened in sorted(view.transactions.items()):
         idle_ms = ages_ms.get(_key(stream, name))
         if idle_ms is None:
             if write:
-                stream.store.put(_key(stream, name), b"{}\n", durable=False)
+                _put_lease(stream, _key(stream, name))
         elif idle_ms > opened.lease_ms:
             expiry = _expiry(stream, opened, ages_ms, prepared_limit_ms)
-            if expiry is not None:
+            if expiry is None:
+                continue
+            next_number = 0 if expiry.is_prepared else _next_last_lease(stream, opened, idle_ms)
+            if not next_number:
                 found[name] = expiry
+            elif write:
+                _put_lease(stream, _key(stream, name), next_number)
     return found
+
+
+def _next_last_lease(stream: StreamLog, opened: OpenTransaction, idle_ms: int) -> int:
+    """Return the number of the last lease that a transaction still has to get; 0 if none.
+
+    ``idle_ms`` is the age of a lease that has run out. In an outage nobody could extend it.
+    """
+    number = _last_lease(stream, opened.transaction_id)
+    seconds = opened.lease_ms / 1_000
+    since_outage = stream.runtime.monotonic() - watch_of(stream.store).outage_ended(seconds)
+    if number == 0 or 1_000 * since_outage < idle_ms:
+        return max(number, 1)
+    is_late = idle_ms > _LATE_LEASES * opened.lease_ms
+    return number + 1 if is_late and number < _LAST_LEASES else 0
+
+
+def _last_lease(stream: StreamLog, transaction_id: str) -> int:
+    """Return which last lease a transaction has; 0 if its writer extended the lease since."""
+    try:
+        record = json.loads(stream.store.get(_key(stream, transaction_id)))
+        return int(record.get("last", 0))
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):
+        return 0
+
+
+def _put_lease(stream: StreamLog, key: str, last: int = 0) -> None:
+    """Begin a lease; ``last`` is not 0 if not the transaction's writer extends it."""
+    record: Mapping[str, int] = {"last": last} if last else {}
+    stream.store.put(key, f"{to_json(record)}\n".encode(), durable=False)
 
 
 def expiry_reasons(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.runtime import Runtime
@@ -98,6 +98,13 @@ class World:
         streams = options.pop("streams", list(self.streams))
         group.create(ReaderGroupConfiguration(streams, **options))  # type: ignore[arg-type]
         return group
+
+
+def expired_after(group: ReaderGroup, seconds: float, sleep: Callable[[float], None]) -> list[str]:
+    """Return who expires if a judge finds old heartbeats and looks again after these seconds."""
+    assert group.expire_readers() == [], "a judge that has seen nothing yet"
+    sleep(seconds)
+    return group.expire_readers()
 
 
 class BufferingApplication:

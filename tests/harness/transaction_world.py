@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 from pravega_spark.engine.log.actions import Commit
@@ -17,6 +20,7 @@ from pravega_spark.model import TransactionStatus
 from pravega_spark.transactions import (
     sweeper,
     transaction_decisions,
+    transaction_leases,
     transaction_lifecycle,
 )
 from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
@@ -41,6 +45,13 @@ class World:
     def process(self) -> StreamLog:
         """Return the stream of another process, on storage without faults."""
         return reopen(self.stream, self.store.inner)
+
+    def run_out(self) -> None:
+        """Let the leases of all transactions run out, also the last ones that a judge begins."""
+        self.runtime.sleep(LEASE_MS / 1_000 + 1)
+        stream = self.process()
+        assert not transaction_leases.expired_transactions(stream, stream.view(), 10**12)
+        self.runtime.sleep(LEASE_MS / 1_000 + 1)
 
     def events(self) -> list[bytes]:
         return [event for _, event in all_events(self.process())]
@@ -98,6 +109,12 @@ def written(stream: StreamLog, events: Iterable[tuple[str | None, bytes]]) -> Tr
 
 def session(stream: StreamLog, writer_id: str = "w") -> WriterRecord:
     return open_session(stream, stream.view().life, writer_id)
+
+
+def let_expire(lease: Path) -> None:
+    """Date a lease on a disk as one that ran out a minute ago, and that nobody may begin again."""
+    lease.write_text('{"last":2}\n')
+    os.utime(lease, (time.time() - 660,) * 2)
 
 
 def decide_abort(stream: StreamLog, transaction_id: str) -> None:

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +22,7 @@ from pravega_spark.model import TransactionStatus
 from tests.harness import failpoints
 from tests.harness.folder_state import folder_state
 from tests.harness.jvm import clean_environment
+from tests.harness.transaction_world import let_expire
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 JOB = REPOSITORY / "jobs" / "transactions.py"
@@ -107,7 +107,7 @@ def killed_writer(root: Path) -> list[str]:
         ids = process.stdout.readline().split()
         process.kill()
     for lease in root.glob("*/*/transactions/*/lease.json"):
-        os.utime(lease, (time.time() - 60,) * 2)
+        let_expire(lease)
     return ids
 
 

@@ -16,6 +16,7 @@ from pravega_spark.root_settings import SettingSources, parse_flags
 from pravega_spark.transactions import transaction_decisions
 from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
 from pravega_spark.transactions.manifests import Manifests
+from tests.harness.transaction_world import let_expire
 
 EVERY = ("open", "expired", "prepared", "committing", "aborting")
 
@@ -39,7 +40,7 @@ def ids(tmp_path: Path) -> dict[str, str]:
         Manifests(stream, made["aborting"].id), Manifest(ManifestKind.ABORTING)
     )
     lease = tmp_path / f"s/a/transactions/{made['expired'].id}/lease.json"
-    os.utime(lease, (time.time() - 100,) * 2)
+    let_expire(lease)
     return {name: transaction.id for name, transaction in made.items()}
 
 

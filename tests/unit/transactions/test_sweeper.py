@@ -16,7 +16,6 @@ from tests.harness.faulty_store import Fault
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import write
 from tests.harness.transaction_world import (
-    LEASE_MS,
     World,
     begun,
     decide_abort,
@@ -45,7 +44,7 @@ def test_sweep_does_all_that_is_due_and_reports_it(world: World) -> None:
     decide_abort(world.process(), dropped.id)
     for txn in (kept, lost):
         txn.ping()
-    world.runtime.sleep(LEASE_MS / 1_000 + 1)
+    world.run_out()
     kept.ping()
     assert sweeper.sweep_transactions(world.stream) == TransactionSweepResult(
         [done.id],
@@ -68,7 +67,7 @@ def test_concurrent_sweeps_are_harmless(world: World) -> None:
     done, lost = written(world.process(), [("a", b"x")]), written(world.process(), [("a", b"y")])
     done.commit(wait=False)
     lost.ping()
-    world.runtime.sleep(LEASE_MS / 1_000 + 1)
+    world.run_out()
     for point in (
         "txn.deciding",
         "txn.decided",
@@ -87,7 +86,7 @@ def test_crash_anywhere_in_a_sweep_is_finished_by_the_next(world: World) -> None
     done, lost = written(world.process(), [("a", b"x")]), written(world.process(), [("a", b"y")])
     done.commit(wait=False)
     lost.ping()
-    world.runtime.sleep(LEASE_MS / 1_000 + 1)
+    world.run_out()
     for point in (
         "txn.deciding",
         "txn.decided",
