@@ -61,6 +61,8 @@ ROW_GROUP_BYTES = 16 * MIB
 COMPRESSION = "zstd"
 STORAGE_THREADS = 8
 """Storage calls that one operation makes at the same time: their waits overlap."""
+OBJECT_CALLS = 16
+"""Requests to an object store that one call of many objects makes at the same time."""
 BACKGROUND_EXIT_SECONDS = 2.0
 """A process that exits waits at most this long for storage calls of its background threads."""
 READ_BATCH_EVENTS = 65_536

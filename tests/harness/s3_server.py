@@ -132,18 +132,25 @@ def _start(
 
 def _is_ready(process: subprocess.Popen[bytes], server: S3Server) -> bool:
     """Wait until the bucket accepts an object; return False if the server exited or timed out."""
-    import s3fs
+    import botocore.session
+    from botocore.exceptions import BotoCoreError, ClientError
 
     deadline = time.monotonic() + _START_SECONDS
     port = int(server.endpoint_url.rpartition(":")[2])
-    fs = s3fs.S3FileSystem(**server.options, skip_instance_cache=True, use_listings_cache=False)
+    client = botocore.session.Session().create_client(
+        "s3",
+        "us-east-1",
+        endpoint_url=server.endpoint_url,
+        aws_access_key_id=server.key,
+        aws_secret_access_key=server.secret,
+    )
     while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, BotoCoreError, ClientError):
             socket.create_connection(("127.0.0.1", port), 1).close()
-            if not fs.exists(server.bucket):
-                fs.call_s3("create_bucket", Bucket=server.bucket)
-            fs.pipe_file(f"{server.bucket}/ready", b"ready")
-            fs.rm_file(f"{server.bucket}/ready")
+            with contextlib.suppress(client.exceptions.BucketAlreadyOwnedByYou):
+                client.create_bucket(Bucket=server.bucket)
+            client.put_object(Bucket=server.bucket, Key="ready", Body=b"ready")
+            client.delete_object(Bucket=server.bucket, Key="ready")
             return True
         time.sleep(0.1)
     return False

@@ -9,6 +9,9 @@ from pravega_spark.errors import InvalidInput
 from pravega_spark.limits import CONNECT_TIMEOUT, READ_TIMEOUT, RETRY_TIMEOUT
 from pravega_spark.units import parse_duration_ms
 
+TIMEOUTS = frozenset({"connect_timeout", "read_timeout"})
+"""The options that :func:`with_timeouts` takes."""
+
 
 def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
     """Return the client's options, and for how many seconds a call is repeated.
@@ -22,7 +25,7 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
 
 
 def with_timeouts(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options for s3fs in which the time-outs of a call are part of ``config_kwargs``.
+    """Return options of S3 in which the time-outs of a call are part of ``config_kwargs``.
 
     ``connect_timeout`` and ``read_timeout`` are durations; where ``config_kwargs`` has a time-out
     already, giving both is refused with InvalidInput.

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from pravega_spark.engine.store.base import Store
-from pravega_spark.engine.store.client_options import with_timeouts
 from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import InvalidInput, StoreRefused
@@ -32,8 +31,8 @@ def open_store(url: str | os.PathLike[str], **storage_options: Any) -> Store:
 
     A path or ``file://`` is a local disk, ``s3://`` (and ``s3a://``) S3 or a compatible server,
     ``memory://name`` this process's memory; any other URL that fsspec knows is usable if
-    :func:`~pravega_spark.engine.store.probe.probe` accepts it. ``storage_options`` go to s3fs
-    or fsspec; for S3 the usual ``AWS_*`` variables are the defaults. Three of them are this
+    :func:`~pravega_spark.engine.store.probe.probe` accepts it. ``storage_options`` are those of
+    s3fs, or of the driver of fsspec; for S3 the usual ``AWS_*`` variables are the defaults. Three of them are this
     package's: ``retry_timeout``, how long a call is repeated while the storage does not answer, and
     for S3 ``connect_timeout`` and ``read_timeout``, how long one attempt waits. Each is a duration
     such as ``"30 s"``, or a number of seconds.
@@ -132,9 +131,9 @@ def _s3_client(url: str, options: dict[str, Any]) -> Store:
         from pravega_spark.engine.store.s3 import S3Store
     except ImportError as error:
         raise StoreRefused(
-            f"{url} needs s3fs ({error}): pip install 'pravega-spark[s3]'.", url=url
+            f"{url} needs botocore ({error}): pip install 'pravega-spark[s3]'.", url=url
         ) from error
-    return S3Store(url, with_timeouts(options))
+    return S3Store(url, options)
 
 
 def _open_generic(scheme: str, address: str, options: dict[str, Any]) -> Store:

@@ -6,60 +6,43 @@ import io
 from typing import Any
 
 import pyarrow as pa
-import s3fs
-from fsspec.asyn import sync
 
-from pravega_spark.engine.store.s3_errors import (
-    answer_of,
-    is_empty_range,
-    is_missing,
-    refusal,
-)
+from pravega_spark.engine.store.s3_client import S3Client
+from pravega_spark.engine.store.s3_errors import is_empty_range, is_missing, refusal
 from pravega_spark.names import is_number
 
 _WHOLE_BYTES = 8 << 20
 """Objects up to this size are read completely; of larger ones, this much of the end is kept."""
-_TAIL_ATTEMPTS = 3
 
 
-def open_object(fs: s3fs.S3FileSystem, bucket: str, name: str) -> pa.NativeFile:
+def open_object(client: S3Client, name: str, url: str) -> pa.NativeFile:
     """Open the object with one request for its end, which is all of a small object.
 
     A Parquet footer is at the end, so a large object needs further requests only for columns.
-    Raises what s3fs and botocore raise.
+    Raises ClientError and ConnectionError.
     """
-    for attempt in range(1, _TAIL_ATTEMPTS + 1):
-        try:
-            tail, size = sync(fs.loop, _get_tail, fs, bucket, name)
-            break
-        except Exception as error:
-            if is_empty_range(error):
-                return pa.BufferReader(b"")
-            if answer_of(error) is not None or attempt == _TAIL_ATTEMPTS:
-                raise
-    if size == len(tail):
-        return pa.BufferReader(tail)
-    return pa.PythonFile(_RangeFile(fs, f"{bucket}/{name}", size, tail), mode="r")
-
-
-async def _get_tail(fs: s3fs.S3FileSystem, bucket: str, name: str) -> tuple[bytes, int]:
-    await fs.set_session()
-    client = await fs.get_s3(bucket)
-    answer = await client.get_object(Bucket=bucket, Key=name, Range=f"bytes=-{_WHOLE_BYTES}")
-    async with answer["Body"] as body:
-        tail: bytes = await body.read()
+    try:
+        reply = client.call("GetObject", name, headers={"Range": f"bytes=-{_WHOLE_BYTES}"})
+    except Exception as error:
+        if is_empty_range(error):
+            return pa.BufferReader(b"")
+        raise
     # "bytes 100-199/200"; a server that ignores ranges sends everything without this header.
-    total = answer.get("ContentRange", "").rpartition("/")[2]
-    return tail, int(total) if is_number(total) else len(tail)
+    total = reply.headers.get("content-range", "").rpartition("/")[2]
+    size = int(total) if is_number(total) else len(reply.data)
+    if size == len(reply.data):
+        return pa.BufferReader(reply.data)
+    return pa.PythonFile(_RangeFile(client, name, url, size, reply.data), mode="r")
 
 
 class _RangeFile(io.RawIOBase):
     """The bytes of a large object, fetched range by range; its end is in memory."""
 
-    def __init__(self, fs: s3fs.S3FileSystem, path: str, size: int, tail: bytes):
+    def __init__(self, client: S3Client, name: str, url: str, size: int, tail: bytes):
         super().__init__()
-        self._fs = fs
-        self._path = path
+        self._client = client
+        self._name = name
+        self._url = url
         self._size = size
         self._tail = tail
         self._position = 0
@@ -97,10 +80,10 @@ class _RangeFile(io.RawIOBase):
         return data
 
     def _range(self, start: int, end: int) -> bytes:
+        headers = {"Range": f"bytes={start}-{end - 1}"}
         try:
-            data: bytes = self._fs.cat_file(self._path, start=start, end=end)
-            return data
+            return self._client.call("GetObject", self._name, headers=headers).data
         except Exception as error:
             if is_missing(error):
-                raise FileNotFoundError(f"s3://{self._path}") from error
-            raise refusal(error, f"s3://{self._path}", "read") from error
+                raise FileNotFoundError(f"{self._url} does not exist.") from error
+            raise refusal(error, self._url, "read") from error

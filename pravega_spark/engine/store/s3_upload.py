@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from functools import partial
 from typing import Any, Final
+from urllib.parse import unquote_plus
+from xml.etree import ElementTree
 
 import pyarrow as pa
-import s3fs
+from botocore.exceptions import ClientError
 
+from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store.base import Entry
 from pravega_spark.engine.store.object_sink import ObjectSink
-from pravega_spark.engine.store.s3_errors import refusal
+from pravega_spark.engine.store.s3_client import S3Client, date_ms, query_of, refused
+from pravega_spark.engine.store.s3_errors import is_missing, refusal
 from pravega_spark.errors import StoreError, StoreReadOnly, StoreRefused
 
 _PART_BYTES: Final = 16 << 20
-"""Memory of an upload; S3 allows 10,000 parts. A smaller object is sent as one."""
+"""S3 allows 10,000 parts. A smaller object is sent as one."""
+_PARTS_UNDER_WAY: Final = 3
+"""Parts that are sent while the next one is filled; with it, the memory of an upload."""
 
 
 @contextlib.contextmanager
-def upload(fs: s3fs.S3FileSystem, path: str, url: str) -> Iterator[pa.NativeFile]:
-    """Yield a file that becomes the object ``path`` at the end of the block.
+def upload(client: S3Client, name: str, url: str) -> Iterator[pa.NativeFile]:
+    """Yield a file that becomes the object ``name`` at the end of the block.
 
     If the block or a request fails, the upload is aborted. Of a killed process, its parts stay
     until :func:`abort_uploads`.
@@ -29,64 +38,124 @@ def upload(fs: s3fs.S3FileSystem, path: str, url: str) -> Iterator[pa.NativeFile
     def error_of(error: Exception) -> StoreError:
         return error if isinstance(error, StoreError) else refusal(error, url, "put")
 
-    file = fs.open(path, "wb", block_size=_PART_BYTES)
+    parts = _Parts(client, name)
     try:
-        yield ObjectSink(file.write, error_of).as_arrow()
+        yield ObjectSink(parts.write, error_of).as_arrow()
         try:
-            file.close()
+            parts.finish()
         except Exception as error:
             raise error_of(error) from error
     except BaseException:
         with contextlib.suppress(Exception):  # the first error is the one to report
-            file.discard()
-        file.closed = True  # or its finalizer would upload the rest
+            parts.abort()
         raise
 
 
+class _Parts:
+    """The bytes of one object, of which full parts are sent in the background."""
+
+    def __init__(self, client: S3Client, name: str) -> None:
+        self._client = client
+        self._name = name
+        self._buffer = bytearray()
+        self._upload_id: str | None = None
+        self._tags: list[str] = []
+        self._sent: deque[Future[str]] = deque()
+
+    def write(self, data: Any) -> None:
+        rest = memoryview(data).cast("B")
+        while len(self._buffer) + len(rest) > _PART_BYTES:
+            taken = _PART_BYTES - len(self._buffer)
+            self._buffer += rest[:taken]
+            rest = rest[taken:]
+            self._send()
+        self._buffer += rest
+
+    def _send(self) -> None:
+        """Send the buffer as the next part; wait if too many are under way."""
+        if self._upload_id is None:
+            reply = self._client.call("CreateMultipartUpload", self._name, "uploads=")
+            self._upload_id = reply.xml.findtext("UploadId") or ""
+        while len(self._sent) >= _PARTS_UNDER_WAY:
+            self._tags.append(self._sent.popleft().result())
+        number = len(self._tags) + len(self._sent) + 1
+        part, self._buffer = self._buffer, bytearray()
+        self._sent.append(SYSTEM.start(partial(self._put, self._upload_id, number, part)))
+
+    def _put(self, upload_id: str, number: int, part: bytearray) -> str:
+        query = query_of(partNumber=str(number), uploadId=upload_id)
+        body = memoryview(part)
+        tag: str = self._client.call("UploadPart", self._name, query, body=body).headers["etag"]
+        return tag
+
+    def finish(self) -> None:
+        """Make the object of what was written."""
+        if self._upload_id is None:
+            self._client.call("PutObject", self._name, body=bytes(self._buffer))
+            return
+        self._send()
+        self._tags += [part.result() for part in self._sent]
+        self._sent.clear()
+        root = ElementTree.Element("CompleteMultipartUpload")
+        for number, tag in enumerate(self._tags, 1):
+            part = ElementTree.SubElement(root, "Part")
+            ElementTree.SubElement(part, "PartNumber").text = str(number)
+            ElementTree.SubElement(part, "ETag").text = tag
+        operation, query = "CompleteMultipartUpload", query_of(uploadId=self._upload_id)
+        body = ElementTree.tostring(root)
+        reply = self._client.call(operation, self._name, query, body=body)
+        if reply.xml.tag == "Error":  # S3 begins its answer before it knows the outcome
+            raise refused(operation, 500, reply.headers, reply.data)
+
+    def abort(self) -> None:
+        """Delete what was sent."""
+        wait(self._sent)
+        if self._upload_id is not None:
+            query = query_of(uploadId=self._upload_id)
+            self._client.call("AbortMultipartUpload", self._name, query)
+
+
 def abort_uploads(
-    fs: s3fs.S3FileSystem,
-    bucket: str,
-    base: str,
-    prefix: str,
-    before_ms: Callable[[], int],
-    *,
-    deep: bool,
+    client: S3Client, base: str, prefix: str, before_ms: Callable[[], int], *, deep: bool
 ) -> list[Entry]:
     """Abort the uploads below ``base + prefix`` that began before a time; return them.
 
     Entries have the size 0, since S3 reports none. Servers without this listing, and credentials
-    without the right to it, leave the work to the bucket's lifecycle rules.
+    without the right to it, leave the work to the bucket's lifecycle rules. Raises ClientError and
+    ConnectionError.
     """
     found: list[Entry] = []
     limit_ms: int | None = None
-    for item in _uploads(fs, bucket, base + prefix):
-        key = item["Key"][len(base) :]
-        began_ms = round(item["Initiated"].timestamp() * 1_000)
+    for name, upload_id, began_ms in _uploads(client, base + prefix):
+        key = name[len(base) :]
         if limit_ms is None:
             limit_ms = before_ms()
         if began_ms >= limit_ms or (not deep and "/" in key[len(prefix) :]):
             continue
-        target = {"Bucket": bucket, "Key": item["Key"], "UploadId": item["UploadId"]}
-        with contextlib.suppress(FileNotFoundError):  # finished or aborted by another process
-            fs.call_s3("abort_multipart_upload", **target)
+        try:
+            client.call("AbortMultipartUpload", name, query_of(uploadId=upload_id))
+        except ClientError as error:  # finished or aborted by another process
+            if not is_missing(error):
+                raise
+        else:
             found.append(Entry(key, 0, began_ms))
     return found
 
 
-def _uploads(fs: s3fs.S3FileSystem, bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
-    after: dict[str, Any] = {}
+def _uploads(client: S3Client, prefix: str) -> Iterator[tuple[str, str, int]]:
+    """Yield name, id and time of each upload below the prefix."""
+    after = {"prefix": prefix, "encoding-type": "url", "uploads": ""}
     while True:
         try:
-            page = fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=prefix, **after)
-        except Exception as error:
-            refused = refusal(error, f"s3://{bucket}/{prefix}", "list uploads")
-            if isinstance(refused, (StoreReadOnly, StoreRefused)):
+            page = client.call("ListMultipartUploads", query=query_of(**after)).xml
+        except ClientError as error:
+            if isinstance(refusal(error, prefix, "list uploads"), (StoreReadOnly, StoreRefused)):
                 return
-            raise refused from error
-        yield from page.get("Uploads", ())
-        if not page.get("IsTruncated"):
+            raise
+        for item in page.iterfind("Upload"):
+            name = unquote_plus(item.findtext("Key", ""))
+            yield name, item.findtext("UploadId", ""), date_ms(item.findtext("Initiated", ""))
+        if page.findtext("IsTruncated") != "true":
             return
-        after = {
-            "KeyMarker": page["NextKeyMarker"],
-            "UploadIdMarker": page["NextUploadIdMarker"],
-        }
+        after["key-marker"] = unquote_plus(page.findtext("NextKeyMarker", ""))
+        after["upload-id-marker"] = page.findtext("NextUploadIdMarker", "")

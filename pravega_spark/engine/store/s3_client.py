@@ -1,0 +1,255 @@
+"""Requests to S3: one call here is one HTTP request, and nothing is sent twice unasked.
+
+botocore supplies the settings, the credentials, the form of each request and the signature;
+urllib3 sends it. botocore's own client takes several times the processor time of a request, asks
+the server before it sends a body, and repeats requests; see docs/adr.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import functools
+import hashlib
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote, urlsplit
+from xml.etree import ElementTree
+
+import urllib3
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.exceptions import ClientError, NoCredentialsError
+from botocore.httpsession import get_cert_path
+from botocore.utils import get_environ_proxies
+
+from pravega_spark.engine.boot_clock import elapsed_seconds
+from pravega_spark.engine.store.base import Dated
+from pravega_spark.engine.store.s3_settings import Form, S3Settings
+from pravega_spark.limits import OBJECT_CALLS
+
+_EXPIRED = frozenset({"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired"})
+"""Codes of a refusal after which the credentials are read again."""
+_REDIRECTS = frozenset({301, 307, 400})
+_METHODS = {
+    "AbortMultipartUpload": "DELETE",
+    "CompleteMultipartUpload": "POST",
+    "CreateMultipartUpload": "POST",
+    "DeleteObjects": "POST",
+    "GetObject": "GET",
+    "HeadObject": "HEAD",
+    "ListMultipartUploads": "GET",
+    "ListObjectsV2": "GET",
+    "PutObject": "PUT",
+    "UploadPart": "PUT",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A successful response."""
+
+    data: bytes
+    headers: Mapping[str, str]
+
+    @property
+    def xml(self) -> ElementTree.Element:
+        """The body, with bare names of elements."""
+        return parse(self.data)
+
+
+class S3Client:
+    """A connection pool to one bucket. Thread-safe; not for a forked child of its process."""
+
+    def __init__(self, settings: S3Settings) -> None:
+        """Take the settings; send no request, also none for credentials."""
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._session = settings.session()
+        self._form, self.endpoint_url = settings.forms(self._session, None)
+        self._forms: dict[str, Form] = {}
+        self._credentials: Any = None
+        self._pool = self._make_pool()
+        self.dated: Dated | None = None
+        """The date of the newest response."""
+
+    def _make_pool(self) -> urllib3.PoolManager:
+        config, verify = self._settings.config, self._settings.verify(self._session)
+        certificate = config.client_cert
+        pair = certificate if isinstance(certificate, tuple) else (certificate, None)
+        connect, read = self._settings.timeouts
+        given: dict[str, Any] = {
+            "num_pools": 2,
+            "maxsize": max(config.max_pool_connections, OBJECT_CALLS),
+            "timeout": urllib3.Timeout(connect=connect, read=read),
+            "cert_file": pair[0],
+            "key_file": pair[1],
+        }
+        if verify is False:
+            given["cert_reqs"] = "CERT_NONE"
+        else:
+            given |= {"cert_reqs": "CERT_REQUIRED", "ca_certs": get_cert_path(verify)}
+        url = self._form("ListObjectsV2").url
+        proxies = config.proxies or get_environ_proxies(url)
+        proxy = proxies.get(urlsplit(url).scheme)
+        if not proxy:
+            return urllib3.PoolManager(**given)
+        user = urllib3.util.parse_url(proxy).auth
+        headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
+        return urllib3.ProxyManager(proxy, proxy_headers=headers, **given)
+
+    def call(
+        self,
+        operation: str,
+        key: str = "",
+        query: str = "",
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | memoryview = b"",
+    ) -> Reply:
+        """Send one request; ``query`` must be sorted and quoted, as :func:`query_of` does.
+
+        Raises ClientError for a refusal, the errors of botocore for missing credentials, and
+        ConnectionError without a complete response. A request is sent again only if it was
+        refused because the bucket is in another region, or since the credentials have been
+        renewed: then it has had no effect.
+        """
+        form, used = self._known_form(operation), self._known_credentials()
+        target = operation, quote(key, safe="/~") + ("?" + query if query else "")
+        try:
+            return self._send(form, target, headers or {}, body, used)
+        except ClientError as error:
+            if not self._is_mended(error, form, used):
+                raise
+        form, used = self._known_form(operation), self._known_credentials()
+        return self._send(form, target, headers or {}, body, used)
+
+    def _is_mended(self, error: ClientError, form: Form, used: Any) -> bool:
+        """Return True if the region or the credentials of the refused request were out of date."""
+        metadata = error.response["ResponseMetadata"]
+        region = metadata["HTTPHeaders"].get("x-amz-bucket-region")
+        if metadata["HTTPStatusCode"] in _REDIRECTS and region and region != form.region:
+            with self._lock:
+                self._form, self.endpoint_url = self._settings.forms(self._session, region)
+                self._forms = {}
+            return True
+        if error.response["Error"]["Code"] not in _EXPIRED or used is None or self._settings.keys:
+            return False
+        with self._lock:
+            if self._credentials is used:
+                self._credentials = self._settings.credentials(self._settings.session())
+            return _keys(self._credentials) != _keys(used)
+
+    def _known_credentials(self) -> Any:
+        if self._credentials is None and not self._settings.anonymous:
+            with self._lock:
+                if self._credentials is None:
+                    self._credentials = self._settings.credentials(self._session)
+            if self._credentials is None:
+                raise NoCredentialsError
+        return self._credentials
+
+    def _known_form(self, operation: str) -> Form:
+        form = self._forms.get(operation)
+        if form is None:
+            with self._lock:  # botocore's client is made for one thread at a time here
+                form = self._forms[operation] = self._form(operation)
+        return form
+
+    def _send(
+        self,
+        form: Form,
+        target: tuple[str, str],
+        headers: Mapping[str, str],
+        body: bytes | memoryview,
+        credentials: Any,
+    ) -> Reply:
+        operation, url = target[0], form.url + target[1]
+        request = AWSRequest(_METHODS[operation], url, headers={**form.headers, **headers})
+        if credentials is not None:
+            request.context["sha256"] = hashlib.sha256(body).hexdigest()
+            keys = credentials.get_frozen_credentials()
+            _Signer(keys, "s3", form.region).add_auth(request)
+        try:
+            response = self._pool.request(
+                request.method,
+                url,
+                body=body if body or request.method in ("PUT", "POST") else None,
+                headers=dict(request.headers.items()),
+                retries=False,
+                redirect=False,
+                decode_content=False,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise ConnectionError(f"{type(error).__name__}: {error}") from error
+        self._note(response.headers.get("date", ""))
+        if response.status >= 300:
+            raise refused(operation, response.status, response.headers, response.data)
+        return Reply(response.data, response.headers)
+
+    def _note(self, date: str) -> None:
+        storage_ms = header_date_ms(date)
+        if storage_ms is not None:
+            self.dated = Dated(storage_ms, time.time_ns() // 1_000_000, elapsed_seconds())
+
+
+class _Signer(S3SigV4Auth):  # type: ignore[misc]
+    """Signs a request with the digest that is computed where the body is at hand."""
+
+    def payload(self, request: AWSRequest) -> str:
+        digest: str = request.context["sha256"]
+        return digest
+
+
+def _keys(credentials: Any) -> Any:
+    return credentials and credentials.get_frozen_credentials()
+
+
+@functools.lru_cache(maxsize=16)
+def header_date_ms(text: str) -> int | None:
+    """Return a date of a header in ms since 1970; None if there is none."""
+    try:
+        return int(email.utils.parsedate_to_datetime(text).timestamp()) * 1_000
+    except (TypeError, ValueError):
+        return None
+
+
+def date_ms(text: str) -> int:
+    """Return a date of S3's XML in ms since 1970."""
+    return round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1_000)
+
+
+def query_of(**parameters: str) -> str:
+    """Return a query that is sorted and quoted as a signature needs it."""
+    return "&".join(
+        f"{quote(name, safe='')}={quote(value, safe='')}"
+        for name, value in sorted(parameters.items())
+    )
+
+
+def parse(data: bytes) -> ElementTree.Element:
+    """Return an XML body as an element whose names have no name space."""
+    root = ElementTree.fromstring(data)
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+    return root
+
+
+def refused(operation: str, status: int, headers: Mapping[str, str], data: bytes) -> ClientError:
+    """Return botocore's error for a response whose body is ``<Error>`` or nothing."""
+    found: dict[str, str] = {}
+    try:
+        if data:
+            found = {item.tag: item.text or "" for item in parse(data)}
+    except ElementTree.ParseError:
+        found = {"Message": data[:200].decode(errors="replace")}
+    metadata = {
+        "HTTPStatusCode": status,
+        "HTTPHeaders": {name.lower(): value for name, value in headers.items()},
+        "RetryAttempts": 0,
+    }
+    described = {"Code": found.get("Code") or str(status), "Message": found.get("Message", "")}
+    return ClientError({"Error": described, "ResponseMetadata": metadata}, operation)

@@ -1,0 +1,206 @@
+"""The storage options of S3: those of ``s3fs.S3FileSystem``, and what botocore makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import botocore.session
+from botocore.config import Config
+from botocore.credentials import Credentials
+from botocore.exceptions import BotoCoreError
+from fsspec.config import conf
+
+from pravega_spark.engine.store.client_options import TIMEOUTS, with_timeouts
+from pravega_spark.errors import InvalidInput
+
+_KEYS = {
+    "aws_access_key_id": "key",
+    "aws_secret_access_key": "secret",
+    "aws_session_token": "token",
+    "username": "key",
+    "password": "secret",
+}
+"""Other names of three options."""
+_KNOWN = frozenset(
+    {"anon", "client_kwargs", "config_kwargs", "endpoint_url", "key", "profile", "requester_pays",
+     "s3_additional_kwargs", "secret", "token", "use_ssl"}
+)  # fmt: skip
+_WITHOUT_EFFECT = frozenset(
+    {"asynchronous", "cache_regions", "default_block_size", "default_cache_type",
+     "default_fill_cache", "fixed_upload_size", "listings_expiry_time", "local_expiry_check",
+     "loop", "max_concurrency", "max_paths", "skip_instance_cache", "use_listings_cache",
+     "version_aware"}
+)  # fmt: skip
+"""Options of s3fs for caches and threads, which this store has not."""
+_ANY_KEY = "k"
+_ANY_ARGUMENTS: Mapping[str, Any] = {
+    "Key": _ANY_KEY,
+    "UploadId": "u",
+    "PartNumber": 1,
+    "Delete": {"Objects": [{"Key": _ANY_KEY}]},
+}
+_OF_BODY = ("x-amz-checksum", "x-amz-content", "x-amz-decoded", "x-amz-sdk", "x-amz-trailer")
+"""Headers that botocore computes from the body of a request."""
+_OF_CLIENT = frozenset({"endpoint_url", "region_name", "use_ssl", "verify"})
+
+
+_FIXED_CONFIG = {
+    "request_checksum_calculation": "when_required",
+    "response_checksum_validation": "when_required",
+}
+"""The signature covers the body of each request; chunks and logs have digests of their own."""
+
+
+class _Found(Exception):
+    """Ends a call of botocore before it is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Where and how botocore sends one operation: for an object, to ``url`` and its name."""
+
+    url: str
+    headers: Mapping[str, str]
+    region: str
+
+
+@dataclass(frozen=True, slots=True)
+class S3Settings:
+    """Checked storage options, still without a connection."""
+
+    bucket: str
+    anonymous: bool
+    profile: str | None
+    keys: tuple[str, str, str | None] | None
+    additional: Mapping[str, Any]
+    client: Mapping[str, Any]
+    config: Config
+
+    @property
+    def timeouts(self) -> tuple[float, float]:
+        """Seconds to wait for a connection, and for the next bytes of an answer."""
+        return self.config.connect_timeout, self.config.read_timeout
+
+    def session(self) -> botocore.session.Session:
+        """Return a new session, which reads the ``AWS_*`` variables and files of now."""
+        return botocore.session.Session(profile=self.profile)
+
+    def credentials(self, session: botocore.session.Session) -> Any:
+        """Return the credentials, which may renew themselves; None if there are none."""
+        return Credentials(*self.keys) if self.keys else session.get_credentials()
+
+    def verify(self, session: botocore.session.Session) -> Any:
+        """Return the file of certificates to trust, True for the usual ones, False for all."""
+        given = self.client.get("verify")
+        return given if given is not None else session.get_config_variable("ca_bundle") or True
+
+    def forms(
+        self, session: botocore.session.Session, region: str | None
+    ) -> tuple[Callable[[str], Form], str]:
+        """Return what tells the form of an operation such as ``PutObject``, and the endpoint.
+
+        botocore prepares a call and is stopped before it signs: its rules for endpoints,
+        addressing styles, regions and encryption hold here without a copy of them.
+        """
+        of_client = dict(self.client)
+        if region is not None:
+            of_client["region_name"] = region
+        arguments = {"Bucket": self.bucket, **_ANY_ARGUMENTS, **self.additional}
+        # Not the user's credentials: loading them may be a request, and the call is not sent.
+        client = session.create_client(
+            "s3",
+            config=self.config,
+            aws_access_key_id="none",
+            aws_secret_access_key="none",
+            **of_client,
+        )
+
+        def stop(request: Any, region_name: str, **_: Any) -> None:
+            raise _Found(request, region_name)
+
+        client.meta.events.register("before-sign.s3", stop)
+        methods = {operation: name for name, operation in client.meta.method_to_api_mapping.items()}
+
+        def form(operation: str) -> Form:
+            members = client.meta.service_model.operation_model(operation).input_shape.members
+            given = {name: value for name, value in arguments.items() if name in members}
+            try:
+                getattr(client, methods[operation])(**given)
+            except _Found as found:
+                return _form(*found.args, is_object="Key" in members)
+            except BotoCoreError as error:
+                raise InvalidInput(f"a storage option is invalid: {error}.") from error
+            raise AssertionError("botocore has sent a call without signing it")
+
+        return form, str(client.meta.endpoint_url)
+
+
+def _form(request: Any, region: str, *, is_object: bool) -> Form:
+    signing = request.context.get("signing", {})
+    if request.context.get("auth_type", "v4") not in ("v4", "s3v4"):
+        raise InvalidInput(
+            f"{request.url}: buckets of S3 Express and multi-region access points are not "
+            "supported. Name a bucket of one region."
+        )
+    kept = {
+        name: value
+        for name, value in request.headers.items()
+        if name.lower().startswith("x-amz-") and not name.lower().startswith(_OF_BODY)
+    }
+    url = request.url.partition("?")[0]
+    return Form(
+        url.removesuffix(_ANY_KEY) if is_object else url, kept, signing.get("region") or region
+    )
+
+
+def read_settings(url: str, bucket: str, options: Mapping[str, Any]) -> S3Settings:
+    """Return the settings of the storage options of ``url``; raise InvalidInput for a wrong one.
+
+    Defaults of fsspec's own configuration for ``s3`` hold as well.
+    """
+    given = with_timeouts({**conf.get("s3", {}), **options})
+    unknown = set(given) - _KNOWN - _WITHOUT_EFFECT - set(_KEYS)
+    if unknown:
+        raise InvalidInput(
+            f"{url}: storage options that are not known: {', '.join(sorted(unknown))}. "
+            f"Use {', '.join(sorted(_KNOWN | TIMEOUTS))}."
+        )
+    client = dict(given.get("client_kwargs") or {})
+    for old, name in _KEYS.items():
+        for source in (given, client):
+            if source.get(old) is not None:
+                given.setdefault(name, source[old])
+            source.pop(old, None)
+    wrong = set(client) - _OF_CLIENT
+    if wrong:
+        raise InvalidInput(
+            f"{url}: client_kwargs may have {', '.join(sorted(_OF_CLIENT))}, "
+            f"not {', '.join(sorted(wrong))}."
+        )
+    if given.get("endpoint_url"):
+        client["endpoint_url"] = given["endpoint_url"]
+    client.setdefault("use_ssl", given.get("use_ssl", True))
+    key, secret, token = (given.get(name) or None for name in ("key", "secret", "token"))
+    if (key is None) != (secret is None):
+        raise InvalidInput(f"{url}: key and secret belong together: give both, or none.")
+    additional = dict(given.get("s3_additional_kwargs") or {})
+    if given.get("requester_pays"):
+        additional["RequestPayer"] = "requester"
+    return S3Settings(
+        bucket=bucket,
+        anonymous=bool(given.get("anon")),
+        profile=given.get("profile"),
+        keys=(key, secret, token) if key and secret else None,
+        additional=additional,
+        client=client,
+        config=_config(given["config_kwargs"]),
+    )
+
+
+def _config(given: Mapping[str, Any]) -> Config:
+    try:
+        return Config(**{**given, **_FIXED_CONFIG})
+    except (TypeError, ValueError, BotoCoreError) as error:
+        raise InvalidInput(f"config_kwargs are invalid: {error}.") from error
