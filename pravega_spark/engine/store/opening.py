@@ -32,10 +32,10 @@ def open_store(url: str | os.PathLike[str], **storage_options: Any) -> Store:
     A path or ``file://`` is a local disk, ``s3://`` (and ``s3a://``) S3 or a compatible server,
     ``memory://name`` this process's memory; any other URL that fsspec knows is usable if
     :func:`~pravega_spark.engine.store.probe.probe` accepts it. ``storage_options`` are those of
-    s3fs, or of the driver of fsspec; for S3 the usual ``AWS_*`` variables are the defaults. Three of them are this
-    package's: ``retry_timeout``, how long a call is repeated while the storage does not answer, and
-    for S3 ``connect_timeout`` and ``read_timeout``, how long one attempt waits. Each is a duration
-    such as ``"30 s"``, or a number of seconds.
+    s3fs, or of the driver of fsspec; for S3 the usual ``AWS_*`` variables are the defaults. Three
+    of them are this package's: ``retry_timeout``, how long a call is repeated while the storage
+    does not answer, and for S3 ``connect_timeout`` and ``read_timeout``, how long one attempt
+    waits. Each is a duration such as ``"30 s"``, or a number of seconds.
 
     Raises InvalidInput for anything but a path or URL; StoreRefused for storage that is unknown,
     cannot hold streams, or lacks its driver; StoreError if the driver needs its server

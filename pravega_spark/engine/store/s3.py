@@ -130,7 +130,7 @@ class S3Store:
     def dated(self) -> Dated | None:
         """The date of the newest response: S3 sends one with each."""
         client = self._connections.get(os.getpid())
-        return client and client.dated
+        return None if client is None else client.dated
 
     def time_ms(self) -> int:
         """Return the date of the response to a new request."""
@@ -143,7 +143,7 @@ class S3Store:
     def modified_ms(self, key: str) -> int | None:
         """Return when the object was last written; None if absent."""
         headers = self._head(key)
-        modified_ms = headers and header_date_ms(headers["last-modified"])
+        modified_ms = None if headers is None else header_date_ms(headers["last-modified"])
         return None if modified_ms is None else modified_ms + 999
 
     def get(self, key: str) -> bytes:

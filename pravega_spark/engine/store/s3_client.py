@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 import urllib3
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
-from botocore.exceptions import ClientError, NoCredentialsError
+from botocore.exceptions import ClientError, CredentialRetrievalError, NoCredentialsError
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 
@@ -33,7 +33,9 @@ from pravega_spark.limits import OBJECT_CALLS
 
 _EXPIRED = frozenset({"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired"})
 """Codes of a refusal after which the credentials are read again."""
+_DENIED = frozenset({400, 401, 403})
 _REDIRECTS = frozenset({301, 307, 400})
+_WITH_BODY = frozenset({"PUT", "POST"})
 _METHODS = {
     "AbortMultipartUpload": "DELETE",
     "CompleteMultipartUpload": "POST",
@@ -136,12 +138,16 @@ class S3Client:
                 self._form, self.endpoint_url = self._settings.forms(self._session, region)
                 self._forms = {}
             return True
-        if error.response["Error"]["Code"] not in _EXPIRED or used is None or self._settings.keys:
+        status = metadata["HTTPStatusCode"]
+        # The response to a HEAD has no body to name the reason.
+        is_expired = error.response["Error"]["Code"] in _EXPIRED | {str(status)}
+        if status not in _DENIED or not is_expired or used is None or self._settings.keys:
             return False
         with self._lock:
             if self._credentials is used:
                 self._credentials = self._settings.credentials(self._settings.session())
-            return _keys(self._credentials) != _keys(used)
+            renewed: bool = _keys(self._credentials) != _keys(used)
+            return renewed
 
     def _known_credentials(self) -> Any:
         if self._credentials is None and not self._settings.anonymous:
@@ -171,13 +177,12 @@ class S3Client:
         request = AWSRequest(_METHODS[operation], url, headers={**form.headers, **headers})
         if credentials is not None:
             request.context["sha256"] = hashlib.sha256(body).hexdigest()
-            keys = credentials.get_frozen_credentials()
-            _Signer(keys, "s3", form.region).add_auth(request)
+            _Signer(_keys(credentials), "s3", form.region).add_auth(request)
         try:
             response = self._pool.request(
                 request.method,
                 url,
-                body=body if body or request.method in ("PUT", "POST") else None,
+                body=body if request.method in _WITH_BODY else None,  # type: ignore[arg-type]
                 headers=dict(request.headers.items()),
                 retries=False,
                 redirect=False,
@@ -205,7 +210,11 @@ class _Signer(S3SigV4Auth):  # type: ignore[misc]
 
 
 def _keys(credentials: Any) -> Any:
-    return credentials and credentials.get_frozen_credentials()
+    """Return the keys of now; credentials that know when they end are renewed before."""
+    try:
+        return credentials and credentials.get_frozen_credentials()
+    except RuntimeError as error:  # the renewed ones have ended, too
+        raise CredentialRetrievalError(provider=credentials.method, error_msg=error) from error
 
 
 @functools.lru_cache(maxsize=16)

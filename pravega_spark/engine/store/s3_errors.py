@@ -1,12 +1,11 @@
 """The meaning of an S3 failure, by HTTP status and error code.
 
-The exceptions of s3fs depend on the server: a 412 is a FileExistsError from AWS, and a bare OSError
-from compatible servers. The botocore ClientError in the chain of causes has the facts.
+A response is botocore's ClientError. Without a response, the error is one of the system (lost
+connections, time-outs) or of botocore (credentials).
 """
 
 from __future__ import annotations
 
-import asyncio
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from botocore.exceptions import (
     CredentialRetrievalError,
     DataNotFoundError,
     HTTPClientError,
-    IncompleteReadError,
     MetadataRetrievalError,
     NoCredentialsError,
     NoRegionError,
@@ -67,12 +65,9 @@ _PASSING = _CONFLICTS | _TIMEOUTS | frozenset(
 _NO_ANSWER = (
     ConnectionError,
     CredentialRetrievalError,
-    EOFError,
     HTTPClientError,
-    IncompleteReadError,
     MetadataRetrievalError,
     OSError,
-    asyncio.TimeoutError,
 )
 
 
@@ -94,60 +89,43 @@ class Answer:
     status: int
     code: str
     message: str
-    retries: int
 
 
 def answer_of(error: BaseException) -> Answer | None:
-    """Return the server's response from ``error`` or its causes; None if there is none."""
-    seen: set[int] = set()
-    link: BaseException | None = error
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
-        if isinstance(link, ClientError):
-            metadata = link.response.get("ResponseMetadata", {})
-            described = link.response.get("Error", {})
-            code = str(described.get("Code", ""))
-            status = metadata.get("HTTPStatusCode") or (int(code) if is_number(code) else 0)
-            retries = metadata.get("RetryAttempts", 0)
-            return Answer(int(status), code, str(described.get("Message", "")), int(retries))
-        link = link.__cause__ or link.__context__
-    return None
+    """Return the server's response; None if there is none."""
+    if not isinstance(error, ClientError):
+        return None
+    described = error.response.get("Error", {})
+    code = str(described.get("Code", ""))
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    status = status or (int(code) if is_number(code) else 0)
+    return Answer(int(status), code, str(described.get("Message", "")))
 
 
 def meaning_of(error: BaseException) -> Meaning | None:
     """Return the meaning of a failed conditional create; None for a fault of our own."""
     answer = answer_of(error)
     if answer is None:
-        if isinstance(error, FileExistsError):
-            return Meaning.EXISTS
         if isinstance(error, _CREDENTIALS):
             return Meaning.REFUSED
         if isinstance(error, _CALLER):
             return None
-        network = (BotoCoreError, OSError, EOFError, asyncio.TimeoutError)
-        return Meaning.UNKNOWN if isinstance(error, network) else None
+        return Meaning.UNKNOWN if isinstance(error, (BotoCoreError, OSError)) else None
     if answer.status == 412 or answer.code == "PreconditionFailed":
         return Meaning.EXISTS
     if answer.status == 409 or answer.code in _CONFLICTS:
         return Meaning.CONFLICT
     if answer.code in _FULL or answer.status in (501, 507):
-        return _refused(answer)
+        return Meaning.REFUSED
     if 400 <= answer.status < 500 and answer.status not in (408, 429):
-        return Meaning.UNKNOWN if answer.code in _TIMEOUTS else _refused(answer)
+        return Meaning.UNKNOWN if answer.code in _TIMEOUTS else Meaning.REFUSED
     return Meaning.UNKNOWN
-
-
-def _refused(answer: Answer) -> Meaning:
-    # An earlier attempt of the same call may have been applied before this one was refused.
-    return Meaning.REFUSED if answer.retries == 0 else Meaning.UNKNOWN
 
 
 def is_missing(error: BaseException) -> bool:
     """Return True if the object does not exist, but its bucket does."""
     answer = answer_of(error)
-    if answer is None:
-        return isinstance(error, FileNotFoundError)
-    return answer.status == 404 and answer.code != "NoSuchBucket"
+    return answer is not None and answer.status == 404 and answer.code != "NoSuchBucket"
 
 
 def is_empty_range(error: BaseException) -> bool:

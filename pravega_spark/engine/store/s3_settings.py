@@ -164,9 +164,12 @@ def read_settings(url: str, bucket: str, options: Mapping[str, Any]) -> S3Settin
     unknown = set(given) - _KNOWN - _WITHOUT_EFFECT - set(_KEYS)
     if unknown:
         raise InvalidInput(
-            f"{url}: storage options that are not known: {', '.join(sorted(unknown))}. "
+            f"{url}: a storage option is invalid: {', '.join(sorted(unknown))} is not known. "
             f"Use {', '.join(sorted(_KNOWN | TIMEOUTS))}."
         )
+    for name in ("client_kwargs", "s3_additional_kwargs"):
+        if not isinstance(given.get(name) or {}, Mapping):
+            raise InvalidInput(f"{url}: a storage option is invalid: {name} is no dict.")
     client = dict(given.get("client_kwargs") or {})
     for old, name in _KEYS.items():
         for source in (given, client):
@@ -176,8 +179,8 @@ def read_settings(url: str, bucket: str, options: Mapping[str, Any]) -> S3Settin
     wrong = set(client) - _OF_CLIENT
     if wrong:
         raise InvalidInput(
-            f"{url}: client_kwargs may have {', '.join(sorted(_OF_CLIENT))}, "
-            f"not {', '.join(sorted(wrong))}."
+            f"{url}: a storage option is invalid: client_kwargs has {', '.join(sorted(wrong))}. "
+            f"Use {', '.join(sorted(_OF_CLIENT))}."
         )
     if given.get("endpoint_url"):
         client["endpoint_url"] = given["endpoint_url"]

@@ -193,7 +193,7 @@ def test_missing_driver_is_refused_with_what_to_install(monkeypatch: pytest.Monk
     real = builtins.__import__
 
     def without(name: str, *more: Any, **options: Any) -> Any:
-        if name.partition(".")[0] in ("s3fs", "gcsfs"):
+        if name.partition(".")[0] in ("botocore", "gcsfs"):
             raise ImportError(f"No module named {name!r}")
         return real(name, *more, **options)
 

@@ -1,8 +1,7 @@
-"""The meaning of each S3 failure, in every shape in which s3fs and botocore raise it."""
+"""The meaning of each S3 failure, as the client and botocore raise it."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from typing import Any
 
@@ -15,8 +14,6 @@ from botocore.exceptions import (
     ParamValidationError,
     ReadTimeoutError,
 )
-from fsspec.exceptions import FSTimeoutError
-from s3fs.errors import translate_boto_error
 
 from pravega_spark.engine.store.s3_errors import (
     Meaning,
@@ -38,21 +35,12 @@ from pravega_spark.errors import (
 URL = "http://s3.example"
 
 
-def client_error(status: int, code: str, retries: int = 0, **details: str) -> ClientError:
+def client_error(status: int, code: str) -> ClientError:
     response: dict[str, Any] = {
-        "Error": {"Code": code, "Message": "said the server", **details},
-        "ResponseMetadata": {"HTTPStatusCode": status, "RetryAttempts": retries},
+        "Error": {"Code": code, "Message": "said the server"},
+        "ResponseMetadata": {"HTTPStatusCode": status},
     }
     return ClientError(response, "PutObject")
-
-
-def shapes(error: ClientError) -> list[BaseException]:
-    """The error itself, as s3fs translates it, and deeper in the chain of causes."""
-    wrapped = OSError(errno.EIO, "outer")
-    wrapped.__cause__ = translate_boto_error(error)
-    implicit = RuntimeError("outer")
-    implicit.__context__ = error
-    return [error, translate_boto_error(error), wrapped, implicit]
 
 
 MEANINGS = [
@@ -82,28 +70,10 @@ MEANINGS = [
 
 
 @pytest.mark.parametrize(("status", "code", "meaning"), MEANINGS)
-def test_failure_has_the_same_meaning_in_every_shape(
+def test_failed_create_has_the_meaning_of_its_response(
     status: int, code: str, meaning: Meaning
 ) -> None:
-    for error in shapes(client_error(status, code)):
-        assert meaning_of(error) is meaning
-
-
-def test_precondition_with_its_condition_is_exists() -> None:
-    error = client_error(412, "PreconditionFailed", Condition="If-None-Match")
-    assert isinstance(translate_boto_error(error), FileExistsError)
-    assert all(meaning_of(shape) is Meaning.EXISTS for shape in shapes(error))
-    assert meaning_of(FileExistsError("without a cause")) is Meaning.EXISTS
-
-
-@pytest.mark.parametrize("status", [400, 403, 404, 501, 507])
-def test_refusal_of_a_repeated_request_is_unknown(status: int) -> None:
-    # The attempt before may have been applied although its response was lost.
-    assert meaning_of(client_error(status, "Code", retries=1)) is Meaning.UNKNOWN
-
-
-def test_existence_is_known_from_a_repeated_request() -> None:
-    assert meaning_of(client_error(412, "PreconditionFailed", retries=3)) is Meaning.EXISTS
+    assert meaning_of(client_error(status, code)) is meaning
 
 
 @pytest.mark.parametrize(
@@ -112,8 +82,6 @@ def test_existence_is_known_from_a_repeated_request() -> None:
         ReadTimeoutError(endpoint_url=URL),
         EndpointConnectionError(endpoint_url=URL),
         ConnectionClosedError(endpoint_url=URL),
-        FSTimeoutError(),
-        asyncio.TimeoutError(),
         TimeoutError(),
         ConnectionResetError(),
         OSError(errno.EIO, "of unknown kind"),
@@ -159,18 +127,16 @@ def test_missing_credentials_are_a_refusal_with_advice() -> None:
 def test_refusal_names_object_response_and_advice(
     status: int, code: str, kind: type[StoreError]
 ) -> None:
-    for shape in shapes(client_error(status, code)):
-        error = refusal(shape, "s3://bucket/key", "create")
-        assert type(error) is kind
-        assert str(error).startswith("s3://bucket/key: ")
-        assert code in str(error) or "bucket does not exist" in str(error)
+    error = refusal(client_error(status, code), "s3://bucket/key", "create")
+    assert type(error) is kind
+    assert str(error).startswith("s3://bucket/key: ")
+    assert code in str(error) or "bucket does not exist" in str(error)
 
 
 def test_missing_object_differs_from_missing_bucket() -> None:
-    assert all(is_missing(shape) for shape in shapes(client_error(404, "NoSuchKey")))
-    assert all(is_missing(shape) for shape in shapes(client_error(404, "404")))
-    assert not any(is_missing(shape) for shape in shapes(client_error(404, "NoSuchBucket")))
-    assert is_missing(FileNotFoundError("as s3fs raises"))
+    assert is_missing(client_error(404, "NoSuchKey"))
+    assert is_missing(client_error(404, "404"))
+    assert not is_missing(client_error(404, "NoSuchBucket"))
     assert not is_missing(OSError("another"))
 
 
@@ -178,12 +144,6 @@ def test_range_of_an_empty_object_is_recognized() -> None:
     assert is_empty_range(client_error(416, "InvalidRange"))
     assert not is_empty_range(client_error(404, "NoSuchKey"))
     assert not is_empty_range(OSError())
-
-
-def test_circular_chain_of_causes_ends() -> None:
-    first, second = OSError("first"), OSError("second")
-    first.__cause__, second.__cause__ = second, first
-    assert answer_of(first) is None
 
 
 def test_failed_deletions_name_the_key() -> None:
