@@ -200,12 +200,12 @@ def test_retries_are_an_option_of_the_store() -> None:
 
 
 def test_timeouts_of_a_call_are_options_of_s3() -> None:
-    def config(**options: Any) -> Any:
+    def config(**options: Any) -> tuple[float, float]:
         store = open_store("s3://bucket/r", key="k", secret="s", **options)
         assert isinstance(store, RetryingStore)
         inner: Any = store.inner
-        found = inner._fs.s3.meta.config
-        return found.connect_timeout, found.read_timeout
+        timeouts: tuple[float, float] = inner._settings.timeouts
+        return timeouts
 
     assert config() == (5.0, 15.0)
     assert config(connect_timeout="500 ms", read_timeout=3) == (0.5, 3.0)
