@@ -264,6 +264,8 @@ COMPACT_SETTLE_MS = 60_000
 POLL_LOCAL_SECONDS = (0.001, 0.050)
 POLL_REMOTE_SECONDS = (0.020, 2.0)
 """Shortest and longest pause between two checks for new commits while following a tail."""
+POLL_WATCHED_SECONDS = 0.250
+"""The pause in a folder whose file system reported the last commit."""
 POLL_GAP_FRACTION = 1 / 16
 """The pause before the next commit is expected, as a fraction of the mean gap of the last ones."""
 POLL_SPREAD_FRACTION = 1 / 12

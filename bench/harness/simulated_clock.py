@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from pravega_spark.engine.folder_watch import FolderWatch
 from pravega_spark.engine.runtime import Runtime
 
 BEGIN_MS = 1_700_000_000_000
@@ -45,6 +46,11 @@ class SimulatedClock(Runtime):
         assert seconds is not None, "nothing can end this wait"
         if not event.is_set():
             self.sleep(seconds)
+
+    def watch_folder(
+        self, folder: str, changed: Callable[[], object], is_used: Callable[[], object]
+    ) -> FolderWatch | None:
+        return None
 
     def token(self) -> str:
         """Return a token that no clock of this process has returned; it looks random."""

@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from pravega_spark.engine.boot_clock import boot_id, elapsed_seconds
+from pravega_spark.engine.folder_watch import FolderWatch, watch_folder
 from pravega_spark.errors import ForkedProcess
 from pravega_spark.limits import BACKGROUND_EXIT_SECONDS, STORAGE_THREADS
 
@@ -55,6 +56,15 @@ class Runtime:
     def wait(self, event: threading.Event, seconds: float | None) -> None:
         """Wait until another thread sets the event, at most this many seconds (None: any time)."""
         event.wait(seconds)
+
+    def watch_folder(
+        self, folder: str, changed: Callable[[], object], is_used: Callable[[], object]
+    ) -> FolderWatch | None:
+        """Call ``changed`` after files were added to a folder of this machine; None if that fails.
+
+        The watch ends when ``is_used`` returned False for some seconds.
+        """
+        return watch_folder(folder, changed, is_used)
 
     def token(self) -> str:
         """Return a random text that is unique across all processes."""

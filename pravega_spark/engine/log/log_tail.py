@@ -15,11 +15,15 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from pravega_spark.engine.folder_watch import FolderWatch
 from pravega_spark.engine.log.arrival_times import ArrivalTimes
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.runtime import ProcessGuard, Runtime
-from pravega_spark.limits import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
+from pravega_spark.limits import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS, POLL_WATCHED_SECONDS
 
+_LOCAL = "file://"
+_WATCH_RETRY_SECONDS = 60.0
+"""How long a folder that cannot be watched is polled alone."""
 _BEHIND = 2
 """After so many polls in a row that found a commit, the log is read on to its newest version."""
 
@@ -58,6 +62,10 @@ class LogTail:
         """In the order in which they came; the first one polls."""
         self._due = 0.0
         self._polls = self._hits = 0
+        self._watch: FolderWatch | None = None
+        self._watch_due = 0.0
+        self._is_reported = self._trusts_reports = False
+        """Whether the folder has changed since the last poll, and whether polls may be rare."""
         log.on_change(self._wake)
 
     @property
@@ -104,6 +112,33 @@ class LogTail:
         with self._lock:
             return self._due if next(iter(self._waiters)) is waiter else math.inf
 
+    def prepare_to_wait(self) -> bool:
+        """Have the file system report new commits; return whether to poll once more before that.
+
+        Without a watch that is tried again after a while.
+        """
+        if not self._is_local or (self._watch is not None and self._watch.is_live):
+            return False
+        now = self._runtime.monotonic()
+        with self._lock:
+            if now < self._watch_due:
+                return False
+            self._watch_due = now + _WATCH_RETRY_SECONDS
+            url = self._log.store.url
+            if not url.startswith(_LOCAL):
+                return False
+            folder = f"{url.removeprefix(_LOCAL)}/{self._log.reader.folder}"
+            self._watch = self._runtime.watch_folder(folder, self._report, self._waiters.__len__)
+            self._due = self._due if self._watch is None else 0.0
+            return self._watch is not None
+
+    def _report(self) -> None:
+        """Have the log polled now: its folder has changed."""
+        with self._lock:
+            self._is_reported, self._trusts_reports, self._due = True, True, 0.0
+            if self._waiters:
+                next(iter(self._waiters)).event.set()
+
     def is_due(self, waiter: _TailWaiter, now: float, *, is_last: bool) -> bool:
         """Return whether this thread must poll; at last if nobody has since it came."""
         if is_last:
@@ -115,6 +150,7 @@ class LogTail:
         """Look for the next commit, once; an error reaches all that wait."""
         with self._lock:
             self._polls += 1
+            was_reported, self._is_reported = self._is_reported, False
         known = self.version
         try:
             self._read()
@@ -123,10 +159,16 @@ class LogTail:
                 for waiter in self._waiters:
                     waiter.error = copy.copy(error)
                     waiter.event.set()
-        self._hits = self._hits + 1 if self.version != known else 0
+        is_new = self.version != known
+        self._hits = self._hits + 1 if is_new else 0
         now = self._runtime.monotonic()
         with self._lock:
-            self._due = now + self._arrivals.pause(now)
+            if self._is_reported:
+                return
+            if is_new and not was_reported:
+                self._trusts_reports = False  # until the next one: it may be on its way
+            is_watched = self._watch is not None and self._watch.is_live and self._trusts_reports
+            self._due = now + (POLL_WATCHED_SECONDS if is_watched else self._arrivals.pause(now))
 
     def _read(self) -> None:
         """Read the next commit by one call; several where a call is cheap, or many are behind."""
@@ -174,7 +216,7 @@ def wait_for_commits(
                 _poll(runtime, due)
             elif is_over:
                 return False
-            else:
+            elif not [tail for tail in tails if tail.prepare_to_wait()]:
                 at = min((tail.due_for(waiter) for tail in tails), default=math.inf)
                 at = min(at, interrupt_at, math.inf if deadline is None else deadline)
                 runtime.wait(waiter.event, None if at == math.inf else at - now)
