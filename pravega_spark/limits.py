@@ -24,6 +24,8 @@ WRITER_BATCH_BYTES = 32 * MIB
 WRITER_BATCH_EVENTS = 262_144
 WRITER_EVENT_BYTES = 16
 """Overhead that a writer's buffer adds to each event, so that empty events are limited, too."""
+PREPARE_AHEAD_BYTES = 1 * MIB
+"""If so much waits for the next commit, its chunks are stored during the commit before it."""
 WRITER_EXIT_SECONDS = 10.0
 """A process that exits waits at most this long for uncommitted events of its open writers."""
 WRITER_THREADS = 128

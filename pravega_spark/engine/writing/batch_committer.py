@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -72,8 +73,22 @@ class BatchPositions:
         return EventPointer(self._stream, self._life, segment_id, self._bases[segment_id] + rank)
 
 
+class PreparedBatch:
+    """A batch with what was encoded and stored of it."""
+
+    __slots__ = ("batch", "error", "events", "routed", "staged")
+    routed: RoutedEvents
+
+    def __init__(self, batch: WriteBatch, error: BaseException | None = None) -> None:
+        """Begin with nothing stored; the commit raises an error."""
+        self.batch = batch
+        self.events: pa.Table | None = None
+        self.staged: StagedBatch | None = None
+        self.error = error
+
+
 class BatchCommitter:
-    """Commits the batches of one writer id; used by one thread at a time."""
+    """Commits the batches of one writer id; one thread at a time prepares, and one commits."""
 
     def __init__(
         self, stream: StreamLog, writer_id: str | None, *, life: int | None = None
@@ -88,6 +103,8 @@ class BatchCommitter:
             raise sealed_error(view)
         self._life = view.life
         self._session = self.last = self._previous = self.note_number = 0
+        self._lock = threading.Lock()
+        """Held while numbers change that the thread that prepares reads, too."""
         self.note: str | None = None
         if writer_id is None:
             self.writer_id = anonymous_id(view.version, stream.runtime.token())
@@ -97,11 +114,21 @@ class BatchCommitter:
             self._session, self.last = record.session, record.last
             self._previous = record.last
             self.note, self.note_number = record.note, record.note_number
+        self._prepared = self._previous
+        """The number of the last event that was prepared."""
         self._staging_version = stream.view(refresh=False).version
         self.group = group_of(stream)
         """What the writers of the stream share in this process."""
         self._router: tuple[int, Router] | None = None
         self._keyless = 0
+
+    @property
+    def is_ahead_useful(self) -> bool:
+        """Whether to prepare even a small batch during a commit, because a call takes long.
+
+        Not while others write: a batch that was prepared early could not be offered.
+        """
+        return not (self._stream.store.is_local or self.group.offers)
 
     @property
     def is_anonymous(self) -> bool:
@@ -117,39 +144,72 @@ class BatchCommitter:
         except PravegaSparkError:
             pass
 
-    def commit(self, batch: WriteBatch) -> BatchPositions:
-        """Make a batch durable and visible; return the positions of its events."""
-        count = batch.count
-        events = batch.table() if count else None
+    def prepare(self, batch: WriteBatch) -> PreparedBatch:
+        """Encode, route and store a batch, while those that were prepared before are committed.
+
+        One thread at a time prepares, in the order of the commits. The commit raises an error.
+        """
+        with self._lock:
+            previous, self._prepared = self._prepared, self._prepared + batch.count
+        prepared = PreparedBatch(batch)
+        try:
+            prepared.events = batch.table() if batch.count else None
+            self._stage(prepared, previous)
+        except BaseException as error:
+            prepared.error = error
+        return prepared
+
+    def commit(self, batch: WriteBatch, prepared: PreparedBatch | None = None) -> BatchPositions:
+        """Make a batch durable and visible; return the positions of its events.
+
+        What ``prepare`` stored is used unless an earlier batch, or the stream, came otherwise.
+        """
+        prepared = prepared or self.prepare(batch)
         while True:
-            view = self._stream.view(refresh=False)
-            view.check_life(self._life)
-            routed = self._route(view, events, batch)
-            staged: StagedBatch | None = None
             try:
-                staged = self._staged(view, events, routed, self._identity(batch))
-                appended = self.group.append(staged)
+                appended = self._append(prepared)
                 break
             except (SegmentSealed, OfferFirst):
                 self._router = None
             except WriterForgotten:
+                staged = prepared.staged
                 if not self.is_anonymous or (staged is not None and staged.is_offered):
                     raise
                 self._renew()
             except StagedTooLate:
                 self._staging_version = self._stream.view().version
-        self.last += count
-        self._previous += count
+            prepared.staged = None
+        self.last += batch.count
+        self._previous += batch.count
         if batch.note is not None:
             self.note, self.note_number = batch.note, self.last
-        positions = self._positions(routed, appended)
+        positions = self._positions(prepared.routed, appended)
         if appended.version - self._staging_version > RESTAGE_VERSIONS:
             self._staging_version = appended.version
         return positions
 
-    def _identity(self, batch: WriteBatch) -> SessionBatch:
-        last = self._previous + batch.count
-        return SessionBatch(self.writer_id, self._session, self._previous, last, batch.note)
+    def _append(self, prepared: PreparedBatch) -> AppendResult:
+        """Append what is stored, or store it; batches before it are in the log."""
+        error, prepared.error = prepared.error, None
+        if error is not None:
+            raise error
+        staged = prepared.staged
+        if staged is None or staged.identity != self._identity(prepared.batch, self._previous):
+            prepared.staged = None
+            staged = self._stage(prepared, self._previous)
+        return self.group.append(staged)
+
+    def _stage(self, prepared: PreparedBatch, previous: int) -> StagedBatch:
+        view = self._stream.view(refresh=False)
+        view.check_life(self._life)
+        prepared.routed = self._route(view, prepared.events, prepared.batch)
+        identity = self._identity(prepared.batch, previous)
+        prepared.staged = self._staged(view, prepared.events, prepared.routed, identity)
+        return prepared.staged
+
+    def _identity(self, batch: WriteBatch, previous: int) -> SessionBatch:
+        last = previous + batch.count
+        return SessionBatch(self.writer_id, self._session, previous, last, batch.note)
 
     def _staged(
         self,
@@ -160,13 +220,14 @@ class BatchCommitter:
     ) -> StagedBatch:
         """Store the chunks of a batch; as an offer to other processes if they write, too.
 
+        A batch is offered only if all before it are in the log: nobody can take it earlier.
         Raises WriterForgotten if the log has no record of the writer, before anything is offered.
         """
         stream = self._stream
         can_be_offered = (
             events is not None and identity.note is None and events.nbytes <= MAX_OFFER_BYTES
         )
-        if can_be_offered and self.group.offers:
+        if can_be_offered and identity.previous == self._previous and self.group.offers:
             assert events is not None
             identity.check(view.writer(self.writer_id), view)
             offered = stage_offer(stream, view, events, routed, identity, self._life)
@@ -184,8 +245,11 @@ class BatchCommitter:
 
         Earlier batches have landed and this one was never sent, so no outcome is unknown.
         """
-        self.writer_id = anonymous_id(self._stream.view().version, self._stream.runtime.token())
-        self._previous = 0
+        writer_id = anonymous_id(self._stream.view().version, self._stream.runtime.token())
+        with self._lock:
+            self.writer_id = writer_id
+            self._prepared -= self._previous
+            self._previous = 0
 
     def _route(self, view: StreamView, events: pa.Table | None, batch: WriteBatch) -> RoutedEvents:
         if self._router is None or self._router[0] != view.record.active_epoch:

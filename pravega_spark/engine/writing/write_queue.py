@@ -14,19 +14,21 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 from typing import Any, cast
 
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.writing import writer_exit
-from pravega_spark.engine.writing.batch_committer import BatchCommitter
+from pravega_spark.engine.writing.batch_committer import BatchCommitter, PreparedBatch
 from pravega_spark.engine.writing.pending_writes import EventOutcomes, PendingWrites
 from pravega_spark.engine.writing.write_batch import CLOSE, FIELDS, QueueEntry, WriteBatch
 from pravega_spark.engine.writing.write_futures import WriteFuture
 from pravega_spark.engine.writing.write_outcomes import FailedWrites
 from pravega_spark.engine.writing.writer_threads import WRITER_POOL
 from pravega_spark.errors import NoSuchStream, ObjectClosed, PravegaSparkError, StoreError, TooBusy
+from pravega_spark.limits import PREPARE_AHEAD_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +64,12 @@ class WriteQueue:
         """The outcomes of single events that are written from now on."""
         self.is_idle = True
         """Whether a thread must be woken."""
-        self._batch: WriteBatch | None = None
+        self._batches: deque[WriteBatch] = deque()
+        """The batches that are being prepared or committed."""
+        self._prepared: deque[PreparedBatch] = deque()
+        self._is_committing = False
+        self._lock = threading.Lock()
+        """Held for moments, only by threads that prepare or commit."""
         self._failed: FailedWrites | None = None
         self._lost_writes = 0
         self._has_owner = True
@@ -85,8 +92,8 @@ class WriteQueue:
 
     @property
     def has_work(self) -> bool:
-        """Whether there are entries to commit."""
-        return bool(self._items)
+        """Whether there is something to commit."""
+        return bool(self._items or self._prepared)
 
     @property
     def is_failure_reported(self) -> bool:
@@ -138,21 +145,55 @@ class WriteQueue:
             raise copy.copy(self.failure) from self.failure
 
     def work(self) -> bool:
-        """Commit and complete one batch; return False if the writer has ended."""
-        self._thread_id = threading.get_ident()
+        """Prepare one batch, and commit it if no other thread commits.
+
+        A thread has the queue, as ``is_idle`` says, while it prepares. When it begins a commit it
+        may leave the queue to another one, which prepares the next batch meanwhile and then leaves
+        both to the one that commits. So at most one batch waits for a commit, and all are committed
+        in order. Returns False if the caller no longer has the queue.
+        """
         try:
-            is_open = not (self._items and self._step())
+            if not self._prepared:
+                if not self._items:
+                    return True
+                prepared = self._prepare_next()
+                with self._lock:
+                    self._prepared.append(prepared)
+                    if self._is_committing:
+                        return False
+            self._is_committing = True
+            self._thread_id = threading.get_ident()
+            return self._commit_next()
         except BaseException as error:
             self._fail(error)
-            is_open = False
-        if not is_open:
             self._end()
-        self._thread_id = None
-        return is_open
+            return False
+
+    def _commit_next(self) -> bool:
+        """Commit what is prepared; return whether the caller has the queue after that."""
+        prepared = self._prepared.popleft()
+        leaves = not prepared.batch.is_last and self._is_ahead_useful(prepared.batch)
+        if leaves:
+            self.is_idle = True
+            if self._items:
+                self.wake()
+        self._commit(prepared)
+        if prepared.batch.is_last:
+            self._end()
+            return False
+        with self._lock:
+            self._is_committing = False
+            self._thread_id = None
+            return bool(self._prepared) or not leaves
+
+    def _is_ahead_useful(self, batch: WriteBatch) -> bool:
+        """Return whether the next batch should be prepared during the commit of this one."""
+        waiting = self.accepted_bytes - self._completed_bytes - batch.size_bytes
+        return waiting >= PREPARE_AHEAD_BYTES or self._committer.is_ahead_useful
 
     def _end(self) -> None:
         """Fail what was written too late; nothing wakes a thread after this."""
-        self._count_lost_batch()
+        self._lost_writes += sum(batch.writes for batch in self._batches)
         self.limit_bytes = _REFUSE
         self._lost_writes += len(self._items) // FIELDS - self._items[::FIELDS].count(None)
         self.pending.failed = self._failed or FailedWrites(
@@ -163,28 +204,38 @@ class WriteQueue:
         self._report()
         writer_exit.unregister(self)
 
-    def _step(self) -> bool:
-        """Commit and complete a batch; return True if the writer closes after it."""
-        batch = self._next_batch()
+    def _prepare_next(self) -> PreparedBatch:
+        """Take a batch from the queue and prepare it; its commit raises what went wrong."""
+        batch = WriteBatch()
+        try:
+            self.outcomes = EventOutcomes(self.pending)
+            batch = WriteBatch.of(self._items)
+            self._batches.append(batch)
+            del self._items[: batch.entries * FIELDS]
+            if not batch.is_empty and self.failure is None:
+                return self._committer.prepare(batch)
+        except BaseException as error:
+            batch.is_last = True
+            return PreparedBatch(batch, error)
+        return PreparedBatch(batch)
+
+    def _commit(self, prepared: PreparedBatch) -> None:
+        """Commit and complete a batch, or count it as lost."""
+        batch = prepared.batch
         if self.failure is None:
             try:
-                batch.complete(None if batch.is_empty else self._committer.commit(batch))
-                self._batch = None
+                is_empty = batch.is_empty and prepared.error is None
+                batch.complete(None if is_empty else self._committer.commit(batch, prepared))
             except BaseException as error:
                 self._fail(error)
-        self._count_lost_batch()
+        if self.failure is not None:
+            self._lost_writes += batch.writes
+        if batch in self._batches:
+            self._batches.remove(batch)
         self._completed_bytes += batch.size_bytes
         if self.failure is None:
             self.limit_bytes = self._completed_bytes + self._buffer_bytes
         self.pending.notify_completed()
-        return batch.is_last
-
-    def _next_batch(self) -> WriteBatch:
-        items = self._items
-        self.outcomes = EventOutcomes(self.pending)
-        self._batch = batch = WriteBatch.of(items)
-        del items[: batch.entries * FIELDS]
-        return batch
 
     def _fail(self, error: BaseException) -> None:
         """Fail every later write: order forbids a commit behind a gap."""
@@ -193,11 +244,6 @@ class WriteQueue:
         self.failure = failure
         self.limit_bytes = _REFUSE
         self.pending.failed = self._failed
-
-    def _count_lost_batch(self) -> None:
-        batch, self._batch = self._batch, None
-        if batch is not None:
-            self._lost_writes += batch.writes
 
     def _report(self) -> None:
         """Log a failure that no call can raise."""
@@ -229,8 +275,7 @@ class WriteQueue:
         if not self._exit_timed_out:
             self._report()
             return
-        batch = self._batch
-        left = len(self._items) // FIELDS + (batch.entries if batch else 0)
+        left = len(self._items) // FIELDS + sum(batch.entries for batch in list(self._batches))
         left -= sum(not barrier.done() for barrier in self._exit_barriers)
         logger.error(
             "the process ends although writer %s of stream %s has not committed up to %d writes "
