@@ -193,7 +193,7 @@ class Log:
         """Commit what ``decide`` proposes on the newest snapshot; return the outcome.
 
         ``decide`` runs again after every lost race, on the winner's snapshot. An error or an empty
-        proposal counts only if its snapshot proves to be the newest. With ``requests``, a commit
+        proposal counts only if its snapshot was the newest at a moment of this call. With ``requests``, a commit
         that lost a few races commits a request, after which others leave the next version to it.
         Raises CommitUnknown if the outcome stays unknown, and TooBusy after COMMIT_ATTEMPTS lost
         races.
@@ -284,22 +284,31 @@ class Log:
     def _decide(
         self, decide: Decide[_Value], *, needs_newest: bool
     ) -> tuple[Snapshot | None, Body | None, _Value]:
-        """Return the proposal, and the snapshot that it was made on."""
+        """Return the proposal, and the snapshot that it was made on.
+
+        An error or an empty proposal counts if its snapshot was the newest at any moment of this
+        call, so at most one is made again, however fast other processes commit.
+        """
         follower = self._follower
+        was_read = False
         while True:
             known = follower.snapshot
             try:
                 body, value = decide(known)
+                is_final = body is not None or not needs_newest
             except PravegaSparkError:
-                self._catch_up()
-                if follower.snapshot is known:
+                if self._is_newest(known, was_read=was_read):
                     raise
-                continue
-            if body is None and needs_newest:
-                self._catch_up()
-                if follower.snapshot is not known:
-                    continue
-            return known, body, value
+            else:
+                if is_final or self._is_newest(known, was_read=was_read):
+                    return known, body, value
+            was_read = True
+
+    def _is_newest(self, known: Snapshot | None, *, was_read: bool) -> bool:
+        """Return whether a snapshot is the newest, or was that in this call; else read on."""
+        if not was_read:
+            self._catch_up()
+        return was_read or self._follower.snapshot is known
 
     def _send(self, body: Body, *, reads_on: bool = True) -> bool:
         """Try to commit ``body`` as the next version; return False if another commit is there."""
