@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pravega_spark.engine.store import Store
-from tests.harness import store_backends
+from tests.harness import object_emulators, store_backends
+from tests.harness.object_emulators import Emulator
 from tests.harness.store_backends import BackEnd
+
+_EMULATED = [
+    *(["gcs"] if object_emulators.has_gcs() else []),
+    *(["azure"] if object_emulators.has_azure() else []),
+]
+_EMULATED_MARKS = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning"),  # both drivers do
+]
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[Emulator]:
+    """An emulator of Google Cloud Storage, where it is installed."""
+    with object_emulators.start_gcs() as emulator:
+        yield emulator
+
+
+@pytest.fixture(scope="session")
+def azure() -> Iterator[Emulator]:
+    """An emulator of Azure Blob Storage, where it is installed."""
+    with object_emulators.start_azure() as emulator:
+        yield emulator
 
 
 @pytest.fixture(
-    params=["local", "memory", "generic", pytest.param("s3", marks=pytest.mark.s3)],
+    params=[
+        "local",
+        "memory",
+        "generic",
+        pytest.param("s3", marks=pytest.mark.s3),
+        *(pytest.param(name, marks=_EMULATED_MARKS) for name in _EMULATED),
+    ],
 )
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> BackEnd:
     if request.param == "local":
@@ -21,7 +52,9 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> BackEnd:
         return store_backends.make_memory()
     if request.param == "generic":
         return store_backends.make_generic()
-    return store_backends.make_s3(request.getfixturevalue("s3"))
+    if request.param == "s3":
+        return store_backends.make_s3(request.getfixturevalue("s3"))
+    return store_backends.make_emulated(request.param, request.getfixturevalue(request.param))
 
 
 @pytest.fixture

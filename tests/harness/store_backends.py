@@ -78,3 +78,14 @@ def make_s3(server: Any) -> BackEnd:
         options=server.options,
         prunes_folders=False,
     )
+
+
+def make_emulated(name: str, emulator: Any) -> BackEnd:
+    return BackEnd(
+        name,
+        emulator.new_root(),
+        race_threads,
+        rounds=20,
+        options=emulator.options,
+        prunes_folders=False,
+    )

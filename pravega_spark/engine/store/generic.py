@@ -14,7 +14,7 @@ import fsspec
 import pyarrow as pa
 
 from pravega_spark.engine.store.base import Entry, Put
-from pravega_spark.engine.store.generic_errors import is_passing
+from pravega_spark.engine.store.generic_errors import is_denied, is_passing
 from pravega_spark.engine.store.object_keys import check_key, check_prefix, is_visible
 from pravega_spark.engine.store.object_sink import ObjectSink
 from pravega_spark.engine.store.refused_create import outcome_after_refusal
@@ -187,15 +187,15 @@ class GenericStore:
             fs.pipe_file(path, data, mode="create")
         except FileExistsError:
             return Put.EXISTS
-        except PermissionError as error:
-            return outcome_after_refusal(self, key, self._denied(error, key), error)
         except _UNABLE as error:
             refused = StoreRefused(
                 f"{self.url}: its driver {type(fs).__name__} has no exclusive create ({error}).",
                 url=self.url,
             )
             return outcome_after_refusal(self, key, refused, error)
-        except Exception:  # drivers raise their SDK's own classes
+        except Exception as error:  # drivers raise their SDK's own classes
+            if is_denied(error):
+                return outcome_after_refusal(self, key, self._denied(error, key), error)
             return Put.UNKNOWN
         return Put.CREATED
 
@@ -238,8 +238,6 @@ class GenericStore:
                 fs.rm_file(path)
             except FileNotFoundError:
                 continue
-            except PermissionError as error:
-                raise self._denied(error, key) from error
             except Exception as error:
                 raise self._failure(error, key, f"could not be deleted: {error}") from error
 
@@ -265,7 +263,10 @@ class GenericStore:
         """Open the object for random reads."""
         fs, path = self._at(key)
         try:
-            return pa.PythonFile(fs.open(path, "rb"), mode="r")
+            file = fs.open(path, "rb")
+            if (getattr(file, "details", None) or {}).get("type") == "directory":
+                raise IsADirectoryError(path)  # some drivers open a folder as an empty file
+            return pa.PythonFile(file, mode="r")
         except Exception as error:
             raise self._read_error(error, key) from error
 
@@ -286,9 +287,9 @@ class GenericStore:
         except Exception as error:
             raise self._read_error(error, prefix) from error
         found = []
-        for path, item in items.items():
+        # For a listing below a file, some drivers return that file itself, or its name in a list.
+        for path, item in items.items() if isinstance(items, dict) else ():
             key = path[len(root) :]
-            # Some drivers return a file itself for a listing below it.
             if path == folder or not is_visible(key) or (after is not None and key <= after):
                 continue
             if before is None or key < before:
@@ -301,11 +302,11 @@ class GenericStore:
         return self._failure(error, key, f"cannot be read: {type(error).__name__}: {error}")
 
     def _write_error(self, error: Exception, key: str) -> StoreError:
-        if isinstance(error, PermissionError):
-            return self._denied(error, key)
         return self._failure(error, key, f"could not be written: {error}")
 
     def _failure(self, error: Exception, key: str, what: str) -> StoreError:
+        if is_denied(error):
+            return self._denied(error, key)
         kind, url = StoreUnavailable if is_passing(error) else StoreError, f"{self.url}/{key}"
         return kind(f"{url} {what}.", url=url)
 

@@ -1,4 +1,4 @@
-"""Whether a failure of an fsspec driver may pass: by its HTTP status, its class, or its errno.
+"""What a failure of an fsspec driver means: by its HTTP status, its class, its errno, or its text.
 
 Drivers raise their SDK's classes, which are known here by name: none of the SDKs is imported.
 """
@@ -27,6 +27,14 @@ _NO_ANSWER_NAMES = frozenset(
      "gaierror"}
 )  # fmt: skip
 _NETWORK = frozenset({errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.ETIMEDOUT})
+_DENIED = frozenset({401, 403})
+
+
+def is_denied(error: BaseException) -> bool:
+    """Return True if the credentials, or their rights, were refused."""
+    if isinstance(error, PermissionError) or _status(error) in _DENIED:
+        return True
+    return isinstance(error, OSError) and str(error).startswith("Forbidden: ")  # gcsfs says no more
 
 
 def is_passing(error: BaseException) -> bool:

@@ -62,8 +62,16 @@ def refusing(error: Exception, *, applied: bool) -> GenericStore:
     return GenericStore("memory://generic-unit", {}, fs=driver)
 
 
+class HttpResponseError(Exception):
+    """As Azure's SDK raises it."""
+
+    status_code = 403
+
+
 REFUSALS = [
     (PermissionError("denied"), StoreReadOnly),
+    (OSError("Forbidden: b/streams/o\nno storage.objects.create"), StoreReadOnly),  # gcsfs
+    (HttpResponseError("AuthorizationPermissionMismatch"), StoreReadOnly),
     (TypeError("unexpected keyword 'mode'"), StoreRefused),
     (NotImplementedError(), StoreRefused),
     (ValueError("mode"), StoreRefused),

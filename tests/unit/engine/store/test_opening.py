@@ -169,8 +169,8 @@ def test_folder_with_the_name_of_a_server_is_opened_by_an_explicit_path(tmp_path
     assert open_store("./localhost:9092").url.endswith("/localhost:9092")
 
 
-def test_azure_by_its_second_scheme_is_the_same_driver() -> None:
-    pytest.importorskip("fsspec")
+def test_azure_by_its_second_scheme_is_the_same_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "adlfs", None)  # as if it were not installed
     with pytest.raises(StoreRefused, match=r"^abfs://c@a\.dfs\.core\.windows\.net/x: .*Install"):
         open_store("abfss://c@a.dfs.core.windows.net/x")
 
