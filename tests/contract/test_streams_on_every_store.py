@@ -20,8 +20,8 @@ def test_stream_lives_on_every_store(backend: BackEnd) -> None:
     with manager.create_writer("nyc/flights", writer_id="ingest") as writer:
         assert (writer.last_event_number, writer.last_note) == (3, "row 3")
     with (
-        manager.create_transactional_writer("nyc/flights", writer_id="rebooking") as writer,
-        writer.begin_transaction() as txn,
+        manager.create_transactional_writer("nyc/flights", writer_id="rebooking") as rebooking,
+        rebooking.begin_transaction() as txn,
     ):
         txn.write_event(b"3", "UA")
         txn.write_event(bytes(3 << 20), "DL")
