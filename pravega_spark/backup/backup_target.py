@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 
+from pravega_spark.engine.log.create_once import create_object
 from pravega_spark.engine.runtime import Runtime
-from pravega_spark.engine.store import Put, Store
+from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.store.root_marker import (
     COPY_FORMAT,
@@ -40,7 +41,7 @@ class BackupTarget:
             self._backup = {**identity, "id": runtime.token(), "began_ms": now_ms, "run": run}
             record = {"format": COPY_FORMAT, "probed_ms": now_ms, "root": runtime.token()}
             marker = encode({**record, "backup": self._backup})
-            if store.put_if_absent(MARKER_KEY, marker) is Put.EXISTS:
+            if not create_object(store, runtime, MARKER_KEY, marker):
                 before = read_record(store)
         if before is not None:
             known = before.get("backup", {})

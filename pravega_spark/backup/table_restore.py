@@ -21,6 +21,7 @@ from pravega_spark.backup.table_at_version import is_commit_key, keys_after
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.actions import RESTORE, Body
+from pravega_spark.engine.log.create_once import create_object
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
@@ -151,7 +152,7 @@ def _write_plan(
     token = runtime.token()
     last_commit = body.encode(token, now_ms).decode()
     plan = RestorePlan(version, intact.newest, token, since_ms, last_commit)
-    reader.store.put_if_absent(_plan_key(reader), plan.encode())
+    create_object(reader.store, runtime, _plan_key(reader), plan.encode())
     written = _read_plan(reader)
     assert written is not None
     failpoint("restore.planned")

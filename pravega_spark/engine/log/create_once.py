@@ -33,7 +33,7 @@ def create_once(
     for which the store repeats its calls, or if it has repeated a read in vain; and StoreError if
     the storage refused the first attempt.
     """
-    folder = key[: key.rindex("/")]
+    folder = key.rpartition("/")[0]
     deadline = runtime.monotonic() + COMMIT_DEADLINE_SECONDS + store.retry_seconds
     pause, is_unknown = 0.005, False
     while True:
@@ -58,6 +58,21 @@ def create_once(
             raise unknown()
         runtime.sleep(pause * (0.5 + runtime.random()))  # so that many processes spread out
         pause = min(pause * 2, 1.0)
+
+
+def create_object(store: Store, runtime: Runtime, key: str, data: bytes) -> bool:
+    """Create an object that is no commit, as :func:`create_once` does; its bytes are its token.
+
+    Bytes that others may write as well count as ours. Raises CommitUnknown and StoreError.
+    """
+
+    def unknown() -> CommitUnknown:
+        return CommitUnknown(
+            f"{store.url}: it is unknown whether {key} was created (no clear answer in time). "
+            "Repeat the call, which finds out."
+        )
+
+    return create_once(store, runtime, key, data, is_ours=data.__eq__, unknown=unknown)
 
 
 def _caused(failure: CommitUnknown, error: StoreError) -> CommitUnknown:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store.base import Put, Store
+from pravega_spark.engine.store.retries import pause_seconds
 from pravega_spark.engine.store.root_marker import (
     MARKER_FORMAT,
     MARKER_KEY,
@@ -36,7 +37,7 @@ def ensure_probed(store: Store, runtime: Runtime = SYSTEM) -> None:
     """
     root, storage = read_root(store, refresh=True), store.storage
     if root is None or not root.names(storage):
-        probe(store)
+        probe(store, runtime=runtime)
         logger.info("probed %s: its creates are exclusive", store.url)
         if root is None:
             record = {
@@ -58,17 +59,18 @@ def ensure_probed(store: Store, runtime: Runtime = SYSTEM) -> None:
         root.is_proved = True
 
 
-def probe(store: Store, *, token: str | None = None) -> None:
+def probe(store: Store, *, token: str | None = None, runtime: Runtime = SYSTEM) -> None:
     """Prove exclusive creates: every race has one winner, whose bytes are kept and visible.
 
     ``token`` names the folder of this probe; by default it is random. Raises StoreRefused if the
-    store fails the probe, and StoreReadOnly or another StoreError if it cannot be written.
+    store fails the probe, and StoreReadOnly or another StoreError if it cannot be written. A create
+    without answer and effect is repeated for as long as the store repeats its calls.
     """
     folder = f"{PROBE_FOLDER}/{token or os.urandom(8).hex()}"
     keys = [f"{folder}/{number:02d}" for number in range(_RACES + 1)]
     try:
-        _check_second_create(store, keys[0])
-        _check_races(store, keys[1:])
+        _check_second_create(store, runtime, keys[0])
+        _check_races(store, runtime, keys[1:])
         listed = [entry.key for entry in store.list(folder)]
         if listed != keys:
             raise _failed(store, f"after {keys} were created a listing shows {listed}")
@@ -78,11 +80,22 @@ def probe(store: Store, *, token: str | None = None) -> None:
             store.delete(keys)
 
 
-def _check_second_create(store: Store, key: str) -> None:
+def _create(store: Store, runtime: Runtime, key: str, data: bytes) -> Put:
+    """Create an object; UNKNOWN if it exists, or if the store gave no answer to any attempt."""
+    deadline, failures = runtime.monotonic() + store.retry_seconds, 0
+    while True:
+        answer = store.put_if_absent(key, data)
+        if answer is not Put.UNKNOWN or runtime.monotonic() >= deadline or store.exists(key):
+            return answer
+        failures += 1
+        runtime.sleep(pause_seconds(runtime, failures))
+
+
+def _check_second_create(store: Store, runtime: Runtime, key: str) -> None:
     first, second = b"first", b"second, which must not replace it"
-    if store.put_if_absent(key, first) is Put.UNKNOWN and not store.exists(key):
+    if _create(store, runtime, key, first) is Put.UNKNOWN and not store.exists(key):
         raise _failed(store, f"the create of {key} had no effect and no answer")
-    answer = store.put_if_absent(key, second)
+    answer = _create(store, runtime, key, second)
     if answer is Put.CREATED:
         raise _failed(store, f"{key} could be created twice")
     content = _read(store, key)
@@ -90,14 +103,14 @@ def _check_second_create(store: Store, key: str) -> None:
         raise _failed(store, f"{key} was created as {first!r} and then held {content!r}")
 
 
-def _check_races(store: Store, keys: list[str]) -> None:
+def _check_races(store: Store, runtime: Runtime, keys: list[str]) -> None:
     creators = [(key, number) for number in range(_RACERS) for key in keys]
     start = threading.Barrier(len(creators), timeout=_START_SECONDS)
 
     def create(creator: tuple[str, int]) -> Put:
         key, number = creator
         start.wait()
-        return store.put_if_absent(key, _content(number))
+        return _create(store, runtime, key, _content(number))
 
     with ThreadPoolExecutor(len(creators), thread_name_prefix="probe") as pool:
         answers = dict(zip(creators, pool.map(create, creators), strict=True))

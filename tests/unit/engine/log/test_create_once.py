@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pravega_spark.engine.log.create_once import create_once
-from pravega_spark.errors import CommitUnknown, StoreError
+from pravega_spark.engine.store.retrying_store import RetryingStore
+from pravega_spark.errors import CommitUnknown, StoreError, StoreUnavailable
 from pravega_spark.limits import COMMIT_DEADLINE_SECONDS
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
@@ -125,3 +126,41 @@ def test_outcome_that_stays_unknown_is_an_error_at_the_deadline(silent: str) -> 
     waited = race.runtime.monotonic() - start
     assert COMMIT_DEADLINE_SECONDS < waited <= COMMIT_DEADLINE_SECONDS + 2
     assert len(race.calls) < 200, "the pauses grow"
+
+
+def sitting_out(client: Spy, runtime: FakeRuntime, seconds: float) -> RetryingStore:
+    """A store whose calls are repeated for so long."""
+    options = {"retry_timeout": seconds}
+    return RetryingStore(lambda url, options: client, "memory://", options, runtime=runtime)
+
+
+@pytest.mark.parametrize("outage", [1.0, 59.0, 299.0])
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.LOSE_REQUEST])
+def test_outage_that_the_store_sits_out_is_sat_out(fault: Fault, outage: float) -> None:
+    race = Race(Rule(fault, "put_if_absent"), Rule(StoreUnavailable("down"), "get"))
+    inner = race.store
+    race.store = sitting_out(inner, race.runtime, 300.0)  # type: ignore[assignment]
+    until = race.runtime.monotonic() + outage
+    inner.hook = lambda *_: inner.rules.clear() if race.runtime.monotonic() >= until else None
+    assert race.run()
+    assert inner.inner.get(KEY) == b"ours"
+    assert race.runtime.monotonic() < until + 3.0
+    assert inner.count("put_if_absent") == (1 if fault is Fault.LOSE_ANSWER else 2)
+
+
+def test_longer_outage_is_unknown_and_names_the_option() -> None:
+    race = Race(Rule(Fault.LOSE_ANSWER, "put_if_absent"), Rule(StoreUnavailable("down"), "get"))
+    inner, began = race.store, race.runtime.monotonic()
+    race.store = sitting_out(inner, race.runtime, 10.0)  # type: ignore[assignment]
+    with pytest.raises(CommitUnknown, match=r"no answer.* 10 s, as .* option retry_timeout says"):
+        race.run()
+    assert race.runtime.monotonic() - began == pytest.approx(10.0)
+
+
+def test_store_that_answers_reads_alone_is_given_up_after_option_and_deadline() -> None:
+    race = Race(Rule(Fault.LOSE_REQUEST, "put_if_absent"))
+    inner, began = race.store, race.runtime.monotonic()
+    race.store = sitting_out(inner, race.runtime, 200.0)  # type: ignore[assignment]
+    with pytest.raises(CommitUnknown, match="no answer"):
+        race.run()
+    assert 200.0 + COMMIT_DEADLINE_SECONDS < race.runtime.monotonic() - began < 270.0

@@ -12,6 +12,7 @@ from pravega_spark.engine.store import Put, ensure_probed, probe
 from pravega_spark.engine.store.generic import GenericStore
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.errors import StoreError, StoreReadOnly, StoreRefused
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule, Rules
@@ -115,6 +116,14 @@ def test_lost_requests_of_some_racers_do_not_fail_a_good_store() -> None:
 def test_store_that_never_answers_is_refused() -> None:
     with pytest.raises(StoreRefused, match="no effect and no answer"):
         probe(FaultyStore(MemoryStore(), Rules(Rule(Fault.LOSE_REQUEST, "put_if_absent"))))
+
+
+def test_outage_during_the_probe_is_sat_out() -> None:
+    runtime = FakeRuntime()
+    lost = [Rule(Fault.LOSE_REQUEST, "put_if_absent", nth=nth) for nth in range(1, 7)]
+    client = FaultyStore(MemoryStore(), Rules(*lost))
+    probe(RetryingStore(lambda url, options: client, "memory://", {}), runtime=runtime)
+    assert runtime.elapsed > FakeRuntime().elapsed
 
 
 def test_error_of_the_store_is_passed_on_and_no_marker_is_left() -> None:
