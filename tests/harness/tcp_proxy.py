@@ -22,7 +22,7 @@ class Network(enum.Enum):
     REFUSE = "refuse"
     """Connections are reset as soon as they are open; open ones are reset."""
     CUT = "cut"
-    """Each connection is reset after some hundred bytes of answers."""
+    """Each connection is reset after the first 200 bytes of an answer."""
     STALL = "stall"
     """Connections stay open, and no byte arrives any more."""
     SLOW = "slow"
@@ -79,11 +79,10 @@ class TcpProxy:
             end.close()
 
     def _forward(self, source: socket.socket, target: socket.socket, is_answer: bool) -> None:
-        passed = 0
         try:
             while not self._ended.is_set():
                 network = self.network
-                if network is Network.REFUSE or (network is Network.CUT and passed > 300):
+                if network is Network.REFUSE:
                     break
                 if network is Network.STALL:
                     self._ended.wait(_LOOK_SECONDS)
@@ -93,13 +92,12 @@ class TcpProxy:
                 data = source.recv(_PIECE)
                 if not data:
                     return
-                if is_answer:
-                    if network is Network.SLOW:
-                        self._ended.wait(0.05)
-                    if network is Network.CUT:
-                        data = data[:200]
-                    passed += len(data)
-                target.sendall(data)
+                if is_answer and network is Network.SLOW:
+                    self._ended.wait(0.05)
+                is_cut = is_answer and network is Network.CUT
+                target.sendall(data[:200] if is_cut else data)
+                if is_cut:
+                    break
             _reset(source)
             _reset(target)
         except (OSError, ValueError):  # ValueError: the other direction has closed the socket

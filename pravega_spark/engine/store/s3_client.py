@@ -85,7 +85,8 @@ class S3Client:
         connect, read = self._settings.timeouts
         given: dict[str, Any] = {
             "num_pools": 2,
-            "maxsize": max(config.max_pool_connections, OBJECT_CALLS),
+            # For all threads of the process: with fewer, urllib3 drops connections, and warns.
+            "maxsize": max(config.max_pool_connections, 8 * OBJECT_CALLS),
             "timeout": urllib3.Timeout(connect=connect, read=read),
             "cert_file": pair[0],
             "key_file": pair[1],
