@@ -193,10 +193,10 @@ class Log:
         """Commit what ``decide`` proposes on the newest snapshot; return the outcome.
 
         ``decide`` runs again after every lost race, on the winner's snapshot. An error or an empty
-        proposal counts only if its snapshot was the newest at a moment of this call. With ``requests``, a commit
-        that lost a few races commits a request, after which others leave the next version to it.
-        Raises CommitUnknown if the outcome stays unknown, and TooBusy after COMMIT_ATTEMPTS lost
-        races.
+        proposal counts only if its snapshot was the newest at a moment of this call. With
+        ``requests``, a commit that lost a few races commits a request, after which others leave the
+        next version to it. Raises CommitUnknown if the outcome stays unknown, and TooBusy after
+        COMMIT_ATTEMPTS lost races.
         """
         request: str | None = None
         for lost in range(COMMIT_ATTEMPTS):
