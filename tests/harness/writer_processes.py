@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.manager import StreamManager
@@ -51,6 +52,26 @@ def race(root: str, name: str, count: str) -> None:
     writer.close()
 
 
+def write_on(root: str, name: str) -> None:
+    """Write events, each after the acknowledgement of the one before, until a line of input.
+
+    Prints how many there are.
+    """
+    ends, count = threading.Event(), 0
+    with manager_of(root).create_writer(STREAM) as writer:
+        print("ready", flush=True)
+
+        def wait_for_line() -> None:
+            sys.stdin.readline()
+            ends.set()
+
+        threading.Thread(target=wait_for_line).start()
+        while not ends.is_set():
+            writer.write_event(f"{name}-{count}", name).result(240)
+            count += 1
+    print(count, flush=True)
+
+
 def create(root: str, segments: str) -> None:
     """Wait for a line of input, create the scope and the stream, and print if this process did."""
     manager = manager_of(root)
@@ -74,5 +95,7 @@ def sweep(root: str) -> None:
 
 
 if __name__ == "__main__":
-    action = {f.__name__: f for f in (resume, stall, race, create, delete, sweep)}[sys.argv[1]]
+    action = {f.__name__: f for f in (resume, stall, race, write_on, create, delete, sweep)}[
+        sys.argv[1]
+    ]
     action(*sys.argv[2:])

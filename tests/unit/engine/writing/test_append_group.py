@@ -12,6 +12,7 @@ import pytest
 
 from pravega_spark.engine.log.actions import REQUEST, Commit
 from pravega_spark.engine.log.horizon import raise_horizon
+from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch
@@ -228,6 +229,25 @@ def test_taker_commits_the_offers_of_others_and_their_owners_find_their_offsets(
             assert {event[:1] for event in mine} == {b"%d" % owners.index(owner)}
     assert store.count("put_if_absent") == store.count("put") == 0
     assert len(data(stream)) == len(set(data(stream))) == 18
+
+
+def test_owner_that_read_on_finds_its_offsets_in_the_commit_that_holds_its_chunks() -> None:
+    stream = make_stream(segments=2)
+    owners = [reopen(stream) for _ in range(3)]
+    batches = [
+        offer(owner, [(f"k{i}", b"%d/%d" % (n, i)) for i in range(6)])
+        for n, owner in enumerate(owners)
+    ]
+    take(stream)
+    for n in range(5):
+        write(stream, of(n))
+    for n, (owner, batch) in enumerate(zip(owners, batches, strict=True)):
+        owner.view()
+        found = contended(owner).append(batch)
+        assert (found.version, found.duplicate) == (1, False)
+        for segment_id, base, rows in found.ranges:
+            mine = [event for _, event in events_of(owner, segment_id)][base : base + rows]
+            assert {event[:2] for event in mine} == {b"%d/" % n}
 
 
 def test_owner_needs_one_look_and_no_listing_once_its_batch_was_taken() -> None:
@@ -483,6 +503,71 @@ def test_void_offers_are_never_taken(change: str) -> None:
     take(reopen(stream))
     take(stream)
     assert data(stream) == before
+
+
+def test_of_offers_of_two_lives_sessions_and_epochs_only_the_present_ones_are_taken() -> None:
+    stream = make_stream()
+    offer(stream, of(1))  # of an earlier life
+    lifecycle.seal(stream)
+    lifecycle.delete(stream)
+    lifecycle.create(stream, 2, StreamConfiguration())
+    first = open_session(stream, 2, "w").session
+    offer(stream, of(2), SessionBatch("w", first, 0, 1))  # of an earlier session
+    second = open_session(stream, 2, "w").session
+    sealed = offer(stream, of(3))  # of an earlier epoch
+    scale(stream, [stream.view().active.segments[0].segment_id], [(0, 0.5), (0.5, 1)])
+    offer(stream, of(4), SessionBatch("w", second, 0, 1))
+    offer(stream, of(5))
+    take(reopen(stream))
+    take(stream)
+    assert sorted(data(stream)) == [b"4", b"5"]
+    with pytest.raises(SegmentSealed):
+        contended(stream).append(sealed)
+    assert sorted(data(stream)) == [b"4", b"5"]
+
+
+@pytest.mark.parametrize("days", [-1, 1])
+def test_taker_whose_clock_is_wrong_by_a_day_takes_what_others_offer(days: int) -> None:
+    store = MemoryStore()
+    stream = make_stream(store, FakeRuntime())
+    wrong = FakeRuntime()
+    wrong.wall_ms += days * 86_400_000
+    taker = StreamLog(store, stream.name, wrong)
+    taker.log.maintain = None
+    for n in range(3):
+        batch = offer(stream, of(n))
+        taker.log.refresh()
+        take(taker)
+        contended(stream)
+        assert not group_of(stream).append(batch).duplicate
+        late = offer(taker, of(10 + n))
+        take(stream)
+        assert not contended(taker).append(late).duplicate
+    assert sorted(data(stream)) == sorted(b"%d" % n for n in (0, 1, 2, 10, 11, 12))
+    times = [commit.timestamp_ms for commit in commits(stream)]
+    assert times == sorted(set(times)), "the times of commits rise whatever the clocks show"
+
+
+def test_taker_that_stalls_after_its_listing_doubles_nothing_when_it_goes_on() -> None:
+    stream = make_stream()
+    owners = [reopen(stream) for _ in range(3)]
+    batches = [offer(owner, of(n)) for n, owner in enumerate(owners)]
+    stalled, other = reopen(stream), reopen(stream)
+    stalled.view()
+
+    def stall() -> None:
+        """Others take the offers in the meantime, write more, and offer more."""
+        take(other)
+        write(other, of(7))
+        offer(other, of(8))
+
+    with at_failpoint("append.listed", stall):
+        take(stalled)
+    for _ in range(2):  # the loser of a race waits for the winner's next commit first
+        take(stalled)
+    for owner, batch in zip(owners, batches, strict=True):
+        assert contended(owner).append(batch).version == 1
+    assert sorted(data(stream)) == [b"0", b"1", b"2", b"7", b"8"]
 
 
 # ----------------------------------------------------------- scales, seals, horizon, errors
