@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 
@@ -52,10 +53,10 @@ class CountingStore(WrappedStore):
         self.calls["exists"] += 1
         return self.inner.exists(key)
 
-    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
         self.calls["put"] += 1
         self.written_bytes += len(data)
-        return self.inner.put_if_absent(key, data, after=after)
+        return self.inner.put_if_absent(key, data, **options)
 
     def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
         self.calls["put"] += 1

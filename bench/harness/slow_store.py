@@ -10,7 +10,7 @@ from pravega_spark.engine.store import Store
 
 _CALLS = {
     "delete", "exists", "folders", "get", "get_many", "list", "modified_ms", "open", "put",
-    "put_if_absent", "time_ms",
+    "put_if_absent", "stage", "time_ms",
 }  # fmt: skip
 
 

@@ -34,7 +34,7 @@ class UnsyncedStore(LocalStore):
         self._date(self._base + key)
 
     def _publish(self, path: str, data: bytes | pa.Buffer, **how: Any) -> bool:
-        created = super()._publish(path, data, **{**how, "durable": False})
+        created = super()._publish(path, data, **{**how, "durable": False, "is_staged": False})
         self._date(path)
         return created
 

@@ -53,3 +53,7 @@ class WrappedStore:
         """Create or overwrite the objects, one after the other."""
         for key, data in objects:
             self.put(key, data)
+
+    def stage(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+        """Create the objects, each by a put that the subclass sees."""
+        self.put_many(objects)

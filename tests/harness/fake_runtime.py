@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -65,8 +67,8 @@ class DatedDisk(LocalStore):
     def time_ms(self) -> int:
         return self.runtime.now_ms()
 
-    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
-        answer = super().put_if_absent(key, data, after=after)
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
+        answer = super().put_if_absent(key, data, **options)
         if answer is Put.CREATED:
             self._date(key)
         return answer
@@ -74,6 +76,11 @@ class DatedDisk(LocalStore):
     def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
         super().put(key, data, durable=durable)
         self._date(key)
+
+    def stage(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+        super().stage(objects)
+        for key, _ in objects:
+            self._date(key)
 
     def _date(self, key: str) -> None:
         os.utime(self.path / key, ns=(0, self.runtime.now_ms() * 1_000_000))

@@ -7,6 +7,7 @@ import enum
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 
@@ -105,16 +106,16 @@ class FaultyStore(WrappedStore):
         stale = self._fault("exists", key) is Fault.STALE_LIST
         return self.inner.exists(key) and not (stale and key == self._newest)
 
-    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
         """Create the object; with a fault it may not be created, or the answer may be lost."""
         fault = self._fault("put_if_absent", key)
         if fault is None:
-            return self._created(key, self.inner.put_if_absent(key, data, after=after))
+            return self._created(key, self.inner.put_if_absent(key, data, **options))
         if fault is Fault.DELAY:
-            self._delayed.append(lambda: self.inner.put_if_absent(key, data, after=after))
+            self._delayed.append(lambda: self.inner.put_if_absent(key, data, **options))
         elif fault is not Fault.LOSE_REQUEST:
             answer = self._created(
-                key, self.inner.put_if_absent(key, _spoil(data, fault), after=after)
+                key, self.inner.put_if_absent(key, _spoil(data, fault), **options)
             )
             if fault is Fault.RESEND:
                 return Put.EXISTS

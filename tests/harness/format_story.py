@@ -97,7 +97,7 @@ class Story:
 @contextmanager
 def _recorded(story: Story) -> Iterator[None]:
     """Record every put on a local disk below the story's folder."""
-    put, put_if_absent = LocalStore.put, LocalStore.put_if_absent
+    put, stage, put_if_absent = LocalStore.put, LocalStore.stage, LocalStore.put_if_absent
 
     def note(store: LocalStore, key: str, data: Any) -> None:
         root = Path(store.url.removeprefix("file://")).relative_to(story.folder)
@@ -107,6 +107,11 @@ def _recorded(story: Story) -> Iterator[None]:
         put(store, key, data, **options)
         note(store, key, data)
 
+    def noted_stage(store: LocalStore, objects: Any) -> None:
+        stage(store, objects)
+        for key, data in objects:
+            note(store, key, data)
+
     def noted_create(store: LocalStore, key: str, data: bytes, **options: Any) -> Any:
         answer = put_if_absent(store, key, data, **options)
         if answer.value == "created":
@@ -115,6 +120,7 @@ def _recorded(story: Story) -> Iterator[None]:
 
     with (
         patch.object(LocalStore, "put", noted_put),
+        patch.object(LocalStore, "stage", noted_stage),
         patch.object(LocalStore, "put_if_absent", noted_create),
     ):
         yield

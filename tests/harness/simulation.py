@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
@@ -158,14 +158,14 @@ class _Writer:
 class RetryAtNext(Log):
     """After an unknown outcome, try again at the next free version."""
 
-    def _put(self, version: int, token: str, data: bytes) -> bool:
+    def _put(self, version: int, token: str, data: bytes, staged: Sequence[str]) -> bool:
         return self.store.put_if_absent(self.reader.key(version), data) is Put.CREATED
 
 
 class CheckNewest(Log):
     """After an unknown outcome, accept only the newest commit as this writer's; else try again."""
 
-    def _put(self, version: int, token: str, data: bytes) -> bool:
+    def _put(self, version: int, token: str, data: bytes, staged: Sequence[str]) -> bool:
         if self.store.put_if_absent(self.reader.key(version), data) is Put.CREATED:
             return True
         newest = None
@@ -181,7 +181,7 @@ class NewToken(Log):
         self.body = body
         return super()._send(body, **options)
 
-    def _put(self, version: int, token: str, data: bytes) -> bool:
+    def _put(self, version: int, token: str, data: bytes, staged: Sequence[str]) -> bool:
         key = self.reader.key(version)
         while True:
             if self.store.put_if_absent(key, data) is Put.CREATED:

@@ -27,9 +27,9 @@ class Spy(FaultyStore):
             self.hook(operation, key)
         return self.rules(operation, key)
 
-    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
         self.sent.append((key, data))
-        return super().put_if_absent(key, data, after=after)
+        return super().put_if_absent(key, data, **options)
 
     def count(self, operation: str, part: str = "") -> int:
         return sum(op == operation and part in key for op, key in self.calls)

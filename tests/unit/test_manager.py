@@ -605,7 +605,7 @@ def test_unknown_events_and_segments_are_named_in_the_error(manager: StreamManag
 class Overwriting(MemoryStore):
     """A store whose creates overwrite."""
 
-    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Any:
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Any:
         from pravega_spark.engine.store import Put
 
         self.put(key, data)

@@ -213,10 +213,21 @@ def stage(
 
 
 def store_together(
-    store: Store, table_path: str, encoded: Sequence[EncodedChunk]
+    store: Store,
+    table_path: str,
+    encoded: Sequence[EncodedChunk],
+    *,
+    before_commit: bool = False,
 ) -> list[StagedChunk]:
-    """Store encoded chunks durably, all at once."""
-    store.put_many([(f"{table_path}/{one.chunk.path}", one.data) for one in encoded])
+    """Store encoded chunks, all at once; durably, or ``before_commit`` of this process names them.
+
+    The commit then makes them durable (``Store.stage``).
+    """
+    objects = [(f"{table_path}/{one.chunk.path}", one.data) for one in encoded]
+    if before_commit:
+        store.stage(objects)
+    else:
+        store.put_many(objects)
     return [one.chunk for one in encoded]
 
 

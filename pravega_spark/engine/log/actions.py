@@ -133,10 +133,10 @@ def _lines(actions: Sequence[Add] | Sequence[Remove]) -> Iterable[str]:
     return [to_json(action.to_action()) for action in actions]
 
 
-def _paths(removes: Sequence[Remove]) -> Sequence[str]:
-    if isinstance(removes, ActionLines):
-        return removes.paths
-    return tuple(remove.path for remove in removes)
+def _paths(actions: Sequence[Add] | Sequence[Remove]) -> Sequence[str]:
+    if isinstance(actions, ActionLines):
+        return actions.paths
+    return tuple(action.path for action in actions)
 
 
 @dataclass(slots=True)
@@ -151,6 +151,11 @@ class Body:
     removes: Sequence[Remove] = ()
     protocol: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] | None = None
+
+    @property
+    def added_paths(self) -> Sequence[str]:
+        """The paths of the added files."""
+        return _paths(self.adds)
 
     @property
     def removed_bytes(self) -> int:

@@ -9,7 +9,7 @@ bytes again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -326,7 +326,7 @@ class Log:
         if follower.snapshot is not known:
             return False
         self._winner = None
-        won = self._put(version, token, data)
+        won = self._put(version, token, data, [f"{self.path}/{path}" for path in body.added_paths])
         if won and known is not None and follower.is_stale() and follower.was_cleaned_past(known):
             raise CommitUnknown(
                 f"{self.reader.where}: version {version} was written after cleanup had deleted the "
@@ -359,7 +359,7 @@ class Log:
             self._identity.remember()
         self._has_lost = True
 
-    def _put(self, version: int, token: str, data: bytes) -> bool:
+    def _put(self, version: int, token: str, data: bytes, staged: Sequence[str]) -> bool:
         """Send the same bytes to N until its outcome is known; return whether N holds them."""
 
         def is_ours(found: bytes) -> bool:
@@ -374,6 +374,7 @@ class Log:
             is_ours=is_ours,
             unknown=lambda: self._unknown(version),
             after=self.reader.key(version - 1) if version > 0 else None,
+            staged=staged,
         )
 
     def _unknown(self, version: int) -> CommitUnknown:

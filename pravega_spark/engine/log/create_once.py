@@ -7,7 +7,7 @@ object that the same bytes are sent again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.runtime import Runtime
@@ -25,10 +25,12 @@ def create_once(
     is_ours: Callable[[bytes], bool],
     unknown: Callable[[], CommitUnknown],
     after: str | None = None,
+    staged: Sequence[str] = (),
 ) -> bool:
     """Create the object; return True if it holds ``data``, durably, and False if it holds other.
 
-    ``after`` is the object that this one follows, as for ``put_if_absent``. Raises the error that
+    ``after`` is the object that this one follows, and ``staged`` are those that it names, as for
+    ``put_if_absent``. Raises the error that
     ``unknown`` returns if the outcome stays unknown for COMMIT_DEADLINE_SECONDS, longer by the time
     for which the store repeats its calls, or if it has repeated a read in vain; and StoreError if
     the storage refused the first attempt.
@@ -38,7 +40,7 @@ def create_once(
     pause, is_unknown = 0.005, False
     while True:
         try:
-            if store.put_if_absent(key, data, after=after) is Put.CREATED:
+            if store.put_if_absent(key, data, after=after, staged=staged) is Put.CREATED:
                 failpoint("commit.applied")
                 return True
             is_unknown = True

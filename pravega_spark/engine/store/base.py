@@ -131,13 +131,16 @@ class Store(Protocol):
         """
         ...
 
-    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
+    def put_if_absent(
+        self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()
+    ) -> Put:
         """Create the object with exactly these bytes, durably, unless one exists.
 
         An error means that nothing was done. A caller that finds its own bytes after UNKNOWN or
         EXISTS calls :meth:`make_durable` on their folder before it acknowledges them. ``after``
         names the object that this one follows in its folder: stores that can check it for free
-        raise RootChanged if it does not exist.
+        raise RootChanged if it does not exist. ``staged`` are the keys that this object names: of
+        those that :meth:`stage` created here, none is less durable than this one when it appears.
         """
         ...
 
@@ -153,6 +156,15 @@ class Store(Protocol):
 
         If it raises, any of them may exist. On a local disk this is faster than a ``put`` for
         each; on an object store it makes one call after the other.
+        """
+        ...
+
+    def stage(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+        """Create objects of new names, which a later ``put_if_absent`` of this process will name.
+
+        A local disk makes them durable then, so that the caller waits for the disk once. No other
+        process may rely on them before. Raises what ``put`` raises; if it does, any of them may
+        exist.
         """
         ...
 

@@ -180,7 +180,9 @@ class GenericStore:
     def hold_to(self, check: Callable[[], None]) -> None:
         """Do nothing: checking the root marker would be a request."""
 
-    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
+    def put_if_absent(
+        self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()
+    ) -> Put:
         """Create the object unless it exists; UNKNOWN without a clear response."""
         fs, path = self._at(key)
         try:
@@ -211,6 +213,10 @@ class GenericStore:
         """Create or overwrite the objects, one after the other."""
         for key, data in objects:
             self.put(key, data)
+
+    def stage(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+        """Create the objects, durably at once."""
+        self.put_many(objects)
 
     @contextmanager
     def writer(self, key: str) -> Iterator[pa.NativeFile]:

@@ -31,6 +31,7 @@ from pravega_spark.engine.store.local_files import (
 from pravega_spark.engine.store.object_keys import check_key, check_prefix
 from pravega_spark.engine.store.object_sink import ObjectSink
 from pravega_spark.engine.store.store_cache import shared
+from pravega_spark.engine.store.unsynced_files import UnsyncedFiles
 from pravega_spark.errors import StoreError, StoreRefused
 
 _PUBLISH_ATTEMPTS = 10
@@ -64,6 +65,7 @@ class LocalStore:
                 )
             top = os.path.dirname(top)
         self._durable = DurableFolders(top)
+        self._unsynced = UnsyncedFiles(self._durable)
         self._nameless = hasattr(os, "O_TMPFILE")
         self._check: Callable[[], object] = bool  # allows everything: no root is known yet
 
@@ -143,18 +145,23 @@ class LocalStore:
         """From now on, call ``check`` before each write, deletion and listing."""
         self._check = check
 
-    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
-        """Create the file unless it exists; UNKNOWN if the disk fails."""
+    def put_if_absent(
+        self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()
+    ) -> Put:
+        """Create the file unless it exists; UNKNOWN if the disk fails it, not a staged one."""
         path = self._base + check_key(key)
         self._check()
         if os.path.isfile(path):  # saves the loser of a race an fsync
             return Put.EXISTS
         if after is not None and not os.path.isfile(self._base + after):
             raise root_changed(self.url, after)
+        waiting = [self._base + key for key in staged]
+        syncs = self._unsynced.syncs(waiting)
         try:
-            created = self._publish(path, data, replace=False, durable=True, after=after)
+            created = self._publish(path, data, durable=True, after=after, syncs=syncs)
         except UnknownOutcome:
             return Put.UNKNOWN
+        self._unsynced.forget(waiting)
         if not created and os.path.isdir(path):
             raise StoreError(f"{path} is a folder; use another key.", url=path)
         return Put.CREATED if created else Put.EXISTS
@@ -183,6 +190,12 @@ class LocalStore:
         except OSError:  # a folder was pruned, or there are no nameless files: one by one
             for key, data in objects:
                 self.put(key, data)
+
+    def stage(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+        """Create the files; the put that names them makes them durable."""
+        self._check()
+        for key, data in objects:
+            self._publish(self._base + check_key(key), data, durable=True, is_staged=True)
 
     @contextlib.contextmanager
     def writer(self, key: str) -> Iterator[pa.NativeFile]:
@@ -275,19 +288,36 @@ class LocalStore:
         path: str,
         data: bytes | pa.Buffer,
         *,
-        replace: bool,
+        replace: bool = False,
         durable: bool,
         after: str | None = None,
+        syncs: Sequence[Callable[[], object]] = (),
+        is_staged: bool = False,
     ) -> bool:
-        """Write a new file and name it ``path``; return False if the name is taken.
+        """Write a new file and name it; return False if the name is taken.
 
-        Creates a missing folder, unless the file must follow another one in that folder.
+        Creates a missing folder, unless it must hold ``after``. ``syncs`` are called before naming.
         """
         folder = self._folder_of(path, durable=durable)
         for attempt in range(_PUBLISH_ATTEMPTS):
             nameless = self._nameless and attempt < 2
+            staged: StagedFile | None = None
             try:
-                return self._publish_once(folder, path, data, replace, durable, nameless)
+                staged = StagedFile(folder, nameless=nameless)
+                staged.write(data)
+                if is_staged:
+                    self._name(staged, folder, path, replace=True, durable=False)
+                    file, staged = staged, None
+                    self._unsynced.add(folder, path, file)
+                    return True
+                if durable:
+                    anchor = None if folder in self._durable.anchored else self._durable.anchor
+                    finish_in(folder, [staged], anchor, syncs)
+                else:
+                    staged.finish(durable=False)
+                return self._name(staged, folder, path, replace=replace, durable=durable)
+            except StoreError:
+                raise
             except FileNotFoundError:
                 if after is not None:
                     raise root_changed(self.url, after) from None
@@ -296,6 +326,9 @@ class LocalStore:
                 if not nameless or supports_nameless(error):
                     raise refusal(error, path) from error
                 self._nameless = False
+            finally:
+                if staged is not None:
+                    staged.discard()
         raise vanished(path, _PUBLISH_ATTEMPTS)
 
     def _hidden_file(self, folder: str, path: str) -> StagedFile:
@@ -316,26 +349,6 @@ class LocalStore:
             self._durable.check(folder, path)
         return folder
 
-    def _publish_once(
-        self,
-        folder: str,
-        path: str,
-        data: bytes | pa.Buffer,
-        replace: bool,
-        durable: bool,
-        nameless: bool,
-    ) -> bool:
-        staged = StagedFile(folder, nameless=nameless)
-        try:
-            staged.write(data)
-            if durable and folder not in self._durable.anchored:
-                finish_in(folder, [staged], self._durable.anchor)
-            else:
-                staged.finish(durable=durable)
-            return self._name(staged, folder, path, replace=replace, durable=durable)
-        finally:
-            staged.discard()
-
     def _name(
         self, staged: StagedFile, folder: str, path: str, *, replace: bool, durable: bool
     ) -> bool:
@@ -344,7 +357,7 @@ class LocalStore:
             if not replace:
                 return False
             staged.replace(path)
-        staged.discard()
+        staged.drop_hidden_name()
         if durable:
             try:
                 self._durable.sync(folder)

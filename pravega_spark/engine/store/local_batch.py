@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -38,11 +38,20 @@ def publish(files: Mapping[str, bytes | pa.Buffer], anchor: Anchor, *, nameless:
     return set(folders)
 
 
-def finish_in(folder: str, staged: Iterable[StagedFile], anchor: Anchor) -> None:
-    """Finish written files durably while their folder is anchored.
+def finish_in(
+    folder: str,
+    staged: Iterable[StagedFile],
+    anchor: Anchor | None,
+    others: Sequence[Callable[[], object]] = (),
+) -> None:
+    """Finish written files durably while their folder is anchored and ``others`` run.
 
-    The fsyncs run in parallel: concurrent ones share one write of the file system's journal.
+    The fsyncs run in parallel: concurrent ones share one write of the file system's journal. An
+    error of the others counts most.
     """
-    work: list[Callable[[], object]] = [partial(anchor, folder)]
+    work = [*others[1:]]
+    if anchor is not None:
+        work.append(partial(anchor, folder))
     work += [partial(file.finish, durable=True) for file in staged]
+    work += others[:1]  # the last one runs in this thread, and its error is raised
     SYSTEM.each(lambda call: call(), work)

@@ -156,12 +156,16 @@ class StagedFile:
         except OSError:
             return False
 
-    def discard(self) -> None:
-        """Delete the staged file; a final name that it got stays."""
+    def drop_hidden_name(self) -> None:
+        """Delete the hidden name, if there is one; the file stays open."""
         if self._hidden_path is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self._hidden_path)
             self._hidden_path = None
+
+    def discard(self) -> None:
+        """Delete the staged file; a final name that it got stays."""
+        self.drop_hidden_name()
         if self._descriptor >= 0:
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)

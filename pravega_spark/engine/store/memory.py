@@ -171,7 +171,9 @@ class MemoryStore:
     def hold_to(self, check: Callable[[], None]) -> None:
         """Do nothing, as object stores do."""
 
-    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
+    def put_if_absent(
+        self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()
+    ) -> Put:
         """Create the object unless it exists; ignore ``after``, as object stores do."""
         made = _Object(bytes(data), self._clock_ms())
         with self._lock:
@@ -193,6 +195,10 @@ class MemoryStore:
         """Create or overwrite the objects, one after the other."""
         for key, data in objects:
             self.put(key, data)
+
+    def stage(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+        """Create the objects, durably at once."""
+        self.put_many(objects)
 
     @contextmanager
     def writer(self, key: str) -> Iterator[pa.NativeFile]:

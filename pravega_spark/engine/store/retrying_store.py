@@ -87,9 +87,11 @@ class RetryingStore:
         """Pass the check to the client, which never calls it on an object store."""
         self.inner.hold_to(check)
 
-    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
+    def put_if_absent(
+        self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()
+    ) -> Put:
         """Create the object unless it exists; UNKNOWN at once without a clear response."""
-        return self.inner.put_if_absent(key, data, after=after)
+        return self.inner.put_if_absent(key, data, after=after, staged=staged)
 
     def time_ms(self) -> int:
         """Return the storage's time."""
@@ -118,6 +120,10 @@ class RetryingStore:
     def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
         """Create or overwrite the objects; after a failure all are sent again."""
         self._retries.call(partial(self.inner.put_many, objects))
+
+    def stage(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+        """Create the objects as the client does; after a failure all are sent again."""
+        self._retries.call(partial(self.inner.stage, objects))
 
     @contextlib.contextmanager
     def writer(self, key: str) -> Iterator[pa.NativeFile]:

@@ -184,7 +184,9 @@ class S3Store:
     def hold_to(self, check: Callable[[], None]) -> None:
         """Do nothing: checking the root marker would be a request."""
 
-    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
+    def put_if_absent(
+        self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()
+    ) -> Put:
         """Create the object unless it exists; UNKNOWN without a clear response."""
         client, name = self._client, self._base + check_key(key)
         for attempt in range(_CONFLICT_ATTEMPTS):
@@ -221,6 +223,10 @@ class S3Store:
     def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
         """Create or overwrite the objects, in parallel."""
         in_parallel(lambda item: self.put(*item), objects)
+
+    def stage(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+        """Create the objects, durably at once."""
+        self.put_many(objects)
 
     @contextlib.contextmanager
     def writer(self, key: str) -> Iterator[pa.NativeFile]:

@@ -67,7 +67,8 @@ class AppendGroup:
         self._runtime = stream.runtime
         self._lock = threading.Lock()
         self._waiting: list[OpenAppend] = []
-        self._is_led = False
+        self.is_led = False
+        """Whether a commit is under way, which a batch that is staged now waits for."""
         self._contention = Contention(is_local=stream.store.is_local)
         self._offers = OfferListing(stream)
         self._takes = False
@@ -104,7 +105,7 @@ class AppendGroup:
         waiting = OpenAppend(batch, self._runtime.monotonic())
         with self._lock:
             self._waiting.append(waiting)
-            leads, self._is_led = not self._is_led, True
+            leads, self.is_led = not self.is_led, True
         if not leads:
             waiting.wake.wait()
         if not waiting.is_done:
@@ -129,7 +130,7 @@ class AppendGroup:
                 self._waiting[0].wake.set()
                 return
             goes_on = goes_on and self._takes and self.offers
-            self._is_led = goes_on
+            self.is_led = goes_on
         if goes_on:
             self._has_offers = True
             self._runtime.start(self._take_on)

@@ -235,7 +235,8 @@ class BatchCommitter:
                 return offered
             can_be_offered = False
         version = self._staging_version
-        chunks = stage_routed(stream, version_folder(version), events, routed)
+        folder, alone = version_folder(version), not self.group.is_led
+        chunks = stage_routed(stream, folder, events, routed, before_commit=alone)
         return StagedBatch(
             self._life, version, tuple(chunks), identity, can_be_offered=can_be_offered
         )

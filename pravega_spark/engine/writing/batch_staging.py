@@ -47,20 +47,29 @@ class RoutedEvents(NamedTuple):
 
 
 def stage_routed(
-    stream: StreamLog, folder: str, events: pa.Table | None, routed: RoutedEvents
+    stream: StreamLog,
+    folder: str,
+    events: pa.Table | None,
+    routed: RoutedEvents,
+    *,
+    before_commit: bool = False,
 ) -> list[StagedChunk]:
-    """Stage events in a folder as chunks of their segments; without events there are none."""
+    """Stage events in a folder as chunks of their segments; without events there are none.
+
+    ``before_commit``: this process commits them next, so small ones need not be durable before.
+    """
     if events is None:
         return []
     name, store = stream.runtime.token(), stream.store
     parts = group(events, routed.indexes, routed.segment_ids)
-    if store.is_local and len(parts) > 1 and events.nbytes <= _SMALL_BATCH_BYTES:
+    small = store.is_local and events.nbytes <= _SMALL_BATCH_BYTES
+    if small and (before_commit or len(parts) > 1):
         encoded = [
             chunk
             for segment_id, rows in parts
             for chunk in encode_chunks(folder, segment_id, rows, name=f"{name}-{segment_id}")
         ]
-        return store_together(store, stream.path, encoded)
+        return store_together(store, stream.path, encoded, before_commit=before_commit)
 
     def staged(part: tuple[int, pa.Table]) -> list[StagedChunk]:
         segment_id, rows = part

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -22,7 +23,7 @@ from tests.harness.faulty_store import Fault, FaultyStore
 class ExistsThenRename(LocalStore):
     """The way in which Delta Spark commits to a local disk."""
 
-    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
         if self.exists(key):
             return Put.EXISTS
         self.put(key, data)
@@ -32,7 +33,7 @@ class ExistsThenRename(LocalStore):
 class ExclusiveButVisibleEarly(LocalStore):
     """``open(path, "xb")``: one winner, whose bytes appear later, and here only in part."""
 
-    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
         path = self._base + key
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
@@ -46,8 +47,8 @@ class ExclusiveButVisibleEarly(LocalStore):
 class LastWriterWins(MemoryStore):
     """One creator gets CREATED, but the bytes of another one are kept."""
 
-    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
-        answer = super().put_if_absent(key, data, after=after)
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
+        answer = super().put_if_absent(key, data, **options)
         self.put(key, data)
         return answer
 
@@ -55,7 +56,7 @@ class LastWriterWins(MemoryStore):
 class Forgetful(MemoryStore):
     """Returns CREATED and stores nothing."""
 
-    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
         return Put.EXISTS
 
 

@@ -176,14 +176,14 @@ def test_log_removed_during_a_commit_is_not_created_again(
 ) -> None:
     manager = set_up(tmp_path / "root")
     writer = manager.create_writer("s/t")
-    real, log = LocalStore._publish_once, tmp_path / "root/s/t/events/_delta_log"
+    real, log = LocalStore._publish, tmp_path / "root/s/t/events/_delta_log"
 
-    def removed_first(store: LocalStore, folder: str, *rest: Any) -> bool:
-        if folder == str(log):
+    def removed_first(store: LocalStore, path: str, *rest: Any, **options: Any) -> bool:
+        if path.startswith(f"{log}/"):
             remove(log)
-        return real(store, folder, *rest)
+        return real(store, path, *rest, **options)
 
-    monkeypatch.setattr(LocalStore, "_publish_once", removed_first)
+    monkeypatch.setattr(LocalStore, "_publish", removed_first)
     with pytest.raises(RootChanged):
         writer.write_event(b"lost").result(30)
     assert not log.exists()
@@ -235,7 +235,7 @@ class Overwriting(MemoryStore):
 
     storage = "overwriting"
 
-    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
         self.put(key, data)
         return Put.CREATED
 
