@@ -42,6 +42,7 @@ def azure() -> Iterator[Emulator]:
         "memory",
         "generic",
         pytest.param("s3", marks=pytest.mark.s3),
+        pytest.param("other s3", marks=pytest.mark.s3),
         *(pytest.param(name, marks=_EMULATED_MARKS) for name in _EMULATED),
     ],
 )
@@ -54,6 +55,8 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> BackEnd:
         return store_backends.make_generic()
     if request.param == "s3":
         return store_backends.make_s3(request.getfixturevalue("s3"))
+    if request.param == "other s3":
+        return store_backends.make_other_s3(request.getfixturevalue("s3"))
     return store_backends.make_emulated(request.param, request.getfixturevalue(request.param))
 
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+DOMAIN = "s3.test"
+"""Requests to a host below it name their bucket by the host; no name server knows it."""
 _START_ATTEMPTS = 3
 _START_SECONDS = 60.0
 _FIRST_PORT, _LAST_PORT = 11_000, 21_000  # gRPC twins included, below the ephemeral ports
@@ -40,6 +42,48 @@ class S3Server:
     def options(self) -> dict[str, Any]:
         """Storage options for ``open_store``."""
         return {"endpoint_url": self.endpoint_url, "key": self.key, "secret": self.secret}
+
+    @property
+    def virtual_host_options(self) -> dict[str, Any]:
+        """Options with which requests name their bucket by their host.
+
+        The server serves as its own proxy, since no name server knows that host.
+        """
+        config = {"s3": {"addressing_style": "virtual"}, "proxies": {"http": self.endpoint_url}}
+        return {**self.options, "endpoint_url": f"http://{DOMAIN}", "config_kwargs": config}
+
+    def make_bucket(self, name: str, *, versioned: bool = False) -> str:
+        """Create a bucket, unless it exists; return its name."""
+        client = self._client()
+        with contextlib.suppress(client.exceptions.BucketAlreadyOwnedByYou):
+            client.create_bucket(Bucket=name)
+        if versioned:
+            status = {"Status": "Enabled"}
+            client.put_bucket_versioning(Bucket=name, VersioningConfiguration=status)
+        return name
+
+    def is_ready(self) -> bool:
+        """Return True if the bucket accepts an object; create it before."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        client = self._client()
+        with contextlib.suppress(OSError, BotoCoreError, ClientError):
+            self.make_bucket(self.bucket)
+            client.put_object(Bucket=self.bucket, Key="ready", Body=b"ready")
+            client.delete_object(Bucket=self.bucket, Key="ready")
+            return True
+        return False
+
+    def _client(self) -> Any:
+        import botocore.session
+
+        return botocore.session.Session().create_client(
+            "s3",
+            "us-east-1",
+            endpoint_url=self.endpoint_url,
+            aws_access_key_id=self.key,
+            aws_secret_access_key=self.secret,
+        )
 
     @property
     def environment(self) -> dict[str, str]:
@@ -103,7 +147,7 @@ def _start(
         # After a kill it starts again in seconds: by default its lone master waits to be elected.
         *("-master.electionTimeout=1s", "-master.heartbeatInterval=100ms"),
         *("-volume.max=20", "-master.volumeSizeLimitMB=64"),
-        *("-s3.port.iceberg=0", "-s3.port.lance=0"),
+        *("-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.domainName={DOMAIN}"),
         *(f"-{part}.port={port}" for part, port in ports.items()),
         *(f"-{part}.port.grpc={port + _GRPC_DISTANCE}" for part, port in ports.items()),
         *(f"-{part}.localSocket={folder}/{part}.sock" for part in ("filer", "s3")),
@@ -132,26 +176,13 @@ def _start(
 
 def _is_ready(process: subprocess.Popen[bytes], server: S3Server) -> bool:
     """Wait until the bucket accepts an object; return False if the server exited or timed out."""
-    import botocore.session
-    from botocore.exceptions import BotoCoreError, ClientError
-
     deadline = time.monotonic() + _START_SECONDS
     port = int(server.endpoint_url.rpartition(":")[2])
-    client = botocore.session.Session().create_client(
-        "s3",
-        "us-east-1",
-        endpoint_url=server.endpoint_url,
-        aws_access_key_id=server.key,
-        aws_secret_access_key=server.secret,
-    )
     while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError, BotoCoreError, ClientError):
+        with contextlib.suppress(OSError):
             socket.create_connection(("127.0.0.1", port), 1).close()
-            with contextlib.suppress(client.exceptions.BucketAlreadyOwnedByYou):
-                client.create_bucket(Bucket=server.bucket)
-            client.put_object(Bucket=server.bucket, Key="ready", Body=b"ready")
-            client.delete_object(Bucket=server.bucket, Key="ready")
-            return True
+            if server.is_ready():
+                return True
         time.sleep(0.1)
     return False
 

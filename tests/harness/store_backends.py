@@ -80,6 +80,19 @@ def make_s3(server: Any) -> BackEnd:
     )
 
 
+def make_other_s3(server: Any) -> BackEnd:
+    """A versioned bucket that is named by the host of each request, and a root far below it."""
+    bucket = server.make_bucket("versions", versioned=True)
+    return BackEnd(
+        "other s3",
+        f"s3://{bucket}/a/b c/d+e/f=g/%41/ü/contract-{next(_roots)}",
+        race_processes,
+        rounds=2,
+        options=server.virtual_host_options,
+        prunes_folders=False,
+    )
+
+
 def make_emulated(name: str, emulator: Any) -> BackEnd:
     return BackEnd(
         name,

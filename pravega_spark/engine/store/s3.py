@@ -248,12 +248,12 @@ class S3Store:
         body = ElementTree.tostring(root)
         digest = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
         try:
-            reply = self._client.call(
+            answer = self._client.call(
                 "DeleteObjects", query="delete=", headers={"Content-MD5": digest}, body=body
-            )
+            ).xml
         except Exception as error:
             raise refusal(error, self.url, "delete") from error
-        for item in reply.xml.iterfind("Error"):
+        for item in answer.iterfind("Error"):
             failed = {part.tag: part.text or "" for part in item}
             if failed.get("Code") != "NoSuchKey":
                 raise delete_refusal(failed, self.url)

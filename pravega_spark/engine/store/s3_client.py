@@ -59,8 +59,11 @@ class Reply:
 
     @property
     def xml(self) -> ElementTree.Element:
-        """The body, with bare names of elements."""
-        return parse(self.data)
+        """The body, with bare names of elements; ConnectionError if a gateway replaced it."""
+        try:
+            return parse(self.data)
+        except ElementTree.ParseError as error:
+            raise ConnectionError(f"the response is no XML: {error}") from error
 
 
 class S3Client:
@@ -71,12 +74,15 @@ class S3Client:
         self._settings = settings
         self._lock = threading.Lock()
         self._session = settings.session()
-        self._form, self.endpoint_url = settings.forms(self._session, None)
-        self._forms: dict[str, Form] = {}
+        self._forms, self.endpoint_url = self._prepared(None)
         self._credentials: Any = None
         self._pool = self._make_pool()
         self.dated: Dated | None = None
         """The date of the newest response."""
+
+    def _prepared(self, region: str | None) -> tuple[dict[str, Form], str]:
+        form, endpoint_url = self._settings.forms(self._session, region)
+        return {operation: form(operation) for operation in _METHODS}, endpoint_url
 
     def _make_pool(self) -> urllib3.PoolManager:
         config, verify = self._settings.config, self._settings.verify(self._session)
@@ -95,7 +101,7 @@ class S3Client:
             given["cert_reqs"] = "CERT_NONE"
         else:
             given |= {"cert_reqs": "CERT_REQUIRED", "ca_certs": get_cert_path(verify)}
-        url = self._form("ListObjectsV2").url
+        url = self._forms["ListObjectsV2"].url
         proxies = config.proxies or get_environ_proxies(url)
         proxy = proxies.get(urlsplit(url).scheme)
         if not proxy:
@@ -120,14 +126,14 @@ class S3Client:
         refused because the bucket is in another region, or since the credentials have been
         renewed: then it has had no effect.
         """
-        form, used = self._known_form(operation), self._known_credentials()
+        form, used = self._forms[operation], self._known_credentials()
         target = operation, quote(key, safe="/~") + ("?" + query if query else "")
         try:
             return self._send(form, target, headers or {}, body, used)
         except ClientError as error:
             if not self._is_mended(error, form, used):
                 raise
-        form, used = self._known_form(operation), self._known_credentials()
+        form, used = self._forms[operation], self._known_credentials()
         return self._send(form, target, headers or {}, body, used)
 
     def _is_mended(self, error: ClientError, form: Form, used: Any) -> bool:
@@ -136,8 +142,7 @@ class S3Client:
         region = metadata["HTTPHeaders"].get("x-amz-bucket-region")
         if metadata["HTTPStatusCode"] in _REDIRECTS and region and region != form.region:
             with self._lock:
-                self._form, self.endpoint_url = self._settings.forms(self._session, region)
-                self._forms = {}
+                self._forms, self.endpoint_url = self._prepared(region)
             return True
         status = metadata["HTTPStatusCode"]
         # The response to a HEAD has no body to name the reason.
@@ -158,13 +163,6 @@ class S3Client:
             if self._credentials is None:
                 raise NoCredentialsError
         return self._credentials
-
-    def _known_form(self, operation: str) -> Form:
-        form = self._forms.get(operation)
-        if form is None:
-            with self._lock:  # botocore's client is made for one thread at a time here
-                form = self._forms[operation] = self._form(operation)
-        return form
 
     def _send(
         self,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import botocore.loaders
 import botocore.session
 from botocore.config import Config
 from botocore.credentials import Credentials
@@ -41,6 +43,8 @@ _ANY_ARGUMENTS: Mapping[str, Any] = {
     "PartNumber": 1,
     "Delete": {"Objects": [{"Key": _ANY_KEY}]},
 }
+_WITH_OPTIONS = ("GetObject", "ListObjectsV2", "PutObject")
+"""Operations to which ``s3_additional_kwargs`` may belong."""
 _OF_BODY = ("x-amz-checksum", "x-amz-content", "x-amz-decoded", "x-amz-sdk", "x-amz-trailer")
 """Headers that botocore computes from the body of a request."""
 _OF_CLIENT = frozenset({"endpoint_url", "region_name", "use_ssl", "verify"})
@@ -85,7 +89,9 @@ class S3Settings:
 
     def session(self) -> botocore.session.Session:
         """Return a new session, which reads the ``AWS_*`` variables and files of now."""
-        return botocore.session.Session(profile=self.profile)
+        session = botocore.session.Session(profile=self.profile)
+        session.register_component("data_loader", _descriptions())
+        return session
 
     def credentials(self, session: botocore.session.Session) -> Any:
         """Return the credentials, which may renew themselves; None if there are none."""
@@ -121,10 +127,18 @@ class S3Settings:
             raise _Found(request, region_name)
 
         client.meta.events.register("before-sign.s3", stop)
+        model = client.meta.service_model
+        shapes = [model.operation_model(operation).input_shape for operation in _WITH_OPTIONS]
+        unknown = set(self.additional).difference(*(shape.members for shape in shapes))
+        if unknown:
+            raise InvalidInput(
+                "a storage option is invalid: in s3_additional_kwargs, "
+                f"{', '.join(sorted(unknown))} is not known."
+            )
         methods = {operation: name for name, operation in client.meta.method_to_api_mapping.items()}
 
         def form(operation: str) -> Form:
-            members = client.meta.service_model.operation_model(operation).input_shape.members
+            members = model.operation_model(operation).input_shape.members
             given = {name: value for name, value in arguments.items() if name in members}
             try:
                 getattr(client, methods[operation])(**given)
@@ -135,6 +149,15 @@ class S3Settings:
             raise AssertionError("botocore has sent a call without signing it")
 
         return form, str(client.meta.endpoint_url)
+
+
+@functools.cache
+def _descriptions() -> Any:
+    """Return botocore's loader, which keeps the descriptions of S3 that it has read.
+
+    Without it each store reads them anew, most of the time that it takes to open one.
+    """
+    return botocore.loaders.create_loader()
 
 
 def _form(request: Any, region: str, *, is_object: bool) -> Form:

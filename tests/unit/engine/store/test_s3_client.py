@@ -1,0 +1,248 @@
+"""What goes over the wire to S3: how often, signed by which keys, to which region."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pravega_spark.engine.store import Put
+from pravega_spark.engine.store.s3 import S3Store
+from pravega_spark.errors import StoreReadOnly, StoreUnavailable
+
+Answer = tuple[int, dict[str, str], bytes]
+OK: Answer = (200, {"ETag": '"tag"'}, b"")
+
+
+@dataclass
+class Server:
+    """An HTTP server that answers as it is told, and keeps the requests."""
+
+    url: str
+    answers: list[Answer | Callable[[], Answer]] = field(default_factory=list)
+    seen: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+
+    def keys(self) -> list[str]:
+        """The access key of each request."""
+        return [
+            headers["authorization"].partition("Credential=")[2].partition("/")[0]
+            for _, _, headers in self.seen
+        ]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_of: Server
+
+    def _serve(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server_of.seen.append((self.command, self.path, headers))
+        given = self.server_of.answers.pop(0) if self.server_of.answers else OK
+        status, more, body = given() if callable(given) else given
+        self.send_response(status)
+        for name, value in ({"Content-Length": str(len(body))} | more).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+        self.close_connection = "Content-Length" in more
+
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _serve
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    found = Server("")
+    handler = type("_This", (_Handler,), {"server_of": found})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
+        http.daemon_threads = True
+        found.url = f"http://127.0.0.1:{http.server_port}"
+        thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield found
+        http.shutdown()
+        thread.join()
+
+
+def error(status: int, code: str, **headers: str) -> Answer:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return status, named, f"<Error><Code>{code}</Code><Message>m</Message></Error>".encode()
+
+
+def store_at(server: Server, **options: Any) -> S3Store:
+    given = {"endpoint_url": server.url, "key": "k", "secret": "s"} | options
+    return S3Store("s3://bucket/root", {name: v for name, v in given.items() if v is not None})
+
+
+def test_create_is_one_signed_request_that_waits_for_no_leave(server: Server) -> None:
+    store = store_at(server, token="session-token")
+    assert store.put_if_absent("a b", b"data") is Put.CREATED
+    ((method, path, headers),) = server.seen
+    assert (method, path) == ("PUT", "/bucket/root/a%20b")
+    assert headers["if-none-match"] == "*"
+    assert headers["x-amz-security-token"] == "session-token"
+    assert "x-amz-security-token" in headers["authorization"]
+    assert headers["content-length"] == "4"
+    assert {"expect", "transfer-encoding"}.isdisjoint(headers)
+    assert store.dated is not None
+
+
+def test_anonymous_requests_are_not_signed(server: Server) -> None:
+    store_at(server, key=None, secret=None, anon=True).exists("key")
+    assert "authorization" not in server.seen[0][2]
+
+
+def test_request_goes_again_to_the_region_that_the_answer_names(server: Server) -> None:
+    server.answers = [error(301, "PermanentRedirect", x_amz_bucket_region="eu-west-1")]
+    store = store_at(server)
+    assert store.put_if_absent("key", b"data") is Put.CREATED
+    store.put("other", b"data")
+    regions = [headers["authorization"].split("/")[2] for _, _, headers in server.seen]
+    assert regions == ["us-east-1", "eu-west-1", "eu-west-1"]
+
+
+def test_redirect_to_the_same_region_is_an_error(server: Server) -> None:
+    server.answers = [error(301, "PermanentRedirect", x_amz_bucket_region="us-east-1")] * 2
+    with pytest.raises(Exception, match="301 PermanentRedirect"):
+        store_at(server).get("key")
+    assert len(server.seen) == 1
+
+
+def profile(tmp_path: Path, key: str) -> None:
+    text = f"[writer]\naws_access_key_id={key}\naws_secret_access_key=s\n"
+    (tmp_path / "credentials").write_text(text)
+
+
+@pytest.fixture
+def with_profile(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    profile(tmp_path, "old")
+    return store_at(server, key=None, secret=None, profile="writer")
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "InvalidAccessKeyId", "TokenRefreshRequired"])
+def test_keys_of_a_profile_that_changed_are_read_when_the_old_have_ended(
+    server: Server, with_profile: S3Store, tmp_path: Path, code: str
+) -> None:
+    with_profile.put("before", b"")
+    profile(tmp_path, "new")
+    with_profile.put("still", b"")
+    server.answers = [error(403, code)]
+    assert with_profile.put_if_absent("create", b"data") is Put.CREATED
+    with_profile.put("after", b"")
+    assert server.keys() == ["old", "old", "old", "new", "new"]
+
+
+def test_head_without_a_reason_reads_the_keys_again(
+    server: Server, with_profile: S3Store, tmp_path: Path
+) -> None:
+    with_profile.put("before", b"")
+    profile(tmp_path, "new")
+    server.answers = [(400, {}, b"")]
+    assert with_profile.exists("key")
+    assert server.keys() == ["old", "old", "new"]
+
+
+def test_keys_that_have_ended_and_are_not_renewed_are_an_error(
+    server: Server, with_profile: S3Store
+) -> None:
+    server.answers = [error(403, "ExpiredToken")]
+    with pytest.raises(StoreReadOnly, match="403 ExpiredToken"):
+        with_profile.get("key")
+    assert len(server.seen) == 1
+
+
+def test_process_that_supplies_credentials_is_asked_before_they_end(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = tmp_path / "count"
+    script = (
+        f"echo x >> {count}; "
+        f'echo \'{{"Version": 1, "AccessKeyId": "key\'$(wc -l < {count} | tr -d \' \')\'",'
+        ' "SecretAccessKey": "s", "SessionToken": "t", "Expiration": '
+        f"\"'$(cat {tmp_path}/end)'\"}}'"
+    )
+    (tmp_path / "process").write_text(script)
+    (tmp_path / "config").write_text(
+        f"[profile writer]\ncredential_process = sh {tmp_path}/process\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    (tmp_path / "end").write_text("2000-01-01T00:00:00Z")  # ended
+    store = store_at(server, key=None, secret=None, profile="writer")
+    with pytest.raises(StoreUnavailable, match="expired"):
+        store.put("key", b"")
+    (tmp_path / "end").write_text("2999-01-01T00:00:00Z")
+    store.put("key", b"")
+    store.put("key", b"")
+    assert len(set(server.keys())) == 1
+    assert len(server.seen) == 2
+    assert server.seen[0][2]["x-amz-security-token"] == "t"
+
+
+def test_connection_that_ends_within_the_body_is_no_answer(server: Server) -> None:
+    store = store_at(server)
+    server.answers = [(200, {"Content-Length": "100"}, b"half")]
+    with pytest.raises(StoreUnavailable, match="no response"):
+        store.get("key")
+    server.answers = [(200, {"Content-Length": "100"}, b"")]
+    assert store.put_if_absent("key", b"data") is Put.UNKNOWN
+    assert [method for method, _, _ in server.seen] == ["GET", "PUT"]
+
+
+def test_upload_whose_end_fails_after_its_status_is_an_error(server: Server) -> None:
+    started = b"<R><UploadId>id</UploadId></R>"
+    failed = b"<Error><Code>InternalError</Code></Error>"
+    server.answers = [(200, {}, started), OK, OK, (200, {}, failed)]
+    with pytest.raises(StoreUnavailable, match="InternalError"), store_at(server).writer("k") as f:
+        f.write(bytes((16 << 20) + 1))
+    assert [method for method, _, _ in server.seen] == ["POST", "PUT", "PUT", "POST", "DELETE"]
+
+
+@pytest.mark.parametrize("call", ["put_many", "get_many", "delete"])
+def test_requests_of_one_call_are_sent_at_the_same_time(server: Server, call: str) -> None:
+    together = threading.Barrier(4)
+
+    def wait() -> Answer:
+        together.wait(30)
+        return 200, {}, b"<Done/>"
+
+    server.answers = [wait] * 4
+    store, keys = store_at(server), [f"key{number}" for number in range(4)]
+    if call == "put_many":
+        store.put_many([(key, b"x") for key in keys])
+    elif call == "get_many":
+        assert store.get_many(keys) == [b"<Done/>"] * 4
+    else:
+        store.delete([f"key{number}" for number in range(3_001)])
+    assert len(server.seen) == 4
+
+
+def test_parts_of_a_large_object_are_sent_at_the_same_time(server: Server) -> None:
+    together = threading.Barrier(3)
+
+    def wait() -> Answer:
+        together.wait(30)
+        return OK
+
+    started: Answer = 200, {}, b"<R><UploadId>id</UploadId></R>"
+    done: Answer = 200, {}, b"<Done/>"
+    server.answers = [started, wait, wait, wait, OK, OK, done]
+    store_at(server).put("large", bytes((64 << 20) + 1))
+    assert [method for method, _, _ in server.seen] == ["POST", *["PUT"] * 5, "POST"]
+
+
+def test_answer_that_is_no_xml_is_no_answer(server: Server) -> None:
+    server.answers = [(200, {}, b"<html>")]
+    with pytest.raises(StoreUnavailable, match="no XML"):
+        store_at(server).list("")

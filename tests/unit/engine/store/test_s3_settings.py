@@ -1,0 +1,175 @@
+"""The storage options of S3: what each makes of a request, and which are refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pytest
+
+from pravega_spark.engine.store.s3_settings import Form, S3Settings, read_settings
+from pravega_spark.errors import InvalidInput
+
+VIRTUAL = {"addressing_style": "virtual"}
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+def settings(bucket: str = "bucket", **options: Any) -> S3Settings:
+    return read_settings(f"s3://{bucket}/r", bucket, options)
+
+
+def forms(bucket: str = "bucket", **options: Any) -> Callable[[str], Form]:
+    given = settings(bucket, **options)
+    return given.forms(given.session(), None)[0]
+
+
+def form(operation: str, bucket: str = "bucket", **options: Any) -> Form:
+    return forms(bucket, **options)(operation)
+
+
+@pytest.mark.parametrize(
+    ("bucket", "options", "url", "region"),
+    [
+        ("b-b", {}, "https://b-b.s3.amazonaws.com/", "us-east-1"),
+        (
+            "b-b",
+            {"client_kwargs": {"region_name": "eu-central-1"}},
+            "https://b-b.s3.eu-central-1.amazonaws.com/",
+            "eu-central-1",
+        ),
+        ("b.b", {"use_ssl": False}, "http://s3.amazonaws.com/b.b/", "us-east-1"),
+        ("b", {"endpoint_url": "http://h:9000"}, "http://h:9000/b/", "us-east-1"),
+        ("b", {"endpoint_url": "http://h:9000/up"}, "http://h:9000/up/b/", "us-east-1"),
+        (
+            "bbb",
+            {
+                "endpoint_url": "http://h:1",
+                "config_kwargs": {"s3": {"addressing_style": "virtual"}},
+            },
+            "http://bbb.h:1/",
+            "us-east-1",
+        ),
+        (
+            "b-b",
+            {"config_kwargs": {"s3": {"addressing_style": "path"}, "region_name": "eu-west-3"}},
+            "https://s3.eu-west-3.amazonaws.com/b-b/",
+            "eu-west-3",
+        ),
+        (
+            "arn:aws:s3:us-west-2:123456789012:accesspoint/point",
+            {},
+            "https://point-123456789012.s3-accesspoint.us-west-2.amazonaws.com/",
+            "us-west-2",
+        ),
+    ],
+)
+def test_address_and_region_are_those_of_botocore(
+    bucket: str, options: dict[str, Any], url: str, region: str
+) -> None:
+    of_operation = forms(bucket, **options)
+    found = of_operation("GetObject")
+    assert (found.url, found.region) == (url, region)
+    listing = of_operation("ListObjectsV2").url
+    assert listing.rstrip("/") == url.rstrip("/")
+
+
+def test_variables_of_the_environment_are_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://from-variable:1")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-north-1")
+    found = form("PutObject")
+    assert (found.url, found.region) == ("http://from-variable:1/bucket/", "eu-north-1")
+    assert form("PutObject", endpoint_url="http://given:2").url == "http://given:2/bucket/"
+
+
+def test_encryption_and_payer_are_headers_of_the_operations_that_know_them() -> None:
+    options: dict[str, Any] = {
+        "s3_additional_kwargs": {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "id"},
+        "requester_pays": True,
+    }
+    payer = {"x-amz-request-payer": "requester"}
+    encrypted = {
+        "x-amz-server-side-encryption": "aws:kms",
+        "x-amz-server-side-encryption-aws-kms-key-id": "id",
+    }
+    found = forms(**options)
+    for operation in ("PutObject", "CreateMultipartUpload"):
+        assert found(operation).headers == payer | encrypted
+    for operation in ("GetObject", "HeadObject", "ListObjectsV2", "UploadPart", "DeleteObjects"):
+        assert found(operation).headers == payer
+    own = {"SSECustomerKey": "k" * 32, "SSECustomerAlgorithm": "AES256"}
+    found = forms(s3_additional_kwargs=own)
+    for operation in ("PutObject", "GetObject", "HeadObject", "UploadPart"):
+        assert len(found(operation).headers) == 3
+    assert form("PutObject").headers == {}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"key": "k", "secret": "s", "token": "t"},
+        {"username": "k", "password": "s", "token": "t"},
+        {"client_kwargs": {"aws_access_key_id": "k", "aws_secret_access_key": "s",
+                           "aws_session_token": "t"}},
+    ],
+)  # fmt: skip
+def test_keys_have_the_names_of_s3fs_and_of_botocore(options: dict[str, Any]) -> None:
+    found = settings(**options).credentials(botocore.session.Session())
+    assert found.get_frozen_credentials()[:3] == ("k", "s", "t")
+
+
+def test_profile_has_its_own_keys(tmp_path: Path) -> None:
+    (tmp_path / "credentials").write_text("[other]\naws_access_key_id=a\naws_secret_access_key=b\n")
+    given = settings(profile="other")
+    assert given.credentials(given.session()).access_key == "a"
+    assert settings().credentials(settings().session()) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"colour": 1}, r"colour is not known\. Use anon, client_kwargs"),
+        ({"session": object()}, "session is not known"),
+        ({"key": "k"}, "key and secret belong together"),
+        ({"secret": "s"}, "key and secret belong together"),
+        ({"client_kwargs": {"colour": 1}}, r"client_kwargs has colour\. Use endpoint_url"),
+        ({"client_kwargs": "x"}, "client_kwargs is no dict"),
+        ({"s3_additional_kwargs": ["x"]}, "s3_additional_kwargs is no dict"),
+        ({"config_kwargs": {"colour": 1}}, "config_kwargs are invalid: .*colour"),
+        ({"config_kwargs": 5}, "config_kwargs is invalid: give a dict"),
+    ],
+)
+def test_wrong_option_is_refused_when_the_root_is_opened(
+    options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(InvalidInput, match=reason):
+        settings(**options)
+
+
+@pytest.mark.parametrize(
+    ("operation", "bucket", "options", "reason"),
+    [
+        ("PutObject", "b", {"s3_additional_kwargs": {"ServerSideEncryption": 5}}, "Invalid type"),
+        ("PutObject", "b", {"s3_additional_kwargs": {"Colour": "red"}}, "Colour is not known"),
+        ("GetObject", "bbb--use1-az4--x-s3", {}, "S3 Express"),
+    ],
+)
+def test_what_botocore_refuses_is_an_invalid_option(
+    operation: str, bucket: str, options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(InvalidInput, match=reason):
+        form(operation, bucket, **options)
+
+
+def test_options_of_s3fs_for_its_caches_are_accepted() -> None:
+    settings(default_block_size=1, use_listings_cache=False, skip_instance_cache=True, loop=None)
