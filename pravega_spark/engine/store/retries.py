@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import thread as pools
 from typing import TypeVar
 
 from pravega_spark.engine.runtime import SYSTEM, Runtime
@@ -21,6 +22,12 @@ _LONGEST_PAUSE_SECONDS = 2.0
 """An outage's end is noticed within this time."""
 _WARN_SECONDS = 1.0
 """An outage that is shorter is not worth a line in the log."""
+
+_exiting = threading.Event()
+"""Set when the process ends: it waits for the threads of pools, whose calls may be repeated."""
+
+# As the pools' own hook, which waits for their threads; this one runs before it.
+pools.threading._register_atexit(_exiting.set)  # type: ignore[attr-defined]
 
 
 def pause_seconds(
@@ -86,8 +93,7 @@ class Retries:
 
     def _limit(self) -> float:
         """Return for how many seconds a call is repeated; less while the process exits."""
-        is_exiting = not threading.main_thread().is_alive()
-        return min(self.seconds, WRITER_EXIT_SECONDS) if is_exiting else self.seconds
+        return min(self.seconds, WRITER_EXIT_SECONDS) if _exiting.is_set() else self.seconds
 
     def _given_up(self, error: StoreUnavailable) -> StoreUnavailable:
         limit = duration_text(round(self.seconds * 1_000))

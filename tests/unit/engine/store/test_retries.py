@@ -8,8 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
+from pravega_spark.engine.store import retries as retries_module
 from pravega_spark.engine.store.retries import Retries, pause_seconds
 from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from pravega_spark.limits import WRITER_EXIT_SECONDS
 from tests.harness.fake_runtime import FakeRuntime
 
 URL = "s3://bucket/root"
@@ -74,6 +76,22 @@ def test_longer_outage_fails_at_the_limit_and_the_error_names_the_option() -> No
     assert "repeated for 1 minute, as the storage option retry_timeout says" in str(raised.value)
     assert raised.value.url == URL
     assert raised.value.__cause__ is DOWN
+
+
+def test_process_that_ends_does_not_wait_for_the_whole_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retries_module, "_exiting", threading.Event())
+    runtime = Sleeper()
+    began = runtime.monotonic()
+
+    def call() -> None:
+        retries_module._exiting.set()
+        raise DOWN
+
+    with pytest.raises(StoreUnavailable):
+        Retries(URL, 60.0, runtime).call(call)
+    assert runtime.monotonic() - began == pytest.approx(WRITER_EXIT_SECONDS)
 
 
 def test_without_a_time_nothing_is_repeated() -> None:
