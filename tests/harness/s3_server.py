@@ -22,6 +22,8 @@ _START_ATTEMPTS = 3
 _START_SECONDS = 60.0
 _FIRST_PORT, _LAST_PORT = 11_000, 21_000  # gRPC twins included, below the ephemeral ports
 _GRPC_DISTANCE = 10_000
+ROLES = ("reader", "writer", "group", "admin")
+"""Users of the server, each with the rights that a bucket's policy gives to its name."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,10 @@ class S3Server:
     def options(self) -> dict[str, Any]:
         """Storage options for ``open_store``."""
         return {"endpoint_url": self.endpoint_url, "key": self.key, "secret": self.secret}
+
+    def options_of(self, role: str) -> dict[str, Any]:
+        """Storage options of a user whose only rights are those of a bucket's policy."""
+        return {"endpoint_url": self.endpoint_url, "key": role, "secret": f"{role}-secret"}
 
     @property
     def virtual_host_options(self) -> dict[str, Any]:
@@ -140,7 +146,11 @@ def _start(
     allowed = ["Admin", "Read", "Write", "List", "Tagging"]
     identity = {"credentials": [{"accessKey": key, "secretKey": secret}], "actions": allowed}
     config = folder / "s3.json"
-    config.write_text(json.dumps({"identities": [{"name": "testing"} | identity]}))
+    others = [
+        {"name": name, "credentials": [{"accessKey": name, "secretKey": f"{name}-secret"}]}
+        for name in ROLES
+    ]
+    config.write_text(json.dumps({"identities": [{"name": "testing"} | identity, *others]}))
     command = [
         *(program, "server", "-s3", "-filer", f"-dir={data}", f"-s3.config={config}"),
         *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"),

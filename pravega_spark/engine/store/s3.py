@@ -256,7 +256,7 @@ class S3Store:
         for item in answer.iterfind("Error"):
             failed = {part.tag: part.text or "" for part in item}
             if failed.get("Code") != "NoSuchKey":
-                raise delete_refusal(failed, self.url)
+                raise delete_refusal(failed, f"s3://{self._bucket}")
 
     def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
         """Abort uploads of killed processes, whose parts are stored but are no object."""

@@ -176,9 +176,12 @@ def _is_passing(error: BaseException) -> bool:
 
 
 def delete_refusal(failed: Mapping[str, str], url: str) -> StoreError:
-    """Return the error to raise for one entry of ``Errors`` in a DeleteObjects response."""
+    """Return the error to raise for one entry of ``Errors`` in a response of DeleteObjects.
+
+    ``url`` is the bucket's: the entry's key is whole.
+    """
     code, at = failed.get("Code", ""), f"{url}/{failed.get('Key')}"
-    reason = f"{at}: delete failed with {code} {failed.get('Message', '')}"
+    reason = f"{at}: delete failed with {code} {failed.get('Message', '').rstrip('.')}"
     if code in _DENIED:
         return StoreReadOnly(f"{reason}. Check the bucket's policy.", url=at)
     return (StoreUnavailable if code in _PASSING else StoreError)(f"{reason}.", url=at)

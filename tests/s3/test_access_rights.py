@@ -1,0 +1,189 @@
+"""The least rights of readers, writers, members of groups and administrators, on a real server.
+
+The policies are those of docs/storage.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pytest
+
+from pravega_spark import StreamConfiguration, StreamCut, StreamManager
+from pravega_spark.errors import StoreReadOnly
+from pravega_spark.policies import ScalingPolicy
+from tests.harness.s3_server import ROLES, S3Server
+
+pytestmark = pytest.mark.s3
+
+PAGE = Path(__file__).parents[2] / "docs" / "storage.md"
+BUCKET, FOLDER = "rights", "root"
+STREAM = "nyc/flights"
+WRITERS, EVENTS = 8, 5
+
+
+def policies() -> dict[str, Any]:
+    """Return the policies of the page by role; their order is the page's."""
+    blocks = re.findall(r"```json\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    texts = [block.replace("BUCKET", BUCKET).replace("FOLDER", FOLDER) for block in blocks]
+    return dict(zip(("reader", "writer", "group", "admin"), map(json.loads, texts), strict=False))
+
+
+@pytest.fixture(scope="module")
+def server(s3: S3Server) -> S3Server:
+    """The server with a bucket whose policy gives each role the statements of the page."""
+    statements = [
+        {**statement, "Principal": {"AWS": [f"arn:aws:iam::000000000000:user/{role}"]}}
+        for role, policy in policies().items()
+        for statement in policy["Statement"]
+    ]
+    client = botocore.session.Session().create_client(
+        "s3",
+        "us-east-1",
+        endpoint_url=s3.endpoint_url,
+        aws_access_key_id=s3.key,
+        aws_secret_access_key=s3.secret,
+    )
+    client.create_bucket(Bucket=BUCKET)
+    policy = {"Version": "2012-10-17", "Statement": statements}
+    client.put_bucket_policy(Bucket=BUCKET, Policy=json.dumps(policy))
+    client.close()
+    return s3
+
+
+Open = Callable[[str], StreamManager]
+
+
+@pytest.fixture(scope="module")
+def as_role(server: S3Server) -> Open:
+    """Opens the root with the rights of a role; an administrator has created the stream."""
+
+    def open_root(role: str) -> StreamManager:
+        return StreamManager(f"s3://{BUCKET}/{FOLDER}", storage_options=server.options_of(role))
+
+    manager = open_root("admin")
+    manager.create_scope("nyc")
+    manager.create_stream(STREAM, StreamConfiguration(ScalingPolicy.fixed(2)))
+    return open_root
+
+
+def write(manager: StreamManager, data: bytes, **options: Any) -> None:
+    with manager.create_writer(STREAM, **options) as writer:
+        writer.write_event(data, "UA").result()
+
+
+def test_every_role_has_a_policy_on_the_page() -> None:
+    assert set(policies()) == set(ROLES)
+
+
+def test_reader_reads_and_follows(as_role: Open) -> None:
+    write(as_role("admin"), b"before")
+    reader = as_role("reader")
+    assert b"before" in [event.data for event in reader.read(STREAM)]
+    followed = reader.follow(STREAM, reader.tail(STREAM), timeout=60.0)
+    write(as_role("admin"), b"after")
+    assert next(followed).data == b"after"
+    assert reader.list_streams("nyc") == [STREAM]
+    assert reader.stream_info(STREAM).state == "ACTIVE"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda manager: write(manager, b"no"),
+        lambda manager: write(manager, b"no", writer_id="no"),
+        lambda manager: manager.create_scope("sfo"),
+        lambda manager: manager.create_stream("nyc/others"),
+        lambda manager: manager.truncate_stream(STREAM, manager.tail(STREAM)),
+        lambda manager: manager.create_reader_group("nyc/no", [STREAM]),
+    ],
+    ids=["append", "open", "scope", "stream", "truncate", "group"],
+)
+def test_reader_changes_nothing(as_role: Open, change: Callable[[StreamManager], object]) -> None:
+    write(as_role("admin"), b"first")
+    before = as_role("admin").stream_info(STREAM).version
+    with pytest.raises(StoreReadOnly, match=rf"s3://{BUCKET}/{FOLDER}/(nyc|sfo)/.* 403"):
+        change(as_role("reader"))
+    assert as_role("admin").stream_info(STREAM).version == before
+
+
+def test_writer_needs_no_right_to_delete(as_role: Open) -> None:
+    manager = as_role("writer")
+    start = manager.tail(STREAM)
+    write(manager, b"one", writer_id="ingest")
+    with (
+        manager.create_transactional_writer(STREAM, writer_id="rebooking") as writer,
+        writer.begin_transaction() as txn,
+    ):
+        txn.write_event(bytes(7 << 20), "UA")
+        txn.write_event(bytes(7 << 20), "UA")
+    manager.scale_stream(STREAM, seal=[0], key_ranges=[(0.0, 0.25), (0.25, 0.5)])
+    write(manager, b"two", writer_id="ingest")
+    data = [event.data for event in manager.read(STREAM, start)]
+    assert [each[:3] for each in data] == [b"one", bytes(3), bytes(3), b"two"]
+    with pytest.raises(StoreReadOnly, match=rf"s3://{BUCKET}/{FOLDER}/nyc/.*delete failed"):
+        manager.sweep_stream(STREAM, grace="1 minute", retain="0 s")
+
+
+def test_writers_that_share_commits_need_no_right_to_delete(as_role: Open) -> None:
+    manager = as_role("writer")
+    assert manager.create_stream("nyc/shared")
+    failures: list[BaseException] = []
+
+    def run(number: int) -> None:
+        from pravega_spark import EventStreamWriter
+        from pravega_spark.engine.stream.stream_log import StreamLog
+
+        try:  # each with a view of its own, as if it were a process
+            with EventStreamWriter(StreamLog(manager._store, "nyc/shared")) as writer:
+                for event in range(EVENTS):
+                    writer.write_event(b"%d:%d" % (number, event), "UA").result()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(WRITERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    found = [event.data for event in manager.read("nyc/shared")]
+    assert sorted(found) == sorted(b"%d:%d" % (w, e) for w in range(WRITERS) for e in range(EVENTS))
+
+
+def test_member_of_a_group_writes_only_what_groups_need(as_role: Open) -> None:
+    admin, manager = as_role("admin"), as_role("group")
+    admin.create_stream("nyc/grouped")
+    with admin.create_writer("nyc/grouped") as writer:
+        writer.write_event(b"one", "UA").result()
+    admin.create_reader_group("nyc/dashboards", ["nyc/grouped"])
+    group = manager.reader_group("nyc/dashboards")
+    with group.create_reader("reader-1") as reader:
+        read = reader.read_next_event(timeout=60.0)
+        assert read.event is not None
+        assert read.event.data == b"one"
+    with pytest.raises(StoreReadOnly, match=f"{FOLDER}/nyc/_scope/"):
+        manager.create_stream("nyc/others")
+    with pytest.raises(StoreReadOnly, match=f"{FOLDER}/nyc/_scope/"):
+        manager.create_reader_group("nyc/others", ["nyc/grouped"])
+
+
+def test_administrator_maintains_and_deletes(as_role: Open) -> None:
+    manager = as_role("admin")
+    assert manager.create_stream("nyc/short")
+    with manager.create_writer("nyc/short") as writer:
+        writer.write_event(b"one").result()
+    manager.create_reader_group("nyc/short-readers", ["nyc/short"])
+    manager.truncate_stream("nyc/short", manager.tail("nyc/short"))
+    manager.compact_stream("nyc/short")
+    manager.sweep_stream("nyc/short", grace="1 minute", retain="0 s")
+    assert manager.delete_reader_group("nyc/short-readers")
+    assert manager.seal_stream("nyc/short")
+    assert manager.delete_stream("nyc/short")
+    assert list(manager.read(STREAM, StreamCut.EARLIEST)) is not None
