@@ -68,7 +68,7 @@ class EventStreamWriter:
         self._encoder = EventEncoder(stream.name, serializer)
         self._committer = BatchCommitter(stream, writer_id, life=life)
         self._plain = serializer is None
-        self._now_us = stream.runtime.now_us
+        self._now_ns = stream.runtime.now_ns
         self._name = stream.name
         self._buffer_bytes = buffer_bytes
         self._queue = WriteQueue(self._committer, stream.name, buffer_bytes)
@@ -115,10 +115,10 @@ class EventStreamWriter:
             self._wait_for_room(size)
         future: WriteFuture[EventPointer] = WriteFuture()
         future._outcomes = outcomes = queue.outcomes
-        time_us = self._now_us()
+        time_ns = self._now_ns()
         future._number = number = next(queue.numbers)
         try:
-            queue.extend((data, routing_key, time_us, number, outcomes))
+            queue.extend((data, routing_key, time_ns, number, outcomes))
         finally:  # even if a signal interrupted that
             if queue.is_idle:
                 queue.wake()
@@ -154,7 +154,7 @@ class EventStreamWriter:
             self._wait_for_room(size)
         future: WriteFuture[tuple[EventPointer, ...]] = WriteFuture()
         future._outcomes, future._number = queue.pending, 0
-        queue.put((data, routing_key, self._now_us(), future, None))
+        queue.put((data, routing_key, self._now_ns(), future, None))
         queue.accepted_bytes += size
         return future
 
@@ -172,7 +172,7 @@ class EventStreamWriter:
         future: WriteFuture[EventPointers] = WriteFuture()
         future._outcomes = outcome = OpenTable(queue.pending, len(rows))
         future._number = 0
-        for part in rows.parts(self._buffer_bytes, self._now_us(), outcome):
+        for part in rows.parts(self._buffer_bytes, self._now_ns(), outcome):
             if queue.accepted_bytes + part.size_bytes > queue.limit_bytes:
                 self._wait_for_room(part.size_bytes)
             queue.put((part, None, 0, None, None))

@@ -31,8 +31,8 @@ class SimulatedClock(Runtime):
     def now_ms(self) -> int:
         return int(self.wall_ms)
 
-    def now_us(self) -> int:
-        return int(self.wall_ms * 1_000)
+    def now_ns(self) -> int:
+        return int(self.wall_ms * 1_000) * 1_000
 
     def monotonic(self) -> float:
         return self.elapsed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,8 @@ class SkippingRuntime(Runtime):
     def now_ms(self) -> int:
         return super().now_ms() + int(self.skipped * 1_000)
 
-    def now_us(self) -> int:
-        return super().now_us() + int(self.skipped * 1_000_000)
+    def now_ns(self) -> int:
+        return time.time_ns() + int(self.skipped * 1e9)
 
     def monotonic(self) -> float:
         return super().monotonic() + self.skipped

@@ -44,9 +44,9 @@ class Clock(Runtime):
         """Set the next time."""
         self._ticks = itertools.count(now_us, 333)
 
-    def now_us(self) -> int:
-        """Return the next time in microseconds."""
-        return next(self._ticks)
+    def now_ns(self) -> int:
+        """Return the next time, a multiple of a microsecond."""
+        return next(self._ticks) * 1_000
 
     def now_ms(self) -> int:
         """Return the next time in milliseconds."""

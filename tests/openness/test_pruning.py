@@ -51,8 +51,8 @@ def borders(tmp_path_factory: pytest.TempPathFactory) -> str:
     class SettableClock(Clock):
         time_us = START_US
 
-        def now_us(self) -> int:
-            return self.time_us
+        def now_ns(self) -> int:
+            return self.time_us * 1_000
 
     clock = SettableClock()
     root = tmp_path_factory.mktemp("borders")

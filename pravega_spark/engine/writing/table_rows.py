@@ -30,14 +30,14 @@ _EVENT, _KEY = "event", "routing_key"
 class TableRows:
     """Consecutive rows of a table that enter one batch together."""
 
-    __slots__ = ("_events", "_keys", "count", "outcome", "size_bytes", "time_us")
+    __slots__ = ("_events", "_keys", "count", "outcome", "size_bytes", "time_ns")
 
     def __init__(
         self,
         keys: pa.ChunkedArray | None,
         events: pa.ChunkedArray,
         size_bytes: int,
-        time_us: int,
+        time_ns: int,
         outcome: OpenTable,
     ) -> None:
         """Take the columns, checked; ``size_bytes`` is counted as in the writer's buffer."""
@@ -45,12 +45,12 @@ class TableRows:
         self._events = events
         self.count = len(events)
         self.size_bytes = size_bytes
-        self.time_us = time_us
+        self.time_ns = time_ns
         self.outcome = outcome
 
     def table(self) -> pa.Table:
         """Return the rows as a table of ``EVENT_SCHEMA``."""
-        keys, times = self._keys, constant(self.time_us, pa.int64(), self.count)
+        keys, times = self._keys, constant(self.time_ns // 1_000, pa.int64(), self.count)
         columns = [
             pa.nulls(self.count, pa.string()) if keys is None else keys.cast(pa.string()),
             times.view(EVENT_SCHEMA.field("timestamp").type),
@@ -87,13 +87,13 @@ class EventTable:
         """Return the number of rows."""
         return len(self._sizes)
 
-    def parts(self, most_bytes: int, time_us: int, outcome: OpenTable) -> Iterator[TableRows]:
+    def parts(self, most_bytes: int, time_ns: int, outcome: OpenTable) -> Iterator[TableRows]:
         """Yield the rows in parts of one batch each; an event above ``most_bytes`` is alone."""
         most_bytes = min(most_bytes, WRITER_BATCH_BYTES)
         for first, last, size in cuts(self._sizes, WRITER_BATCH_EVENTS, most_bytes):
             keys = None if self._keys is None else self._keys.slice(first, last - first)
             events = self._events.slice(first, last - first)
-            yield TableRows(keys, events, size, time_us, outcome)
+            yield TableRows(keys, events, size, time_ns, outcome)
 
     def _checked_events(self, column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, NDArray[Any]]:
         if not _is_bytes_or_text(column.type):

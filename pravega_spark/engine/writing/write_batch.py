@@ -47,7 +47,7 @@ class WriteBatch:
 
     __slots__ = (
         "_barrier_count", "_groups", "_singles", "_tables", "entries", "events", "is_last",
-        "keyless_groups", "keys", "note", "size_bytes", "times_us",
+        "keyless_groups", "keys", "note", "size_bytes", "times_ns",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class WriteBatch:
         self.events: list[bytes] = []
         """The events that are not rows of a table, with a key and a time each."""
         self.keys: list[str | None] = []
-        self.times_us: list[int] = []
+        self.times_ns: list[int] = []
         self.keyless_groups: list[tuple[int, int]] = []
         """(first row, count) of atomic writes without a key, each of which needs one segment."""
         self.size_bytes = 0
@@ -81,7 +81,7 @@ class WriteBatch:
     def table(self) -> pa.Table:
         """Return the events as a table of ``EVENT_SCHEMA``, in the order of their writes."""
         if not self._tables:
-            return encode_events(self.keys, self.times_us, self.events)
+            return self._encoded(0, len(self.events))
         parts, first, before = [], 0, 0
         for row, rows in self._tables:
             last = row - before
@@ -95,7 +95,8 @@ class WriteBatch:
 
     def _encoded(self, first: int, last: int) -> pa.Table:
         part = slice(first, last)
-        return encode_events(self.keys[part], self.times_us[part], self.events[part])
+        times_us = np.asarray(self.times_ns[part], np.int64) // 1_000
+        return encode_events(self.keys[part], times_us, self.events[part])
 
     @property
     def single_key(self) -> str | None:
@@ -126,7 +127,7 @@ class WriteBatch:
         self,
         events: list[bytes],
         keys: list[str | None],
-        times_us: list[int],
+        times_ns: list[int],
         numbers: list[int],
         outcomes: list[EventOutcomes],
     ) -> None:
@@ -142,17 +143,17 @@ class WriteBatch:
             room = max(room, 0 if held else 1)
             if not room:
                 return
-            events, keys, times_us = events[:room], keys[:room], times_us[:room]
+            events, keys, times_ns = events[:room], keys[:room], times_ns[:room]
             numbers, outcomes, size = numbers[:room], outcomes[:room], sizes[room - 1]
         self._singles.append((held, numbers, outcomes))
         self.events += events
         self.keys += keys
-        self.times_us += times_us
+        self.times_ns += times_ns
         self.size_bytes += size
         self.entries += len(events)
 
     def _add_group(
-        self, event: Any, key: str | None, time_us: int, future: WriteFuture[Any]
+        self, event: Any, key: str | None, time_ns: int, future: WriteFuture[Any]
     ) -> bool:
         """Append a barrier, an atomic write or rows; return False if they need a later batch."""
         if self._is_complete:
@@ -161,7 +162,7 @@ class WriteBatch:
         if type(event) is TableRows:
             return self._add_rows(first, event)
         if event is None:
-            self.note, self.is_last = key, time_us == CLOSE
+            self.note, self.is_last = key, time_ns == CLOSE
             self._barrier_count += 1
         else:
             count = len(event)
@@ -170,7 +171,7 @@ class WriteBatch:
                 return False
             self.events += event
             self.keys += repeat(key, count)
-            self.times_us += repeat(time_us, count)
+            self.times_ns += repeat(time_ns, count)
             self.size_bytes += size
             if key is None and count > 1:
                 self.keyless_groups.append((first, count))

@@ -72,7 +72,7 @@ def batch_of(events: list[tuple[str | None, bytes]]) -> WriteBatch:
     batch = WriteBatch()
     batch.events = [event for _, event in events]
     batch.keys = [key for key, _ in events]
-    batch.times_us = [0] * len(events)
+    batch.times_ns = [0] * len(events)
     return batch
 
 
