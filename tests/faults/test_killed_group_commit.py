@@ -1,0 +1,71 @@
+"""Group commit while its writers are killed and stopped: 16 real processes on one stream."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.hard_killed_writers import HardKilledWriters
+from tests.harness.s3_server import S3Server, start_s3
+from tests.harness.tcp_proxy import Network, tcp_proxy
+from tests.harness.tiers import sized
+from tests.harness.writer_processes import STREAM
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL and SIGSTOP"),
+    pytest.mark.slow,
+    pytest.mark.long,
+]
+WRITERS = 16
+SECONDS = float(sized(6, 180, "KILL_SECONDS"))
+SEED = sized(1, 2, "KILL_SEED")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with start_s3("kills") as server:
+        yield server
+
+
+def proved(writers: HardKilledWriters) -> None:
+    events = [event.data.decode() for event in writers.manager.read(STREAM)]
+    acknowledged = writers.check(events)
+    versions = writers.manager.stream_info(STREAM).version
+    print(
+        f"{writers.killed} kills, {writers.stopped} stops: {acknowledged} events acknowledged, "
+        f"{len(events)} in {versions} commits"
+    )
+    assert acknowledged > WRITERS
+    assert writers.killed > 0
+    assert writers.stopped > 0
+
+
+def test_sixteen_writers_on_a_disk(tmp_path: Path) -> None:
+    writers = HardKilledWriters(str(tmp_path / "root"), {}, tmp_path, WRITERS, SEED)
+    writers.run(SECONDS)
+    proved(writers)
+
+
+@pytest.mark.s3
+def test_sixteen_writers_on_s3_behind_a_bad_network(tmp_path: Path, server: S3Server) -> None:
+    with tcp_proxy(server.endpoint_url) as proxy:
+        options = {**server.options, "endpoint_url": proxy.url}
+        times = {"read_timeout": "2 s", "connect_timeout": "2 s"}
+        root = f"s3://{server.bucket}/{tmp_path.name}"
+        writers = HardKilledWriters(root, {**options, **times}, tmp_path, WRITERS, SEED)
+
+        def spoil(chance: random.Random) -> None:
+            """Change the network in every third step; it is good half of the time."""
+            if chance.random() < 0.3:
+                bad = chance.choice((Network.CUT, Network.SLOW, Network.REFUSE, Network.STALL))
+                proxy.network = chance.choice((Network.GOOD, bad))
+
+        try:
+            writers.run(SECONDS, spoil)
+        finally:
+            proxy.network = Network.GOOD
+        proved(writers)
