@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from pravega_spark.arguments import shown
@@ -150,6 +151,10 @@ class ReaderLeases:
             )
         self._store.put(self._key(reader), heartbeat.encode(), durable=False)
 
+    def observed(self) -> AbstractContextManager[None]:
+        """Observe other calls to the group's storage: whether they failed or took long."""
+        return self._watch.call(self._runtime)
+
     def remove(self, reader: str) -> None:
         """Delete the heartbeat of a reader that has left."""
         self._store.delete([self._key(reader)])
@@ -266,7 +271,8 @@ def expire_readers(
     sync: Synchronizer[GroupState], leases: ReaderLeases, *, ask_processes: bool = False
 ) -> list[str]:
     """Evict the readers that :meth:`ReaderLeases.expired` finds; return their ids, sorted."""
-    known = sync.fetch()
+    with leases.observed():
+        known = sync.fetch()
     if known is None or known.state.phase is not Phase.ACTIVE:
         return []
     expired = leases.expired(known.state, ask_processes=ask_processes)

@@ -68,6 +68,7 @@ class ReaderMembership:
         """The state of the reader's last step."""
         self.refreshes = StateRefresh(sync, streams, leases, self.lease)
         self._publishing: futures.Future[None] | None = None
+        self._is_in_storage = False
         self._checkpoint_since = self._publish_due = self.called_at = began
         self._checkpoint_number = _newest_checkpoint(self.state)
 
@@ -110,6 +111,7 @@ class ReaderMembership:
         While the lease lasts no other reader expires this one, so if the state cannot be reached,
         the reader continues with its segments. Raises ReinitializationRequired.
         """
+        self._is_in_storage = True
         try:
             read = self._read(now, selector, is_needed)
             if read is None:
@@ -130,6 +132,9 @@ class ReaderMembership:
                 )
             self.refreshes.schedule_retry()
             return False, None
+        finally:
+            self._is_in_storage = False
+            self.called_at = self._runtime.monotonic()
         self.refreshes.schedule(now, self.state.configuration.refresh_ms / 1_000)
         selector.polled_in_background = read.streams
         self._publish(now)
@@ -256,8 +261,11 @@ class ReaderMembership:
 
     @property
     def idle_seconds(self) -> float:
-        """The seconds since the application's last call."""
-        return self._runtime.monotonic() - self.called_at
+        """The seconds since the application's last call; none while a call waits for the storage.
+
+        An outage is not the application's time.
+        """
+        return 0.0 if self._is_in_storage else self._runtime.monotonic() - self.called_at
 
     def extend_if_due(self) -> None:
         """Extend the lease if no call has done so in time; for the lease extender's thread.

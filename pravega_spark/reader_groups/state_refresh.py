@@ -7,7 +7,6 @@ from concurrent import futures
 from dataclasses import dataclass
 from functools import partial
 
-from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.errors import NoSuchStream, PravegaSparkError, StoreError
 from pravega_spark.limits import POLL_LOCAL_SECONDS
@@ -62,7 +61,6 @@ class StateRefresh:
         log = sync.table.log
         self._sync, self._streams, self._leases, self._lease = sync, streams, leases, lease
         self._runtime, self._is_local = log.runtime, log.store.is_local
-        self._watch = watch_of(log.store)
         self._running: futures.Future[RefreshResult] | None = None
         self._expire_due = self._due = self.poll_due = _NOW
         self.is_unreachable = False
@@ -113,7 +111,7 @@ class StateRefresh:
 
     def run(self, now: float, given: RefreshInput) -> RefreshResult:
         """Do a refresh in this thread."""
-        with self._watch.call(self._runtime):
+        with self._leases.observed():
             if given.held is not None:
                 self._lease.extend(given.held)
             sent_at = self._lease.sent_at

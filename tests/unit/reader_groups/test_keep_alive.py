@@ -41,6 +41,28 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
+def test_call_that_waits_for_the_storage_is_none_of_the_applications_time() -> None:
+    world = World()
+    world.write(5)
+    reader = world.created().create_reader("a", lease="30 s", max_poll_interval="40 s")
+    read(reader)
+    idle: list[float] = []
+
+    def hang(operation: str, key: str) -> None:
+        world.store.hook = None
+        world.runtime.sleep(90)
+        idle.append(reader._membership.idle_seconds)
+
+    world.runtime.sleep(35)
+    world.store.hook = hang
+    read(reader)
+    assert idle == [0.0]
+    assert reader._membership.idle_seconds == 0
+    world.runtime.sleep(3)
+    assert reader._membership.idle_seconds == 3
+    reader.close()
+
+
 # ------------------------------------------------------------------------------------- keep_alive
 
 

@@ -193,6 +193,40 @@ def test_judge_that_looks_less_than_once_a_lease_expires_a_dead_reader_at_last()
     assert looks <= 3
 
 
+class RareJudge:
+    """A dead reader, and a judge that looks less than twice in a lease."""
+
+    def __init__(self) -> None:
+        self.readers = Readers("a")
+        self.reader = self.readers.processes.pop("a").reader
+        self.store = self.readers.outages.process()
+        self.group = self.readers.world.group(store=self.store)
+
+    def look_after(self, seconds: float) -> list[str]:
+        self.readers.clock.sleep(seconds)
+        return self.group.expire_readers()
+
+
+def test_outage_that_a_rare_judge_met_begins_the_lease_again() -> None:
+    judge = RareJudge()
+    assert judge.look_after(LEASE + 2) == []
+    judge.store.rules.add(Rule(StoreError("down")))
+    with pytest.raises(StoreError):
+        judge.look_after(LEASE - 5)
+    judge.store.rules.clear()
+    assert judge.look_after(LEASE - 2) == []
+    assert judge.look_after(3) == ["a"]
+
+
+def test_heartbeat_between_two_looks_of_a_rare_judge_counts() -> None:
+    judge = RareJudge()
+    assert judge.look_after(LEASE + 2) == []
+    judge.readers.clock.sleep(LEASE / 2)
+    judge.reader.keep_alive()
+    assert judge.look_after(LEASE + 2) == []
+    assert judge.look_after(LEASE + 2) == ["a"]
+
+
 def test_judge_that_was_stopped_itself_expires_nobody() -> None:
     """Its clock ran on; the others' heartbeats stopped with its machine."""
     readers = Readers("a", "b", "c")
