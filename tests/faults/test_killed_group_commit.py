@@ -64,8 +64,5 @@ def test_sixteen_writers_on_s3_behind_a_bad_network(tmp_path: Path, server: S3Se
                 bad = chance.choice((Network.CUT, Network.SLOW, Network.REFUSE, Network.STALL))
                 proxy.network = chance.choice((Network.GOOD, bad))
 
-        try:
-            writers.run(SECONDS, spoil)
-        finally:
-            proxy.network = Network.GOOD
+        writers.run(SECONDS, spoil, lambda: setattr(proxy, "network", Network.GOOD))
         proved(writers)

@@ -113,8 +113,16 @@ class HardKilledWriters:
         writer.process = _PROCESSES.Process(target=produce, args=(*given, str(self._end)))
         writer.process.start()
 
-    def run(self, seconds: float, trouble: Callable[[random.Random], None] | None = None) -> None:
-        """Write for so long under kills and stops, which begin when all have written once."""
+    def run(
+        self,
+        seconds: float,
+        trouble: Callable[[random.Random], None] = lambda chance: None,
+        calm: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Write for so long under kills and stops, which begin when all have written once.
+
+        ``trouble`` is called at each step, and ``calm`` before the writers end.
+        """
         try:
             for writer in self._writers:
                 self.start(writer)
@@ -122,10 +130,10 @@ class HardKilledWriters:
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
                 self._strike(self._random.choice(self._writers))
-                if trouble is not None:
-                    trouble(self._random)
+                trouble(self._random)
                 time.sleep(self._random.random() * 0.3)
                 self._continue(time.monotonic())
+            calm()
             self._continue(float("inf"))
             self._end.touch()
             self._join()
