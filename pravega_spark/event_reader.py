@@ -162,7 +162,7 @@ class EventReader:
         seconds. All threads of this process that wait for a stream share its polls, and a commit of
         this process wakes them at once. A poll that finds nothing is one storage call. Polls come
         when an event is due by the last ones, and get rare: the longest pause is two seconds on an
-        object store, and 50 ms on a local disk.
+        object store, 50 ms on a local disk, and 250 ms if its file system reports new commits.
         """
         self._guard.check()
         check_timeout("follow", timeout)

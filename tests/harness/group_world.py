@@ -23,7 +23,9 @@ NAME = "s/t"
 
 
 class OpenGroup(ReaderGroup):
-    """A reader group with the lifecycle and state that users do not see."""
+    """A reader group with the lifecycle, state and streams that users do not see."""
+
+    stream: Callable[[str], StreamLog]
 
     @property
     def lifecycle(self) -> GroupLifecycle:
@@ -89,6 +91,7 @@ class World:
             return opened[name]
 
         group = OpenGroup(GroupLifecycle(store or self.store, name, stream_of, self.clock))
+        group.stream = stream_of
         group.log.maintain = None
         return group
 

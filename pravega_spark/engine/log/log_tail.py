@@ -61,7 +61,8 @@ class LogTail:
         self._waiters: dict[_TailWaiter, _WaitEntry] = {}
         """In the order in which they came; the first one polls."""
         self._due = 0.0
-        self._polls = self._hits = 0
+        self._polls = self._polled = self._hits = 0
+        """Polls that began; the last one that ended; how many in a row found a commit."""
         self._watch: FolderWatch | None = None
         self._watch_due = 0.0
         self._is_reported = self._trusts_reports = False
@@ -140,16 +141,17 @@ class LogTail:
                 next(iter(self._waiters)).event.set()
 
     def is_due(self, waiter: _TailWaiter, now: float, *, is_last: bool) -> bool:
-        """Return whether this thread must poll; at last if nobody has since it came."""
+        """Return whether this thread must poll; at last if no poll ran since it came."""
         if is_last:
             with self._lock:
-                return self._polls == self._waiters[waiter].polls
+                return self._polled <= self._waiters[waiter].polls
         return self.due_for(waiter) <= now
 
     def poll(self) -> None:
         """Look for the next commit, once; an error reaches all that wait."""
         with self._lock:
             self._polls += 1
+            number = self._polls
             was_reported, self._is_reported = self._is_reported, False
         known = self.version
         try:
@@ -163,6 +165,7 @@ class LogTail:
         self._hits = self._hits + 1 if is_new else 0
         now = self._runtime.monotonic()
         with self._lock:
+            self._polled = max(self._polled, number)
             if self._is_reported:
                 return
             if is_new and not was_reported:

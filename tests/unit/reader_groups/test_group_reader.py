@@ -5,10 +5,13 @@ import json
 import os
 import pickle
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
 
+from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.errors import (
@@ -19,7 +22,9 @@ from pravega_spark.errors import (
     StoreError,
     TruncatedData,
 )
+from pravega_spark.limits import POLL_LOCAL_SECONDS
 from pravega_spark.model import StreamCut
+from pravega_spark.reader_groups.group_reader import EventStreamReader
 from pravega_spark.reader_groups.position import Position
 from tests.harness.fault_plans import Rule
 from tests.harness.group_world import NAME, World, drain, expired_after
@@ -511,3 +516,47 @@ def test_heartbeat_that_comes_too_late_does_not_revive_a_reader() -> None:
     world.store.rules.clear()
     with pytest.raises(ReinitializationRequired):
         late.read_next_event(0)
+
+
+def test_readers_of_one_process_that_wait_share_the_polls_of_their_stream() -> None:
+    world = World(segments=4, clock=SYSTEM)
+    group = world.created()
+    readers = [group.create_reader(str(n)) for n in range(4)]
+    for _ in range(3):  # the readers share the segments
+        for reader in readers:
+            reader.read_next_event(0)
+
+    def read(reader: EventStreamReader) -> list[bytes]:
+        found = drain(reader, timeout=0.7)
+        return found + drain(reader, timeout=0.7)
+
+    world.store.calls.clear()
+    tail = group.stream(NAME).tail
+    polls = tail._polls
+    with ThreadPoolExecutor(4) as pool:
+        results = [pool.submit(read, reader) for reader in readers]
+        time.sleep(0.4)
+        asked = world.store.count("get", f"{NAME}/events/_delta_log")
+        assert asked <= tail._polls - polls + 8
+        assert tail._polls - polls <= 0.4 / POLL_LOCAL_SECONDS[0]
+        events = world.write(40)
+        found = [event for result in results for event in result.result(timeout=60)]
+    assert sorted(found) == sorted(events)
+
+
+def test_read_that_waits_returns_an_event_soon_after_its_commit() -> None:
+    world = World(clock=SYSTEM)
+    reader = world.created().create_reader("a")
+    assert reader.read_next_event(0).event is None
+    with ThreadPoolExecutor(1) as pool:
+        delays = []
+        for n in range(10):
+            result = pool.submit(reader.read_next_event, 30)
+            time.sleep(0.03)
+            world.write(1)
+            began = time.monotonic()
+            event = result.result(timeout=30).event
+            delays.append(time.monotonic() - began)
+            assert event is not None
+            assert event.data == b"%d" % n
+    assert sorted(delays)[5] < 0.2
