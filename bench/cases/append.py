@@ -48,7 +48,7 @@ def durable_append(context: Context) -> Iterator[Figure]:
         note=f"p99 {1e3 * percentile(seen, 0.99):.2f} ms",
         limited_by="two waits for the disk, where the floor has four; the Python of one batch: "
         "commit JSON, thread hand-overs",
-    ).within(at_most=3.0, ratio_at_most=2.5)
+    ).within(at_most=3.0, ratio_at_most=1.6)
 
 
 @benchmark()

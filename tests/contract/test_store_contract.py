@@ -50,6 +50,20 @@ def test_objects_that_are_put_together_are_read_back(store: Store) -> None:
     assert [entry.key for entry in store.list("")] == [*objects, "other/folder"]
 
 
+def test_staged_objects_are_read_back_before_and_after_the_object_that_names_them(
+    store: Store,
+) -> None:
+    staged = {f"data/{n}": data for n, data in zip("abcd", CONTENTS, strict=True)}
+    store.stage([*staged.items()])
+    store.stage([])
+    assert store.get_many([*staged]) == CONTENTS
+    others = ["data/of-another-process", "data/absent"]
+    store.put(others[0], b"x")
+    assert store.put_if_absent("log/1", b"1", staged=[*staged, *others]) is Put.CREATED
+    assert store.put_if_absent("log/1", b"1", staged=[*staged]) is Put.EXISTS
+    assert store.get_many([*staged]) == CONTENTS
+
+
 def test_second_create_is_exists_and_changes_nothing(store: Store) -> None:
     assert store.put_if_absent("key", b"first") is Put.CREATED
     assert store.put_if_absent("key", b"second, and longer") is Put.EXISTS
