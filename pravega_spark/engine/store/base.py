@@ -155,7 +155,7 @@ class Store(Protocol):
         """Create or overwrite objects of different keys, each as a durable ``put`` does.
 
         If it raises, any of them may exist. On a local disk this is faster than a ``put`` for
-        each; on an object store it makes one call after the other.
+        each; on an object store the calls are made at the same time.
         """
         ...
 

@@ -17,6 +17,7 @@ from pravega_spark.engine.store.base import Entry, Put
 from pravega_spark.engine.store.generic_errors import is_denied, is_passing
 from pravega_spark.engine.store.object_keys import check_key, check_prefix, is_visible
 from pravega_spark.engine.store.object_sink import ObjectSink
+from pravega_spark.engine.store.parallel_calls import in_parallel
 from pravega_spark.engine.store.refused_create import outcome_after_refusal
 from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import (
@@ -210,7 +211,10 @@ class GenericStore:
             raise self._write_error(error, key) from error
 
     def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
-        """Create or overwrite the objects, one after the other."""
+        """Create or overwrite the objects, in parallel if the driver allows it."""
+        if self._connection()[0].async_impl:
+            in_parallel(lambda item: self.put(*item), objects)
+            return
         for key, data in objects:
             self.put(key, data)
 

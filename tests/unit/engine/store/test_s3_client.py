@@ -26,6 +26,7 @@ class Server:
     url: str
     answers: list[Answer | Callable[[], Answer]] = field(default_factory=list)
     seen: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+    connections: set[Any] = field(default_factory=set)
 
     def keys(self) -> list[str]:
         """The access key of each request."""
@@ -41,6 +42,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server_of.connections.add(self.client_address)
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.server_of.seen.append((self.command, self.path, headers))
         given = self.server_of.answers.pop(0) if self.server_of.answers else OK
@@ -94,6 +96,20 @@ def test_create_is_one_signed_request_that_waits_for_no_leave(server: Server) ->
     assert headers["content-length"] == "4"
     assert {"expect", "transfer-encoding"}.isdisjoint(headers)
     assert store.dated is not None
+
+
+def test_connections_are_used_again_and_a_new_one_follows_one_that_the_server_closed(
+    server: Server,
+) -> None:
+    store = store_at(server)
+    for number in range(5):
+        store.put_if_absent(f"key{number}", b"data")
+        store.get("key")
+    assert len(server.connections) == 1
+    server.answers = [(200, {"Connection": "close"}, b"")]
+    store.get("key")
+    assert store.put_if_absent("after", b"data") is Put.CREATED
+    assert len(server.connections) == 2
 
 
 def test_anonymous_requests_are_not_signed(server: Server) -> None:
