@@ -95,10 +95,11 @@ class BatchCommitter:
     ) -> None:
         """Open the writer; an id of the user's own costs a commit, which opens a session.
 
-        ``life`` is the life of the stream that the writer is for, by default the present one.
+        ``life`` is the life of the stream that the writer is for: that of the newest view, which
+        the caller has just read. By default it is read here.
         """
         self._stream = stream
-        view = stream.view(life=life)
+        view = stream.view(refresh=life is None, life=life)
         if view.record.state is not StreamState.ACTIVE:
             raise sealed_error(view)
         self._life = view.life
