@@ -19,6 +19,7 @@ from pravega_spark.engine.log.table_sweep import sweep_table
 from pravega_spark.engine.processes import has_ended, identity
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.store.root_marker import read_root
 from pravega_spark.engine.tables.maintenance_entry import (
     MAINTENANCE_SCHEMA,
@@ -70,6 +71,7 @@ class MaintenanceTable:
         """Name the table; nothing is read yet, and it need not exist."""
         self._store = store
         self._runtime = runtime
+        self._watch = watch_of(store)
         self._unswept: int | None = None
         """The first version that this process committed since it last decided whether to sweep."""
         self._open()
@@ -114,13 +116,18 @@ class MaintenanceTable:
 
         ``is_wanted`` is asked on the state that the claim is committed on, with the time.
         """
-        names, now_ms = tuple(scopes), self._store.time_ms()
+        names = tuple(scopes)
+        with self._watch.call(self._runtime):
+            now_ms = self._store.time_ms()
         mark = RunClaim(
             self._runtime.token(), worker_text(by), identity(), now_ms, now_ms + CLAIM_MS
         )
 
         def decide(entries: Entries) -> tuple[Entries | None, ClaimedWork | None]:
-            if blocking_claim(entries, kind, names, now_ms) or not is_wanted(entries, now_ms):
+            recent = self._is_after_outage()
+            if blocking_claim(entries, kind, names, now_ms, is_after_outage=recent):
+                return None, None
+            if not is_wanted(entries, now_ms):
                 return None, None
             mine = [entry_of(entries, kind, scope) for scope in names]
             progress = mine[0].progress if names == (None,) else None
@@ -129,9 +136,15 @@ class MaintenanceTable:
 
         return self._change("CLAIM MAINTENANCE", kind, decide)
 
+    def _is_after_outage(self) -> bool:
+        """Return whether an outage that this process met ended less than a claim's length ago."""
+        seconds = CLAIM_MS / 1_000
+        return self._runtime.monotonic() - self._watch.outage_ended(seconds) < seconds
+
     def extend(self, work: ClaimedWork) -> bool:
         """Move the end of a claim; False if it is another process's by now."""
-        until_ms = self._store.time_ms() + CLAIM_MS
+        with self._watch.call(self._runtime):
+            until_ms = self._store.time_ms() + CLAIM_MS
 
         def decide(entries: Entries) -> tuple[Entries | None, bool]:
             changed = {
@@ -231,7 +244,8 @@ class MaintenanceTable:
             return TableChange(operation, rows, parameters={"kind": kind.value}), value
 
         try:
-            return self._changed(change)
+            with self._watch.call(self._runtime):
+                return self._changed(change)
         except Damaged as error:
             self._begin_again(error)
         except RootChanged:  # another process may have begun the record again
@@ -294,15 +308,23 @@ class MaintenanceTable:
 
 
 def blocking_claim(
-    entries: Entries, kind: MaintenanceKind, scopes: Iterable[str | None], now_ms: int
+    entries: Entries,
+    kind: MaintenanceKind,
+    scopes: Iterable[str | None],
+    now_ms: int,
+    *,
+    is_after_outage: bool = False,
 ) -> RunClaim | None:
     """Return the claim of a process that does a part of the work now; None if none does.
 
-    A process of this machine that has ended claims nothing; others are waited for.
+    A process of this machine that has ended claims nothing; others are waited for. Soon after an
+    outage, in which nobody could extend a claim, also those whose claims have ended.
     """
     for entry in overlapping(entries, kind, scopes):
         claim = entry.claim
-        if claim is not None and claim.is_current(now_ms) and not has_ended(claim.process):
+        if claim is None or has_ended(claim.process):
+            continue
+        if claim.is_current(now_ms) or (is_after_outage and claim.until_ms <= now_ms):
             return claim
     return None
 

@@ -47,6 +47,7 @@ from pravega_spark.model import MaintenanceKind
 from pravega_spark.names import check_scope
 from pravega_spark.root_settings import EffectiveSettings
 from tests.harness.fake_runtime import FakeRuntime, manager_of, memory
+from tests.harness.outages import FAIL, HANG, Outages
 from tests.harness.spy_store import Spy
 
 RETENTION, SCALING, TRANSACTIONS, *_ = MaintenanceKind
@@ -130,6 +131,33 @@ def test_claim_ends_by_the_storages_clock_and_is_then_another_process(
     record.release(work, RunProgress(0, "s/late", 1))  # the late one changes nothing
     entry = entry_of(record.entries(), RETENTION)
     assert (entry.claim, entry.progress) == (next_work.claim, None)
+
+
+@pytest.mark.parametrize("seconds", [100.0, 1_000.0])
+@pytest.mark.parametrize("hangs", [False, True])
+def test_claim_lasts_over_an_outage_that_the_other_process_met_and_no_longer(
+    clock: FakeRuntime, seconds: float, hangs: bool
+) -> None:
+    outages = Outages(memory(clock), clock)
+    holder, other = (table_of(outages.process(), clock) for _ in range(2))
+    work = holder.claim(RETENTION, ALL, JOB)
+    assert work is not None
+    clock.sleep(1)
+    end = outages.begin(seconds, HANG if hangs else FAIL)
+    with contextlib.suppress(StoreError):
+        assert other.claim(RETENTION, ALL, JOB) is None
+    clock.sleep(max(0.0, end - clock.monotonic()))
+    if not hangs:  # its next attempt, just before the end of the outage, failed as well
+        clock.sleep(-1)
+        with pytest.raises(StoreError):
+            other.claim(RETENTION, ALL, JOB)
+        clock.sleep(1)
+    assert other.claim(RETENTION, ALL, JOB) is None
+    assert holder.extend(work)
+    clock.sleep(CLAIM_MS / 1_000 - 2)
+    assert other.claim(RETENTION, ALL, JOB) is None
+    clock.sleep(3)
+    assert other.claim(RETENTION, ALL, JOB) is not None, "the holder has died meanwhile"
 
 
 def test_claim_from_a_clock_that_was_ahead_has_ended(
