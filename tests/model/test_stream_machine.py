@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +40,7 @@ from pravega_spark.engine.stream.records import StreamState, decode_writer
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append import append
-from pravega_spark.engine.writing.append_draft import StagedBatch
+from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch
 from pravega_spark.engine.writing.append_group import OfferFirst, group_of
 from pravega_spark.engine.writing.batch_identity import BatchIdentity, NumberedBatch, SessionBatch
 from pravega_spark.engine.writing.offer_name import parse_offer
@@ -58,9 +59,11 @@ from pravega_spark.errors import (
 )
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.faulty_store import Fault, FaultyStore
 from tests.harness.offering import contended, offer, take
+from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import all_events, events_of, scale, staged
 from tests.harness.tiers import sized
 
@@ -76,6 +79,29 @@ FAULTS = st.lists(
 )
 WHO = st.integers(0, 2)
 BATCHES = st.lists(st.sampled_from(KEYS), min_size=1, max_size=4)
+
+
+DEATHS = st.sampled_from([None, None, "append.listed", "commit.before", "commit.applied"])
+
+
+class OtherHost(FakeRuntime):
+    """A host whose time of day is wrong by some days; for the rest a runtime like another one."""
+
+    def __init__(self, runtime: FakeRuntime, days: int) -> None:
+        super().__init__()
+        self.runtime, self.wrong_ms = runtime, days * 86_400_000
+
+    def now_ms(self) -> int:
+        return self.runtime.now_ms() + self.wrong_ms
+
+    def now_us(self) -> int:
+        return self.now_ms() * 1_000
+
+    def monotonic(self) -> float:
+        return self.runtime.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self.runtime.sleep(seconds)
 
 
 @dataclass
@@ -118,8 +144,9 @@ class StreamMachine(RuleBasedStateMachine):
         self.faults = {nth - 1: fault for nth, fault in self.faults.items()}
         return self.faults.pop(-1, None)
 
-    def _open(self, store: Any = None) -> StreamLog:
-        stream = StreamLog(store or self.store, "s/t", self.runtime)
+    def _open(self, store: Any = None, days: int = 0) -> StreamLog:
+        runtime = OtherHost(self.runtime, days) if days else self.runtime
+        stream = StreamLog(store or self.store, "s/t", runtime)
         stream.log.maintain = None
         return stream
 
@@ -276,19 +303,40 @@ class StreamMachine(RuleBasedStateMachine):
         who=WHO,
         faults=FAULTS,
         listing=st.sampled_from([None, None, Fault.STALE_LIST, Fault.PARTIAL_LIST]),
+        death=DEATHS,
     )
-    def take(self, who: int, faults: list[tuple[int, Fault]], listing: Fault | None) -> None:
-        """A process commits what it finds offered, and may get no answer."""
+    def take(
+        self, who: int, faults: list[tuple[int, Fault]], listing: Fault | None, death: str | None
+    ) -> None:
+        """A process commits what it finds offered; it may get no answer, or die at any moment."""
         self._inject(faults)
         self.listing = listing
         with contextlib.suppress(CommitUnknown, StoreError, NoSuchStream):
-            take(self.processes[who].stream)
+            self._lives(who, death, lambda: take(self.processes[who].stream))
         self.faults, self.listing = {}, None
 
+    def _lives(self, who: int, death: str | None, call: Callable[[], object]) -> bool:
+        """Call as a process that dies where ``death`` says; return whether it did not."""
+        if death is None:
+            call()
+            return True
+        try:
+            with at_failpoint(death, kill):
+                call()
+        except Killed:
+            self.processes[who] = Process(self._open())
+            return False
+        return True
+
     @precondition(lambda self: any(p.offered for p in self.processes))
-    @rule(who=WHO, which=st.integers(0, 9), faults=FAULTS, contention=st.booleans())
+    @rule(who=WHO, which=st.integers(0, 9), faults=FAULTS, contention=st.booleans(), death=DEATHS)
     def wait_for_offer(
-        self, who: int, which: int, faults: list[tuple[int, Fault]], contention: bool
+        self,
+        who: int,
+        which: int,
+        faults: list[tuple[int, Fault]],
+        contention: bool,
+        death: str | None,
     ) -> None:
         """The owner of an offer waits for it: another process took it, or it commits itself."""
         process = self.processes[who]
@@ -298,8 +346,9 @@ class StreamMachine(RuleBasedStateMachine):
         before = self._truth()
         group = contended(process.stream) if contention else group_of(process.stream)
         self._inject(faults)
+        found: list[AppendResult] = []
         try:
-            appended = group.append(batch)
+            self._lives(who, death, lambda: found.append(group.append(batch)))
         except StreamSealed:
             assert self.state is StreamState.SEALED
         except StagedTooLate:
@@ -310,7 +359,7 @@ class StreamMachine(RuleBasedStateMachine):
             pass
         except CommitUnknown:
             process.session = 0
-        else:
+        for appended in found:
             assert batch.life == self.life
             self.acked.update(events)
             self._check_ranges(appended, before, events)
@@ -414,9 +463,10 @@ class StreamMachine(RuleBasedStateMachine):
         self.store.deliver()
         self._copy_state()
 
-    @rule(who=WHO)
-    def restart(self, who: int) -> None:
-        self.processes[who] = Process(self._open())
+    @rule(who=WHO, days=st.sampled_from([0, 0, -1, 1]))
+    def restart(self, who: int, days: int) -> None:
+        """A process ends, and one begins, perhaps on a host whose clock is wrong."""
+        self.processes[who] = Process(self._open(days=days))
 
     # -------------------------------------------------------------------------------- invariants
 
