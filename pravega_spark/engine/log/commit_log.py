@@ -85,6 +85,11 @@ class Log:
         """The newest snapshot known to this process; the log may have newer versions."""
         return self._follower.snapshot
 
+    @property
+    def operation(self) -> str:
+        """What the commit of the newest snapshot did; empty if this process read none yet."""
+        return self._follower.operation
+
     def refresh(self, *, durable: bool = False) -> Snapshot | None:
         """Return the newest snapshot, or None if there is no log.
 

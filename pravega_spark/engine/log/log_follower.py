@@ -62,6 +62,8 @@ class LogFollower:
         self.expects_files = False
         """Whether an opening reads the files, too, because the caller needs them next."""
         self.request: Request | None = None
+        self.operation = ""
+        """What the newest known commit did."""
         self.on_change: Callable[[], object] = bool
         """Called after the snapshot changed."""
         self._files: FileIndex | None = None
@@ -168,7 +170,7 @@ class LogFollower:
             after = self.snapshot.apply(commit)
             if commit.protocol is not None:
                 check_supported(after)
-        self.request = None
+        self.request, self.operation = None, commit.operation
         if commit.operation == REQUEST:
             self.request = Request(commit.token, self.runtime.monotonic())
         files, self._files = self._files, None  # an interrupt here costs only a new index

@@ -23,6 +23,9 @@ from pravega_spark.engine.writing.batch_identity import SessionBatch
 from pravega_spark.errors import PravegaSparkError, SegmentSealed, StagedTooLate, StreamSealed
 from pravega_spark.model import segment_text
 
+APPEND = "APPEND"
+"""The operation of a commit of batches."""
+
 
 class AppendedRange(NamedTuple):
     """The offsets that one chunk received."""
@@ -100,7 +103,7 @@ class AppendDraft:
     def body(self) -> Body:
         """Return the body of the commit, of at least one batch."""
         assert self._builder is not None
-        body = self._builder.body("APPEND")
+        body = self._builder.body(APPEND)
         domains = dict(body.domains)
         for record in self._records.values():
             domains |= self._view.writer_changes(record)

@@ -23,6 +23,7 @@ from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append_draft import (
+    APPEND,
     AppendDraft,
     AppendResult,
     StagedBatch,
@@ -32,6 +33,7 @@ from pravega_spark.engine.writing.batch_staging import failure_of
 from pravega_spark.engine.writing.contention import (
     MISSED_COMMITS,
     STAND_BACK_COMMITS,
+    VERB_COMMITS,
     Contention,
 )
 from pravega_spark.engine.writing.landed_batch import landed
@@ -80,14 +82,13 @@ class AppendGroup:
         self._lost_takes = 0
         """Commits for others that lost a race, since the last one that was won."""
         self._foreign_commits = 0
-        self._behind = 0
-        """How many looks in a row have found a commit."""
+        self._behind = 0  # how many looks in a row have found a commit
         self._failed_since: float | None = None
         """When a look first failed, if all since then have."""
         self._request: str | None = None
-        """The token of this process's last request for the next version."""
+        """The token of this process's last request."""
         self._newest: tuple[int, bytes] | None = None
-        """The newest version that was read alone, and its commit."""
+        """The newest version read alone, and its commit."""
 
     @property
     def offers(self) -> bool:
@@ -289,12 +290,12 @@ class AppendGroup:
             if self.offers and one.batch.can_be_offered and not one.batch.is_offered:
                 self._finish(one, error=OfferFirst())
                 continue
-            one.missed, one.waits_from = MISSED_COMMITS - STAND_BACK_COMMITS, now
+            if self._stream.log.operation == APPEND:
+                one.missed, one.waits_from = MISSED_COMMITS - STAND_BACK_COMMITS, now
             if one.lost % REQUEST_AFTER == 0:
                 requests.append(one)
         if requests:
-            self._request = self._stream.log.request()
-            self._lost_takes = 0
+            self._request, self._lost_takes = self._stream.log.request(), 0
             for one in requests:
                 one.missed = MISSED_COMMITS
 
@@ -356,7 +357,7 @@ class AppendGroup:
                 self._finish(one, error=error)
             else:
                 if found is None:
-                    one.missed += 1
+                    one.missed += 1 if self._stream.log.operation == APPEND else VERB_COMMITS
                 else:
                     self._finish(one, result=found)
 

@@ -14,6 +14,8 @@ MISSED_COMMITS = 5
 """The owner of an offer commits itself after this many commits without it."""
 STAND_BACK_COMMITS = 2
 """An owner that lost a race as a taker leaves so many commits to the winner."""
+VERB_COMMITS = 3
+"""A commit that is no append counts as so many: its author takes no offers."""
 
 
 @dataclass(frozen=True, slots=True)

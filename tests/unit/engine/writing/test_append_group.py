@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.log.actions import REQUEST, Commit
+from pravega_spark.engine.log.actions import REQUEST, Body, Commit
 from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
@@ -19,7 +19,7 @@ from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch
 from pravega_spark.engine.writing.append_group import AppendGroup, OfferFirst, group_of
 from pravega_spark.engine.writing.batch_committer import BatchCommitter
 from pravega_spark.engine.writing.batch_identity import SessionBatch
-from pravega_spark.engine.writing.contention import MISSED_COMMITS
+from pravega_spark.engine.writing.contention import MISSED_COMMITS, VERB_COMMITS
 from pravega_spark.engine.writing.write_batch import WriteBatch
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (
@@ -47,6 +47,7 @@ from tests.harness.small_streams import (
     staged,
     write,
 )
+from tests.harness.small_tables import commit
 from tests.harness.spy_store import Spy
 
 WAIT = 60.0
@@ -296,6 +297,27 @@ def test_owner_whose_offer_is_passed_over_commits_itself_after_a_few_commits(
     found = group_of(stream).append(batch)
     assert not found.duplicate
     assert len(passed) == MISSED_COMMITS
+
+
+def test_owner_does_not_wait_for_many_commits_of_verbs_which_take_no_offers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = make_stream()
+    other = reopen(stream)
+    batch = offer(stream, of(1))
+    contended(stream)
+    read_next = stream.log.read_next
+    passed = 0
+
+    def pass_over() -> bytes | None:
+        nonlocal passed
+        passed += 1
+        commit(other.log, lambda snapshot: Body("UPDATE STREAM", domains={"test.verb": "1"}))
+        return read_next()
+
+    monkeypatch.setattr(stream.log, "read_next", pass_over)
+    assert not group_of(stream).append(batch).duplicate
+    assert passed * VERB_COMMITS >= MISSED_COMMITS > (passed - 1) * VERB_COMMITS
 
 
 def test_owner_of_an_offer_that_nobody_took_in_time_takes_the_other_old_ones_too() -> None:
