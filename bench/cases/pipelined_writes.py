@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterator
 
@@ -12,11 +13,14 @@ from bench.harness.dataset import KEYS, payloads
 from bench.harness.figures import Figure
 from bench.harness.measure import interleave, timed
 from bench.harness.registry import benchmark
-from pravega_spark import EventStreamWriter
+from bench.harness.slow_store import SlowStore
+from pravega_spark import EventStreamWriter, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.chunks.chunk import encode_events
 from pravega_spark.engine.chunks.chunk_writer import stage
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.staging_folder import version_folder
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -73,6 +77,39 @@ def pipelined_writes(context: Context) -> Iterator[Figure]:
         note=f"best round {max(found['tables']):,.0f}/s",
         limited_by="Parquet, zstd and the disk",
     ).within(at_least=2_000_000)
+
+
+@benchmark()
+def pipelined_remote_writes(context: Context) -> Iterator[Figure]:
+    """One writer on a simulated store with 30 ms a call; the next chunks go with each commit."""
+    count = context.size(1_000_000, 5_000)
+    slow = SlowStore(MemoryStore())
+    stream = StreamLog(slow, "s/t")
+    lifecycle.create(stream, 1, StreamConfiguration(ScalingPolicy.fixed(4)))
+    stream.log.maintain = None
+    events, keys = payloads(_POOL).to_pylist(), [f"key-{i}" for i in range(KEYS)]
+    slow.delay_seconds = 0.030
+    rates, cpu = [], []
+    with EventStreamWriter(stream) as writer:
+        for _ in range(context.size(3, 1)):
+            began = time.process_time()
+            rates.append(count / timed(lambda: _write_dropped(writer, events, keys, count)))
+            cpu.append(1e6 * (time.process_time() - began) / count)
+    yield Figure(
+        "one writer, simulated store with 30 ms a call: pipelined writes",
+        statistics.median(rates),
+        "events/s",
+        note=f"{statistics.median(cpu):.2f} us of processor time an event; futures are dropped",
+        limited_by="one interpreter",
+    ).within(at_least=250_000)
+
+
+def _write_dropped(
+    writer: EventStreamWriter, events: list[bytes], keys: list[str], count: int
+) -> None:
+    for i in range(count):
+        writer.write_event(events[i % _POOL], keys[i % KEYS])
+    writer.flush()
 
 
 def _write(writer: EventStreamWriter, events: list[bytes], keys: list[str], count: int) -> None:

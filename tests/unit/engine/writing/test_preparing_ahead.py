@@ -15,6 +15,7 @@ from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.records import WRITER_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing import write_queue
+from pravega_spark.engine.writing.write_batch import WriteBatch
 from pravega_spark.errors import StoreFull, WriterFenced
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.model import EventPointer
@@ -201,6 +202,7 @@ def test_forgotten_writer_without_an_id_renews_both_batches() -> None:
         for result in results:
             result()
         assert writer.writer_id != old
+        assert stream.view().writer(writer.writer_id).last == 20  # type: ignore[union-attr]
     found = [event for _, event in all_events(stream)]
     assert sorted(found) == sorted([b"before", *(b"%d" % n for n in range(20))])
 
@@ -241,3 +243,25 @@ def test_local_writer_prepares_ahead_only_if_much_waits(monkeypatch: pytest.Monk
         wait_until_prepared(writer)
         held.go_on.set()
     check_order(stream, 4)
+
+
+def test_error_while_a_batch_is_made_waits_for_the_commit_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, stream = remote()
+    writer = EventStreamWriter(stream, "w")
+    held = HeldCommit(store)
+    first = writer.write_event(b"0", "k0")
+    assert held.begun.wait(WAIT)
+
+    def no_memory(items: object) -> WriteBatch:
+        raise MemoryError("memory")
+
+    monkeypatch.setattr(WriteBatch, "of", no_memory)
+    second = writer.write_event(b"1", "k0")
+    wait_until_prepared(writer)
+    assert not second.done()
+    held.go_on.set()
+    assert first.result(WAIT).offset == 0
+    assert "memory" in str(second.exception(WAIT))
+    assert [event for _, event in all_events(stream)] == [b"0"]

@@ -190,3 +190,23 @@ def test_piece_that_fails_costs_no_thread(caplog: pytest.LogCaptureFixture) -> N
     until(lambda: len(caplog.records) == WRITER_STREAM_THREADS + 1)
     work.add(lambda: None)
     until(lambda: work.done == 1)
+
+
+class WorkInTheLastMoment(Work):
+    """Work that gets a piece just after its thread looked, before the thread says it is idle."""
+
+    has_added = False
+
+    @property
+    def has_work(self) -> bool:
+        found = bool(self.pieces)
+        if not found and not self.is_idle and not self.has_added:
+            self.has_added = True
+            self.add(lambda: None)
+        return found
+
+
+def test_work_that_is_added_just_before_a_thread_rests_is_done() -> None:
+    work = WorkInTheLastMoment(WriterThreads(), Stream())
+    work.add(lambda: None)
+    until(lambda: work.done == 2)
