@@ -19,7 +19,7 @@ from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch
 from pravega_spark.engine.writing.append_group import AppendGroup, OfferFirst, group_of
 from pravega_spark.engine.writing.batch_committer import BatchCommitter
 from pravega_spark.engine.writing.batch_identity import SessionBatch
-from pravega_spark.engine.writing.contention import MISSED_COMMITS, VERB_COMMITS
+from pravega_spark.engine.writing.contention import LOCAL, MISSED_COMMITS, VERB_COMMITS
 from pravega_spark.engine.writing.write_batch import WriteBatch
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (
@@ -318,6 +318,45 @@ def test_owner_does_not_wait_for_many_commits_of_verbs_which_take_no_offers(
     monkeypatch.setattr(stream.log, "read_next", pass_over)
     assert not group_of(stream).append(batch).duplicate
     assert passed * VERB_COMMITS >= MISSED_COMMITS > (passed - 1) * VERB_COMMITS
+
+
+def test_owner_that_lost_a_race_to_a_verb_takes_again_at_once() -> None:
+    store = Spy()
+    stream = make_stream(store, FakeRuntime())
+    other = reopen(stream, store.inner)
+    batch = offer(stream, of(1))
+    lost_at = 0.0
+
+    def race(operation: str, key: str) -> None:
+        nonlocal lost_at
+        if operation == "put_if_absent":
+            store.hook = None
+            commit(other.log, lambda snapshot: Body("UPDATE STREAM", domains={"test.verb": "1"}))
+            lost_at = stream.runtime.monotonic()
+
+    store.hook = race
+    contended(stream)
+    assert group_of(stream).append(batch).version == 2
+    assert stream.runtime.monotonic() - lost_at < LOCAL.patience
+
+
+def test_local_owner_does_not_look_for_the_next_commit_at_once() -> None:
+    store = Spy()
+    stream = make_stream(store, FakeRuntime())
+    other = reopen(stream, store.inner)
+    batch = offer(stream, of(1))
+    looks: list[float] = []
+
+    def look(operation: str, key: str) -> None:
+        if operation == "get" and "_delta_log" in key:
+            looks.append(stream.runtime.monotonic())
+            if len(looks) == 3:
+                write(other, of(2))
+
+    store.hook = look
+    contended(stream)
+    group_of(stream).append(batch)
+    assert looks[3] - looks[2] >= LOCAL.interval / 2 * 0.99
 
 
 def test_owner_of_an_offer_that_nobody_took_in_time_takes_the_other_old_ones_too() -> None:
