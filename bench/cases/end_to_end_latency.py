@@ -66,9 +66,9 @@ def writer_to_reader(context: Context) -> Iterator[Figure]:
     delays = [(seen - sent) / 1e6 for sent, seen in found[1:]]
     parts = [slice(i, i + calls) for i in range(0, len(delays), calls)]
     for share, name, limit, why in (
-        (0.50, "p50", 5.0, "the writer's four fsyncs, the reader's pause between two polls, and "
-         "its fsync of the log's folder before it returns an event"),
-        (0.99, "p99", 20.0, "the slowest fsync of a hundred, on a disk shared with others"),
+        (0.50, "p50", 2.5, "the writer's fsyncs, and the reader's fsync of the log's folder "
+         "before it returns an event"),
+        (0.99, "p99", 6.0, "the slowest fsync of a hundred, on a disk shared with others"),
     ):  # fmt: skip
         yield Figure(
             f"writer to reader in another process, {name}",
