@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pravega_spark import StreamManager
+from pravega_spark import EventStreamWriter, StreamManager
 from pravega_spark.errors import CommitUnknown, StoreUnavailable
 from tests.harness.outage_world import STREAM, OutageWorld
 from tests.harness.s3_outages import S3Outages
@@ -152,3 +152,32 @@ def test_root_is_opened_and_created_during_an_outage(server: S3Server, proxy: Tc
     with manager.create_writer(STREAM) as writer:
         writer.write_event(b"1").result(30)
     assert [event.data for event in manager.read(STREAM)] == [b"1"]
+
+
+def test_writer_blocks_when_its_buffer_is_full(server: S3Server, proxy: TcpProxy) -> None:
+    options = {**server.options, "endpoint_url": proxy.url}
+    root = f"s3://{server.bucket}/full-{next(_roots)}"
+    manager = StreamManager(root, storage_options=options)
+    manager.create_scope("s")
+    manager.create_stream(STREAM)
+    size, buffer_bytes, count = 100_000, 1 << 20, 40
+    events = [b"%03d" % number + bytes(size - 3) for number in range(count)]
+    accepted: list[bytes] = []
+    writer = EventStreamWriter(manager._stream(STREAM), "w", buffer_bytes=buffer_bytes)
+    writer.write_event(b"first", "k").result(30)
+    proxy.network = Network.REFUSE
+
+    def write() -> None:
+        for event in events:
+            writer.write_event(event, "k")
+            accepted.append(event)
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    time.sleep(2.0)
+    assert 0 < len(accepted) <= buffer_bytes // size
+    assert thread.is_alive(), "write_event waits"
+    proxy.network = Network.GOOD
+    thread.join(60)
+    writer.close()
+    assert [event.data for event in manager.read(STREAM)] == [b"first", *events]
