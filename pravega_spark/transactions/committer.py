@@ -14,6 +14,7 @@ from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX
+from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
 from pravega_spark.engine.stream.records import (
     OUTCOME_PREFIX,
@@ -77,6 +78,7 @@ def commit_decided(
         return (_body(stream, view, decided) if decided else None), None
 
     view = StreamView(stream.commit(decide, life=stream.life_of(life)).snapshot)
+    watch_of(stream.store).answered(stream.runtime)
     failpoint("txn.committed")
     return view
 

@@ -3,10 +3,11 @@
 The storage's own clock dates the lease and an object that is put to read that clock. So machine
 clocks need not agree.
 
-No lease runs out over an outage of the storage, in which nobody can extend it (ADR 35). So whoever
-finds that a lease has run out extends it once more, and says so in the object. A transaction
-expires when that last lease has run out, too, and no outage is known since it began. This needs no
-memory of the judge: it may be a job that runs once.
+No lease runs out over an outage of the storage, in which nobody can extend it (ADR 35). A process
+that has watched the storage for a whole lease knows that there was none. Any other that finds that
+a lease has run out extends it once more, and says so in the object. A transaction expires when that
+last lease has run out, too, and no outage is known since it began. This needs no memory of the
+judge: it may be a job that runs once.
 
 Correctness never depends on a clock, since the closing manifest decides. The clock only gives the
 time of an abort, and never too early.
@@ -139,8 +140,8 @@ def expired_transactions(
 
     A lease is not extended beyond the maximum execution time. A prepared transaction has no lease
     and expires ``prepared_limit_ms`` after its preparation. A transaction that was never pinged
-    gets its lease by this call, and one whose lease has run out its last one; without ``write``
-    none does.
+    gets its lease by this call, and one whose lease has run out its last one, unless this process
+    has watched the storage for a whole lease; without ``write`` none does.
     """
     if not view.transactions:
         return {}
@@ -169,10 +170,12 @@ def _next_last_lease(stream: StreamLog, opened: OpenTransaction, idle_ms: int) -
 
     ``idle_ms`` is the age of a lease that has run out. In an outage nobody could extend it.
     """
+    seconds, watch = opened.lease_ms / 1_000, watch_of(stream.store)
+    now = stream.runtime.monotonic()
+    if now - watch.watched_since(seconds) >= seconds:
+        return 0
     number = _last_lease(stream, opened.transaction_id)
-    seconds = opened.lease_ms / 1_000
-    since_outage = stream.runtime.monotonic() - watch_of(stream.store).outage_ended(seconds)
-    if number == 0 or 1_000 * since_outage < idle_ms:
+    if number == 0 or 1_000 * (now - watch.outage_ended(seconds)) < idle_ms:
         return max(number, 1)
     is_late = idle_ms > _LATE_LEASES * opened.lease_ms
     return number + 1 if is_late and number < _LAST_LEASES else 0
@@ -229,4 +232,5 @@ def _key(stream: StreamLog, transaction_id: str) -> str:
 def _ages_ms(stream: StreamLog) -> dict[str, int]:
     """Return a lower bound of the age of each object in the stream's transaction folder."""
     now_ms = stream.store.time_ms()
+    watch_of(stream.store).compare_clocks(now_ms, stream.runtime)
     return {e.key: now_ms - e.modified_ms for e in stream.store.list(_base(stream))}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX
+from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.stream.records import (
     OpenTransaction,
     StreamState,
@@ -74,7 +75,9 @@ def begin(
         )
         return body, opened
 
-    return stream.commit(decide, life=life).value
+    opened = stream.commit(decide, life=life).value
+    watch_of(stream.store).answered(stream.runtime)
+    return opened
 
 
 def _check_session(view: StreamView, writer: WriterRecord) -> None:

@@ -67,9 +67,13 @@ class LeaseWatch:
             raise
         self._record(began, runtime.monotonic())
 
+    def answered(self, runtime: Runtime) -> None:
+        """Record that the storage has answered a call that no lease depends on."""
+        now = runtime.monotonic()
+        self._record(now, now)
+
     def _record(self, began: float, ended: float) -> None:
         with self._lock:
-            self._began = min(self._began, ended)
             if ended - began > _SHORTEST_SECONDS:
                 self._outages.add(ended, ended - began)
             silent = ended - self._answered
@@ -84,6 +88,7 @@ class LeaseWatch:
         """
         now, known = runtime.monotonic(), self._clocks
         self._clocks = storage_ms, now
+        self._began = min(self._began, now)
         if known is not None:
             passed_ms = 1_000 * (now - known[1])
             if storage_ms - known[0] > passed_ms + passed_ms / 1_000 + _STEP_MS:
@@ -103,7 +108,10 @@ class LeaseWatch:
             return self._outages.end_of_last(lease_seconds * OUTAGE_LEASE_FRACTION)
 
     def watched_since(self, lease_seconds: float) -> float:
-        """Return since when calls have been answered without a gap that matters; inf if never."""
+        """Return since when calls have been answered without a gap that matters; inf if never.
+
+        Not before the first comparison of clocks, since ages may be wrong by a step before it.
+        """
         longest = lease_seconds * OUTAGE_LEASE_FRACTION
         with self._lock:
             ends = self._outages.end_of_last(longest), self._gaps.end_of_last(longest)

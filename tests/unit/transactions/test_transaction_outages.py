@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import StoreError
 from pravega_spark.model import TransactionStatus
@@ -126,7 +127,72 @@ def test_transaction_of_a_dead_writer_is_aborted_one_lease_after_the_outage(
     assert LEASE <= processes.seconds_to_abort(dead, fresh=fresh) <= LEASE + 5
 
 
-def test_without_an_outage_it_is_aborted_two_leases_after_its_last_ping() -> None:
+@pytest.mark.parametrize("every", [1.0, 15.0, 29.0])
+def test_judge_that_watched_aborts_it_one_lease_after_its_last_ping(every: float) -> None:
+    processes = Processes()
+    assert processes.run_for(2 * LEASE, every=every) == []
+    dead = processes.owners.pop().txn
+    dead.ping()
+    began = processes.clock.monotonic()
+    while not (aborted := processes.run_for(every, every=every)):
+        assert processes.clock.monotonic() - began <= LEASE + every + 1
+    assert aborted == [dead.id]
+    assert processes.clock.monotonic() - began > LEASE
+    assert processes.run_for(2 * LEASE, every=every) == []
+
+
+def test_judge_that_began_to_watch_less_than_a_lease_ago_extends_it() -> None:
+    processes = Processes(1)
+    dead = processes.owners.pop().txn
+    processes.clock.sleep(5)
+    assert processes.run_for(LEASE - 1, every=1.0) == []
+    assert LEASE - 5 <= processes.seconds_to_abort(dead) <= LEASE
+
+
+def test_judge_that_looks_seldom_extends_it() -> None:
+    processes = Processes(1)
+    processes.run_for(4 * LEASE, every=31.0)
+    dead = processes.owners.pop().txn
+    dead.ping()
+    assert processes.run_for(2 * LEASE - 1, every=31.0) == []
+    assert processes.run_for(LEASE, every=31.0) == [dead.id]
+
+
+def test_judge_that_watched_begins_again_after_a_step_of_the_storages_clock() -> None:
+    processes = Processes(1)
+    assert processes.run_for(2 * LEASE) == []
+    processes.clock.wall_ms += 3_600_000
+    assert processes.sweep() == []
+    assert processes.run_for(3 * LEASE) == []
+
+
+def test_judge_whose_first_look_is_after_a_step_of_the_storages_clock_has_not_watched() -> None:
+    processes = Processes(1)
+    other = begun(processes.judge)
+    for _ in range(20):
+        processes.clock.sleep(5)
+        other.ping()
+    processes.clock.wall_ms += 3_600_000
+    assert processes.sweep() == []
+
+
+@pytest.mark.parametrize("ends", ["commit", "abort"])
+def test_commits_of_a_judge_count_as_calls(ends: str) -> None:
+    processes = Processes(1)
+    assert processes.sweep() == []
+    watch, began = watch_of(processes.judge.store), processes.clock.monotonic()
+    for _ in range(4):
+        processes.clock.sleep(LEASE / 2 - 1)
+        txn = begun(processes.judge)
+        processes.clock.sleep(LEASE / 2 - 1)
+        getattr(txn, ends)()
+    assert watch.watched_since(LEASE) == began
+    processes.clock.sleep(LEASE / 2 + 1)
+    begun(processes.judge)
+    assert watch.watched_since(LEASE) == processes.clock.monotonic()
+
+
+def test_without_an_outage_a_job_that_runs_once_aborts_it_after_two_leases() -> None:
     processes = Processes(1)
     dead = processes.owners.pop().txn
     assert 2 * LEASE <= processes.seconds_to_abort(dead, fresh=True) <= 2 * LEASE + 5

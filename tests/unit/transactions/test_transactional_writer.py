@@ -279,10 +279,37 @@ def test_writer_sweeps_transactions_of_others_from_time_to_time(world: World, wr
     lost.ping()
     writer.begin_transaction()
     assert done.status is COMMITTING
+    world.runtime.sleep(31)
+    writer.begin_transaction()
+    assert (done.status, lost.status) == (COMMITTED, OPEN)
     for _ in range(2):
         world.runtime.sleep(LEASE_MS / 1_000 + 1)
         writer.begin_transaction()
-    assert (done.status, lost.status) == (COMMITTED, ABORTED)
+    assert lost.status is ABORTED
+
+
+def test_busy_writer_aborts_those_of_dead_writers_after_one_lease(
+    world: World, writers: Any
+) -> None:
+    """It sweeps seldom, but its own transactions show that the storage answers."""
+    writer = writers(world.stream)
+    kept = written(world.process(), [("a", b"x")])
+
+    def work() -> None:
+        world.runtime.sleep(11)
+        kept.ping()
+        writer.begin_transaction().abort()
+
+    for _ in range(9):
+        work()
+    lost = written(world.process(), [("a", b"x")])
+    lost.ping()
+    began = world.runtime.monotonic()
+    while lost.status is OPEN:
+        work()
+        assert world.runtime.monotonic() - began <= LEASE_MS / 1_000 + 33 + 11
+    assert (kept.status, lost.status) == (OPEN, ABORTED)
+    assert world.runtime.monotonic() - began > LEASE_MS / 1_000
 
 
 def test_writer_without_others_does_not_sweep(world: World, writers: Any) -> None:

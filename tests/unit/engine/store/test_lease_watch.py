@@ -28,6 +28,7 @@ class Watched:
         try:
             with self.watch.call(self.clock):
                 self.clock.sleep(duration)
+                self.watch.compare_clocks(self.clock.now_ms(), self.clock)
                 if error is not None:
                     raise error
         except type(error or AssertionError()):
@@ -63,6 +64,28 @@ def test_gap_matters_to_leases_that_it_is_half_of(watched: Watched) -> None:
     assert watched.watch.watched_since(LEASE) == late
     assert watched.watch.watched_since(10) == latest
     assert watched.watch.outage_ended(LEASE) == -math.inf, "nobody has met an outage"
+
+
+def test_no_age_is_believed_before_the_clocks_were_compared(watched: Watched) -> None:
+    for _ in range(10):
+        with watched.watch.call(watched.clock):
+            watched.clock.sleep(1)
+    assert watched.watch.watched_since(LEASE) == math.inf
+    compared = watched.call()
+    watched.call(1)
+    assert watched.watch.watched_since(LEASE) == compared
+
+
+def test_answers_to_other_calls_fill_gaps(watched: Watched) -> None:
+    first = watched.call()
+    for _ in range(5):
+        watched.clock.sleep(10)
+        watched.watch.answered(watched.clock)
+    watched.call(10)
+    assert watched.watch.watched_since(LEASE) == first
+    watched.clock.sleep(16)
+    watched.watch.answered(watched.clock)
+    assert watched.watch.watched_since(LEASE) == watched.clock.monotonic()
 
 
 @pytest.mark.parametrize("error", [StoreError("down"), CommitUnknown("unknown")], ids=repr)
