@@ -14,6 +14,9 @@ ARGS ?=
 # Processes that run tests: each may start a JVM and an S3 server.
 WORKERS ?= 2
 PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
+# Files go to the processes by how many tests they have. Of those that need a server or a JVM, the
+# longest have few: without that order they are not the last, for which one process would wait.
+IN_ORDER = --no-loadscope-reorder
 # What needs neither a JVM nor a server. Coverage is measured here, where it costs little.
 LIGHT := not (spark or s3 or slow)
 
@@ -29,6 +32,8 @@ DELTA := io.delta:delta-spark_4.2_2.13:4.4.0
 
 # Spark is the one in .venv, and its Python workers run what the driver runs, activated or not.
 unexport SPARK_HOME
+# Each process that a test starts would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
@@ -46,10 +51,10 @@ check: lint ## lint, then the tests that need neither a JVM nor a server: under 
 
 test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about 23 minutes
 	$(PYTEST) -m '$(LIGHT)' $(if $(ARGS),,--cov --cov-report=) $(ARGS)
-	$(PYTEST) -m 'not ($(LIGHT))' $(ARGS)
+	$(PYTEST) -m 'not ($(LIGHT))' $(IN_ORDER) $(ARGS)
 
 long: setup $(CLASSES) ## the tests that have a long form, at full size: about half an hour
-	PRAVEGA_SPARK_TESTS=long $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m long $(ARGS)
+	PRAVEGA_SPARK_TESTS=long $(PYTEST) -m long $(IN_ORDER) $(ARGS)
 
 $(CLASSES): $(JAR)
 	$(BIN)/python -m tests.harness.jvm
