@@ -1,4 +1,4 @@
-"""One fixture for each back end: a new back end is a parameter here and needs no new test."""
+"""One fixture for all back ends: a new back end is a parameter here and needs no new test."""
 
 from __future__ import annotations
 
@@ -22,6 +22,19 @@ _EMULATED_MARKS = [
 ]
 
 
+_KINDS = [
+    "local",
+    "memory",
+    "generic",
+    pytest.param("s3", marks=pytest.mark.s3),
+    *(pytest.param(name, marks=_EMULATED_MARKS) for name in _EMULATED),
+]
+_OTHER_S3 = pytest.param("other s3", marks=pytest.mark.s3)
+
+on_one_s3 = pytest.mark.parametrize("backend", _KINDS, indirect=True)
+"""For a test of what depends neither on where in a bucket a root is, nor on object versions."""
+
+
 @pytest.fixture(scope="session")
 def gcs() -> Iterator[Emulator]:
     """An emulator of Google Cloud Storage, where it is installed."""
@@ -36,16 +49,7 @@ def azure() -> Iterator[Emulator]:
         yield emulator
 
 
-@pytest.fixture(
-    params=[
-        "local",
-        "memory",
-        "generic",
-        pytest.param("s3", marks=pytest.mark.s3),
-        pytest.param("other s3", marks=pytest.mark.s3),
-        *(pytest.param(name, marks=_EMULATED_MARKS) for name in _EMULATED),
-    ],
-)
+@pytest.fixture(params=[*_KINDS, _OTHER_S3])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> BackEnd:
     if request.param == "local":
         return store_backends.make_local(tmp_path)

@@ -13,6 +13,7 @@ import pytest
 from pravega_spark.engine.store import Put, Store, ensure_probed, open_store, probe
 from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.errors import InvalidInput, StoreRefused
+from tests.contract.conftest import on_one_s3
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime
 from tests.harness.fault_plans import Rule, Rules
 from tests.harness.faulty_store import Fault, FaultyStore
@@ -23,6 +24,7 @@ CONTENTS = [b"", b"x", b"one\ntwo\n\0\xff", bytes(range(256)) * 12_000]
 BAD_KEYS = ["", "/a", "a/", "a//b", "a/../b", "./a", "..", "a/.", ".hidden", "a/.hidden"]
 
 
+@on_one_s3
 def test_every_store_implements_the_protocol(store: Store) -> None:
     assert isinstance(store, Store)
 
@@ -109,6 +111,7 @@ def test_race_has_one_winner_and_readers_see_all_its_bytes_or_none(
         assert seen[name] <= {final}
 
 
+@on_one_s3
 def test_lost_response_is_unknown_and_the_object_exists(store: Store) -> None:
     faulty = FaultyStore(store, Rules(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1)))
     assert faulty.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
@@ -116,6 +119,7 @@ def test_lost_response_is_unknown_and_the_object_exists(store: Store) -> None:
     assert faulty.put_if_absent("log/1.json", b"mine") is Put.EXISTS
 
 
+@on_one_s3
 def test_lost_request_is_unknown_and_can_be_retried(store: Store) -> None:
     faulty = FaultyStore(store, Rules(Rule(Fault.LOSE_REQUEST, "put_if_absent", nth=1)))
     assert faulty.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
@@ -123,6 +127,7 @@ def test_lost_request_is_unknown_and_can_be_retried(store: Store) -> None:
     assert faulty.put_if_absent("log/1.json", b"mine") is Put.CREATED
 
 
+@on_one_s3
 def test_late_create_lands_only_on_a_free_name(store: Store) -> None:
     faulty = FaultyStore(store, Rules(Rule(Fault.DELAY, "put_if_absent", "*/[12].json")))
     assert faulty.put_if_absent("log/1.json", b"late") is Put.UNKNOWN
@@ -155,6 +160,7 @@ def test_overwrite_is_atomic(store: Store) -> None:
             assert reader.result() <= versions
 
 
+@on_one_s3
 def test_put_takes_an_arrow_buffer(store: Store) -> None:
     store.put("chunk", pa.py_buffer(b"0123456789").slice(2, 5))
     assert store.get("chunk") == b"23456"
@@ -201,6 +207,7 @@ def test_writer_overwrites_at_its_end(store: Store) -> None:
     assert store.get("chunk") == b"new"
 
 
+@on_one_s3
 def test_parquet_is_written_into_a_writer(store: Store) -> None:
     table = pa.table({"x": range(100_000), "y": [b"0123456789"] * 100_000})
     with store.writer("chunk.parquet") as file:
@@ -310,6 +317,7 @@ def test_unusual_names_are_kept_unchanged(store: Store, name: str) -> None:
     assert not store.exists(key)
 
 
+@on_one_s3
 @pytest.mark.parametrize("key", BAD_KEYS)
 def test_invalid_key_is_refused(store: Store, key: str) -> None:
     for call in (store.get, store.open, store.exists):
@@ -341,6 +349,7 @@ def test_open_reads_ranges(store: Store) -> None:
         assert file.read(10) == b""
 
 
+@on_one_s3
 def test_large_parquet_file_is_read_by_column(store: Store) -> None:
     rows = 3_000_000
     table = pa.table({"n": pa.array(range(rows), pa.int64()), "f": pa.nulls(rows, pa.int32())})
@@ -356,6 +365,7 @@ def test_large_parquet_file_is_read_by_column(store: Store) -> None:
     assert store.get("chunk.parquet") == data.to_pybytes()
 
 
+@on_one_s3
 def test_threads_share_a_store(store: Store) -> None:
     def work(number: int) -> bytes:
         assert store.put_if_absent(f"t/{number % 10}/{number}", b"%d" % number) is Put.CREATED
@@ -379,6 +389,7 @@ def test_url_leads_to_the_same_objects(backend: BackEnd, store: Store) -> None:
     assert "secret" not in repr(store)
 
 
+@on_one_s3
 def test_make_durable_accepts_any_folder(store: Store) -> None:
     store.put("log/1", b"", durable=False)
     for prefix in ("log", "log/", "", "absent", "absent/deep"):
@@ -390,6 +401,7 @@ def test_probe_accepts_the_store_and_leaves_nothing_behind(store: Store) -> None
     assert store.list("") == []
 
 
+@on_one_s3
 def test_root_is_probed_once_and_later_opened_with_one_read(store: Store) -> None:
     calls = []
     counted = FaultyStore(store, lambda operation, key: calls.append((operation, key)))
@@ -402,6 +414,7 @@ def test_root_is_probed_once_and_later_opened_with_one_read(store: Store) -> Non
     assert [entry.key for entry in store.list("")] == [MARKER_KEY]
 
 
+@on_one_s3
 @pytest.mark.parametrize(
     "marker",
     [
@@ -424,6 +437,7 @@ def test_root_of_an_unknown_format_is_left_alone(store: Store, marker: bytes) ->
     assert store.get(MARKER_KEY) == marker
 
 
+@on_one_s3
 def test_time_of_the_storages_clock_leaves_nothing_behind(store: Store) -> None:
     store.put("before", b"x")
     before = store.modified_ms("before")
@@ -442,6 +456,7 @@ def test_absent_object_has_no_date(store: Store) -> None:
     assert store.modified_ms("absent/deep") is None
 
 
+@on_one_s3
 def test_date_of_a_response_is_known_without_a_call(store: Store) -> None:
     store.put("key", b"x")
     dated = store.dated
