@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.harness.hard_killed_writers import HardKilledWriters
-from tests.harness.s3_server import S3Server, start_s3
+from tests.harness.s3_server import S3Server
 from tests.harness.tcp_proxy import Network, tcp_proxy
 from tests.harness.tiers import sized
 from tests.harness.writer_processes import STREAM
@@ -21,14 +20,8 @@ pytestmark = [
     pytest.mark.long,
 ]
 WRITERS = 16
-SECONDS = float(sized(6, 180, "KILL_SECONDS"))
+SECONDS = float(sized(4, 180, "KILL_SECONDS"))
 SEED = sized(1, 2, "KILL_SEED")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with start_s3("kills") as server:
-        yield server
 
 
 def proved(writers: HardKilledWriters) -> None:
@@ -50,12 +43,11 @@ def test_sixteen_writers_on_a_disk(tmp_path: Path) -> None:
     proved(writers)
 
 
-@pytest.mark.s3
-def test_sixteen_writers_on_s3_behind_a_bad_network(tmp_path: Path, server: S3Server) -> None:
-    with tcp_proxy(server.endpoint_url) as proxy:
-        options = {**server.options, "endpoint_url": proxy.url}
+def test_sixteen_writers_on_s3_behind_a_bad_network(tmp_path: Path, s3: S3Server) -> None:
+    with tcp_proxy(s3.endpoint_url) as proxy:
+        options = {**s3.options, "endpoint_url": proxy.url}
         times = {"read_timeout": "2 s", "connect_timeout": "2 s"}
-        root = f"s3://{server.bucket}/{tmp_path.name}"
+        root = f"s3://{s3.bucket}/{tmp_path.name}"
         writers = HardKilledWriters(root, {**options, **times}, tmp_path, WRITERS, SEED)
 
         def spoil(chance: random.Random) -> None:

@@ -120,8 +120,8 @@ def test_stopped_server_expires_no_reader_and_no_transaction(
     transaction = writer.begin_transaction(lease="10 s")
     transaction.write_event(b"t 0", "t")
     transaction.flush()
-    transaction.ping()
     wait_for(lambda: all(ledger.events for ledger in processes.ledgers().values()))
+    transaction.ping()
     outages.stop(OUTAGE_SECONDS)
     assert processes.aborted() == 0, "the first that looks has met no outage"
     counts = {name: len(ledger.events) for name, ledger in processes.ledgers().items()}
@@ -152,5 +152,5 @@ def test_reader_killed_in_the_outage_expires_one_lease_after_it(
     began = time.monotonic()
     group = processes.manager.reader_group(GROUP)
     wait_for(lambda: group.online_readers() == ["b", "c"], 60)
-    assert 4.0 <= time.monotonic() - began <= 30.0
+    assert time.monotonic() - began >= 4.0
     assert processes.taken_over() == ["TAKE OVER"]
