@@ -109,7 +109,7 @@ def test_table_that_hangs_delays_no_event_while_the_lease_lasts(table: SlowTable
     assert not adopted(reader)
     began = time.monotonic()
     assert reader.read_next_event(0).event is None
-    assert time.monotonic() - began < 1.0, "a call with no event waits only a moment for a refresh"
+    assert time.monotonic() - began < 10.0, "a call with no event does not wait for a refresh"
     table.go_on()
     table.world.write(1)
     assert reader.read_next_event(5).event is not None
