@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -20,8 +20,9 @@ from typing import Any, TypeVar
 
 from pravega_spark.engine.boot_clock import boot_id, elapsed_seconds
 from pravega_spark.engine.folder_watch import FolderWatch, watch_folder
+from pravega_spark.engine.shared_calls import CallThreads
 from pravega_spark.errors import ForkedProcess
-from pravega_spark.limits import BACKGROUND_EXIT_SECONDS, STORAGE_THREADS
+from pravega_spark.limits import BACKGROUND_EXIT_SECONDS
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -80,28 +81,19 @@ class Runtime:
     def each(self, function: Callable[[_In], _Out], items: Sequence[_In]) -> list[_Out]:
         """Return the results of ``function`` for the items, in order; calls run in parallel.
 
-        This thread makes the last call itself. An error of one call is raised after all calls have
-        ended. Within such a call, ``each`` makes its own calls one after the other: threads of the
-        pool that wait for the pool could wait for each other.
+        This thread makes the last call itself, and those that no thread is free for; its error is
+        raised, otherwise that of the first call that failed, after all calls have ended.
         """
-        if len(items) < 2 or _threads.is_of_pool():
+        if len(items) < 2:
             return [function(item) for item in items]
-        try:
-            futures = [_threads.pool().submit(function, item) for item in items[:-1]]
-        except RuntimeError:  # the interpreter is shutting down, so no pool accepts work
-            return [function(item) for item in items]
-        try:
-            last = function(items[-1])
-        finally:
-            wait(futures)
-        return [*(future.result() for future in futures), last]
+        return _calls.each(function, items)
 
     def start(self, function: Callable[[], _Out]) -> Future[_Out]:
         """Run ``function`` in the background, in a thread of its own; the future has its result.
 
-        Not in a thread of the pool: a storage call that hangs there would stop other calls, and
-        the interpreter would wait for it at exit. At exit a process waits for functions that run,
-        but not long. In a forked child no function of the parent runs.
+        Not in a thread of ``each``, of which there are few: a storage call may hang. At exit a
+        process waits for functions that run, but not long. In a forked child no function of the
+        parent runs.
         """
         return _background.start(function)
 
@@ -132,35 +124,6 @@ class Runtime:
             wait([found for _, found in waiting])
             for part, _ in waiting:
                 part.close()
-
-
-class _Threads:
-    """The threads that wait for storage; a forked child creates its own."""
-
-    def __init__(self) -> None:
-        self.renew()
-
-    def renew(self) -> None:
-        """Drop the pool, because its threads do not survive a fork."""
-        self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
-        self._of_this_thread = threading.local()
-
-    def is_of_pool(self) -> bool:
-        """Return whether this thread is one of the pool's."""
-        return getattr(self._of_this_thread, "is_of_pool", False)
-
-    def _begin(self) -> None:
-        self._of_this_thread.is_of_pool = True
-
-    def pool(self) -> ThreadPoolExecutor:
-        """Return the pool, which is created on first use."""
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(
-                    STORAGE_THREADS, thread_name_prefix="pravega", initializer=self._begin
-                )
-            return self._pool
 
 
 class _Background:
@@ -219,11 +182,12 @@ class _Background:
         wait(list(self._running), BACKGROUND_EXIT_SECONDS)
 
 
-_threads = _Threads()
+_calls = CallThreads()
 _background = _Background()
 atexit.register(_background.wait_at_exit)
+atexit.register(_calls.wait, BACKGROUND_EXIT_SECONDS)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_threads.renew)
+    os.register_at_fork(after_in_child=_calls.renew)
     os.register_at_fork(after_in_child=_background.renew)
 
 

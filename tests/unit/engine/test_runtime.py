@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Generator
@@ -51,6 +53,51 @@ def test_each_within_each_ends_although_all_threads_of_the_pool_are_in_it() -> N
 
     found = SYSTEM.start(lambda: SYSTEM.each(outer, range(STORAGE_THREADS + 1))).result(60)
     assert found == [[n, n + 1, n + 2] for n in range(STORAGE_THREADS + 1)]
+
+
+def test_each_needs_no_thread_while_all_of_them_hang() -> None:
+    hang, may_end = threading.Barrier(STORAGE_THREADS + 2), threading.Event()
+
+    def block(_: int) -> None:
+        hang.wait(10)
+        may_end.wait(10)
+
+    hanging = SYSTEM.start(lambda: SYSTEM.each(block, range(STORAGE_THREADS + 1)))
+    hang.wait(10)
+    here = threading.get_ident()
+    assert SYSTEM.each(lambda _: threading.get_ident(), range(4)) == [here] * 4
+    may_end.set()
+    hanging.result(10)
+
+
+@pytest.mark.parametrize(("failing", "raised"), [({1, 2, 3}, 3), ({1, 2}, 1)])
+def test_the_last_call_has_the_error_that_counts_then_the_first(
+    failing: set[int], raised: int
+) -> None:
+    def fail(item: int) -> None:
+        if item in failing:
+            raise OSError(f"call {item}")
+
+    with pytest.raises(OSError, match=f"call {raised}"):
+        SYSTEM.each(fail, range(4))
+
+
+def test_a_process_waits_at_its_end_for_calls_of_daemon_threads() -> None:
+    program = """if True:
+        import threading, time
+        from pravega_spark.engine.runtime import SYSTEM
+        begun = threading.Barrier(3)
+        def work(item):
+            begun.wait(10)
+            time.sleep(0.2)
+            print(item, flush=True)
+        threading.Thread(target=SYSTEM.each, args=(work, range(2)), daemon=True).start()
+        begun.wait(10)
+    """
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "0" in run.stdout  # the call of a thread that helps; the caller's own may be cut off
 
 
 def test_reading_ahead_keeps_the_order_and_computes_parts_at_the_same_time() -> None:
