@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,15 +14,22 @@ TIMEOUTS = frozenset({"connect_timeout", "read_timeout"})
 """The options that :func:`with_timeouts` takes."""
 
 
+RETRY_VARIABLE = "PRAVEGA_SPARK_RETRY_TIMEOUT"
+"""The variable with the default of ``retry_timeout``, for Spark's processes and jobs."""
+
+
 def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
     """Return the client's options, and for how many seconds a call is repeated.
 
     ``retry_timeout`` is a duration such as ``"2 minutes"``, or a number of seconds; 0 repeats
-    nothing. Raises InvalidConfiguration for a value that is none.
+    nothing. By default the variable PRAVEGA_SPARK_RETRY_TIMEOUT holds, then a minute. Raises
+    InvalidConfiguration for a value that is none.
     """
-    rest = dict(options)
-    given = rest.pop("retry_timeout", RETRY_TIMEOUT)
-    return rest, parse_duration_ms("retry_timeout", given) / 1_000
+    rest, name = dict(options), "retry_timeout"
+    if name not in rest:
+        found = os.environ.get(RETRY_VARIABLE)
+        name, rest[RETRY_VARIABLE] = RETRY_VARIABLE, found or RETRY_TIMEOUT
+    return rest, parse_duration_ms(name, rest.pop(name)) / 1_000
 
 
 def with_timeouts(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,16 +13,18 @@ from pravega_spark.errors import StoreError
 
 _Store = TypeVar("_Store", bound=Store)
 _STORES: dict[Any, Any] = {}
+_VARIABLES = ("AWS_", "PRAVEGA_SPARK_")
+"""How the names of the variables begin that have defaults of options."""
 
 
 def shared(make: Callable[..., _Store], *arguments: Any) -> _Store:
     """Return this process's ``make(*arguments)``, made by the first call.
 
     A connection does not survive a fork, so a child makes its own store. So does a process whose
-    ``AWS_*`` variables have changed, which are the defaults of S3's options. A store is bound to
+    variables have changed that have defaults of options. A store is bound to
     the root that it opened: if the URL now holds another root, another store is made.
     """
-    environment = sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))
+    environment = sorted(item for item in os.environ.items() if item[0].startswith(_VARIABLES))
     identity = (os.getpid(), make, _frozen(arguments), tuple(environment))
     store: _Store | None = _STORES.get(identity)
     if store is not None and not _is_same(store):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -197,6 +200,45 @@ def test_retries_are_an_option_of_the_store() -> None:
     for value in ("soon", -1, "5", None, float("inf")):
         with pytest.raises(InvalidConfiguration, match="retry_timeout"):
             open_store("s3://b/r", retry_timeout=value)
+
+
+def test_environment_has_the_default_of_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's queries and jobs open stores by their URL only, on executors, too."""
+    monkeypatch.setenv("PRAVEGA_SPARK_RETRY_TIMEOUT", "5 minutes")
+    for url in ("s3://b/r", make_generic().url):
+        assert open_store(url).retry_seconds == 300.0
+    assert open_store("s3://b/r", retry_timeout="7 s").retry_seconds == 7.0
+    monkeypatch.setenv("PRAVEGA_SPARK_RETRY_TIMEOUT", "0 s")
+    assert open_store("s3://b/r").retry_seconds == 0.0
+    monkeypatch.setenv("PRAVEGA_SPARK_RETRY_TIMEOUT", "")
+    assert open_store("s3://b/r").retry_seconds == 60.0
+    monkeypatch.setenv("PRAVEGA_SPARK_RETRY_TIMEOUT", "soon")
+    with pytest.raises(InvalidConfiguration, match="PRAVEGA_SPARK_RETRY_TIMEOUT"):
+        open_store("s3://b/r")
+
+
+def test_environment_of_a_process_has_the_defaults_of_its_client() -> None:
+    code = (
+        "from pravega_spark.engine.store import open_store\n"
+        "store = open_store('s3://bucket/r')\n"
+        "settings = store.inner._settings\n"
+        "print(store.retry_seconds, *settings.timeouts, settings.client['endpoint_url'], store)"
+    )
+    variables = {
+        "PRAVEGA_SPARK_RETRY_TIMEOUT": "2 minutes",
+        "FSSPEC_S3_CONNECT_TIMEOUT": "2 s",
+        "FSSPEC_S3": '{"read_timeout": 3.5, "secret": "hidden", "key": "hidden"}',
+        "FSSPEC_S3_ENDPOINT_URL": "http://127.0.0.1:9",
+    }
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.split()[:4] == ["120.0", "2.0", "3.5", "http://127.0.0.1:9"]
+    assert "hidden" not in found.stdout + found.stderr
 
 
 def test_timeouts_of_a_call_are_options_of_s3() -> None:
