@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,7 @@ from pravega_spark.limits import (
     STREAM_TIMEOUT,
 )
 from pravega_spark.maintenance.auto_maintenance import IsClosed, maintain_while_open
-from pravega_spark.maintenance.auto_setting import is_auto
+from pravega_spark.maintenance.auto_setting import when_auto
 from pravega_spark.maintenance.maintenance_result import MaintenanceResult
 from pravega_spark.maintenance.root_maintenance import (
     check_parallelism,
@@ -169,11 +170,16 @@ class StreamManager:
 
     def _begin_maintenance(self, user: object, is_closed: IsClosed) -> None:
         """Maintain the root while this user is open, if the manager or the root says so."""
-        by_setting = self._maintain is None
-        if self._maintain == AUTO or (
-            by_setting and self._runtime is SYSTEM and is_auto(self._store)
-        ):
-            maintain_while_open(self._store, user, is_closed, by_setting=by_setting)
+        if self._maintain == AUTO:
+            maintain_while_open(self._store, user, is_closed)
+        elif self._maintain is None and self._runtime is SYSTEM:
+            store, known = self._store, weakref.ref(user)
+
+            def begin() -> None:
+                if (found := known()) is not None:
+                    maintain_while_open(store, found, is_closed, by_setting=True)
+
+            when_auto(store, begin)
 
     @property
     def root(self) -> str:

@@ -235,7 +235,7 @@ class Log:
             if follower.snapshot is None or follower.is_stale():
                 self._catch_up()
             if follower.root is not None and not follower.root.is_proved:
-                ensure_probed(self.store, self.runtime)
+                ensure_probed(self.store, self.runtime, refresh=False)
             self._check_identity()
             known, body, value = self._decide(decide, needs_newest=needs_newest)
             if body is None:

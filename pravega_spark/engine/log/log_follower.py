@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from pravega_spark.engine.log.actions import REQUEST, Commit, parse_commit
 from pravega_spark.engine.log.file_index import FileIndex, RecentLayer
+from pravega_spark.engine.log.log_opening import open_at_once
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log.snapshot import Snapshot, check_supported, first_snapshot
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.store.root_marker import Root, check_same, read_root
+from pravega_spark.engine.store.root_marker import Root, check_same, read_root, read_root_beside
 from pravega_spark.errors import CorruptLog
 from pravega_spark.limits import CLOCK_STEP_MS, RECENT_FILES, STALE_SNAPSHOT_SECONDS
 
@@ -93,6 +94,8 @@ class LogFollower:
         """
         check_same(self.store)
         known, gaps = self.snapshot, 0
+        if known is None and not self.store.is_local and self._open_at_once():
+            return
         while True:
             readings = self.clock_readings()
             base, is_opened = self.snapshot, False
@@ -114,6 +117,23 @@ class LogFollower:
                         return
                     gaps += 1
             self.forget()
+
+    def _open_at_once(self) -> bool:
+        """Open the log of an object store by requests in parallel; return False in any doubt."""
+        readings = self.clock_readings()
+        self.root, hint = read_root_beside(self.store, self.reader.hint_key)
+        light = not self.expects_files
+        opened = open_at_once(self.reader, self.runtime, hint, light=light)
+        if opened is None:
+            return False
+        if opened.base is not None:
+            self.snapshot = check_supported(opened.base)
+            self._files = None if light else self.reader.files(opened.files, self._recent_files)
+            for commit in opened.commits:
+                self._apply(commit)
+            self._newest_at = readings
+            self.on_change()
+        return True
 
     def _open(self) -> Snapshot | None:
         """Start from a stored snapshot, which may be old; None if there is no log."""

@@ -24,6 +24,15 @@ from pravega_spark.model import FileTotals
 _PAGE = 256
 
 
+def parse_hint(data: bytes | None) -> tuple[int, int]:
+    """Return the versions of the newest state file and checkpoint by a hint; -1 if unknown."""
+    try:
+        record = json.loads(data or b"")
+        return int(record["state"]), int(record["checkpoint"])
+    except DECODE_ERRORS:
+        return -1, -1
+
+
 class LogReader:
     """The stored objects of one table's log, read and verified; it caches nothing."""
 
@@ -118,19 +127,19 @@ class LogReader:
 
     def hint(self) -> tuple[int, int]:
         """Return the versions of the newest state file and checkpoint; -1 if unknown."""
-        try:
-            record = json.loads(self.store.get(self.hint_key))
-            return int(record["state"]), int(record["checkpoint"])
-        except (FileNotFoundError, *DECODE_ERRORS):
-            return -1, -1
+        return parse_hint(self.store.get_many([self.hint_key])[0])
 
     def state(self, version: int) -> StateFile | None:
         """Return the state file of a version if it is intact and matches the log's commit."""
         if version < 0:
             return None
         found, commit = self.store.get_many([state_key(self.path, version), self.key(version)])
-        if found is None or commit is None:
-            return None
+        return (
+            None if found is None or commit is None else self.checked_state(version, found, commit)
+        )
+
+    def checked_state(self, version: int, found: bytes, commit: bytes) -> StateFile | None:
+        """Return a state file that was read if it is intact and matches the log's commit."""
         state = decode_state(version, found)
         if state is None:
             return None

@@ -28,14 +28,17 @@ _START_SECONDS = 60.0
 _WAY_ON = "Use a local POSIX disk, S3, or another store whose conditional writes are exclusive."
 
 
-def ensure_probed(store: Store, runtime: Runtime = SYSTEM) -> None:
+def ensure_probed(store: Store, runtime: Runtime = SYSTEM, *, refresh: bool = True) -> None:
     """Probe the root unless its marker names this storage; then write such a marker.
 
-    Costs one read if the marker does. A new marker records the runtime's time. Raises StoreRefused
-    for a root that fails the probe, or whose marker has an unknown format, and what the store
-    raises.
+    Costs one read if the marker does; none without ``refresh`` if this process has read it already.
+    A new marker records the runtime's time. Raises StoreRefused for a root that fails the probe, or
+    whose marker has an unknown format, and what the store raises.
     """
-    root, storage = read_root(store, refresh=True), store.storage
+    storage = store.storage
+    root = read_root(store, refresh=refresh)
+    if not refresh and (root is None or not root.names(storage)):
+        root = read_root(store, refresh=True)  # another process may have probed it since
     if root is None or not root.names(storage):
         probe(store, runtime=runtime)
         logger.info("probed %s: its creates are exclusive", store.url)

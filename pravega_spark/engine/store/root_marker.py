@@ -70,7 +70,23 @@ def read_root(store: Store, *, refresh: bool = False) -> Root | None:
     known = _known.get(store)
     if known is not None and not refresh and known.stamp is not _UNSEEN:
         return known
-    found = _read(store)
+    return _held(store, _read(store))
+
+
+def read_root_beside(store: Store, key: str) -> tuple[Root | None, bytes | None]:
+    """Return the root as :func:`read_root` does, and an object that is read at the same time."""
+    known = _known.get(store)
+    if known is not None and known.stamp is not _UNSEEN:
+        return known, store.get_many([key])[0]
+    stamp = store.stamp(MARKER_KEY)
+    marker, data = store.get_many([MARKER_KEY, key])
+    record = None if marker is None else _decode(store, marker)
+    return _held(store, _root(store, record, stamp)), data
+
+
+def _held(store: Store, found: Root | None) -> Root | None:
+    """Return the root that the store is bound to, as its marker shows it now; bind a first one."""
+    known = _known.get(store)
     if known is None:
         if found is not None:
             _bind(store, found)
@@ -161,6 +177,10 @@ def read_record(store: Store) -> dict[str, Any] | None:
         content = store.get(MARKER_KEY)
     except FileNotFoundError:
         return None
+    return _decode(store, content)
+
+
+def _decode(store: Store, content: bytes) -> dict[str, Any]:
     try:
         record = dict(json.loads(content))
         is_ours = (
@@ -181,7 +201,10 @@ def read_record(store: Store) -> dict[str, Any] | None:
 
 def _read(store: Store) -> Root | None:
     stamp = store.stamp(MARKER_KEY)
-    record = read_record(store)
+    return _root(store, read_record(store), stamp)
+
+
+def _root(store: Store, record: dict[str, Any] | None, stamp: object) -> Root | None:
     if record is None:
         return None
     found = record["format"]

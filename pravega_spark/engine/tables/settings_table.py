@@ -46,6 +46,10 @@ class SettingsTable:
         self.table = StateTable(store, SETTINGS_TABLE, SETTINGS_SCHEMA, "name", runtime)
         self._was_absent = False
 
+    def exists(self) -> bool:
+        """Return whether the table was ever created; one storage call."""
+        return self.table.log.reader.has(0)  # the first commit is never deleted
+
     def read(self) -> GivenSettings:
         """Return the settings that are given now; one storage call if nothing changed.
 
@@ -54,7 +58,7 @@ class SettingsTable:
         log = self.table.log
         if self._was_absent:
             check_same(log.store)
-            if not log.reader.has(0):  # the first commit is never deleted
+            if not self.exists():
                 return {}
             self._was_absent = False
         state = self.table.read()

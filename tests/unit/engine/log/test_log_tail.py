@@ -400,6 +400,7 @@ def test_root_that_is_replaced_ends_followers_with_an_error(tmp_path: Path) -> N
         next(EventReader(stream).follow(timeout=5))
 
 
+@pytest.mark.long
 def test_many_followers_of_many_streams_share_one_thread_and_few_polls(tmp_path: Path) -> None:
     count, streams = sized(200, 1_000), sized(20, 100)
     manager = StreamManager(tmp_path)
