@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.stream.subscribers import listed
 from pravega_spark.errors import ForkedProcess, ReinitializationRequired, StoreError
 from pravega_spark.reader_groups.group_reader import EventStreamReader
+from pravega_spark.reader_groups.state_refresh import RefreshInput
 from tests.harness.fake_runtime import SkippingRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.group_world import NAME, World, expired_after
@@ -164,6 +167,23 @@ def test_failed_refresh_is_logged_once_and_repeated(
     table.world.store.rules.clear()
     table.clock.skip(1.1)
     wait_for(lambda: reader.read_next_event(0) and not reader._membership.refreshes.is_unreachable)
+
+
+def test_judges_of_leases_learn_that_a_refresh_failed(table: SlowTable) -> None:
+    """Also one that only reads the state."""
+    table.world.write(1)
+    reader = table.world.created().create_reader("a", lease="30 s")
+    assert read(reader)
+    finish_refresh(reader)
+    refreshes, watch = reader._membership.refreshes, watch_of(table.world.store)
+    refreshes.run(0.0, RefreshInput(None))
+    assert watch.outage_ended(30) == -math.inf
+    began = table.clock.monotonic()
+    table.world.store.rules.add(Rule(StoreError("down"), "*", f"*{TABLE}*"))
+    with pytest.raises(StoreError):
+        refreshes.run(0.0, RefreshInput(None))
+    table.world.store.rules.clear()
+    assert watch.outage_ended(30) >= began
 
 
 def test_unexpected_error_of_a_refresh_is_raised_by_the_next_call(table: SlowTable) -> None:

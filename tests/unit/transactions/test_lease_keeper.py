@@ -12,6 +12,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.model import TransactionStatus
 from pravega_spark.transactions import lease_keeper, transaction_leases
+from pravega_spark.transactions.lease_keeper import LeaseKeeper
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
 from tests.harness.fault_plans import Rule
@@ -102,6 +103,18 @@ def test_failed_ping_is_retried_and_does_not_stop_others(
         tried = pinged.pings(one)
         until(lambda: pinged.pings(one) > tried + 1)
     assert f"the lease of <Transaction {one.id} of s/t" in caplog.text
+
+
+@pytest.mark.parametrize("lease_ms", [10_000, 600_000])
+def test_ping_that_failed_is_sent_again_after_a_second(world: World, lease_ms: int) -> None:
+    """Leases run again after an outage, and judges give each only one more."""
+    txn, keeper = begun(world.stream, lease_ms=lease_ms), LeaseKeeper(world.stream)
+    regular = transaction_leases.ping_interval_seconds(lease_ms)
+    assert keeper._ping(txn) == regular > 1
+    world.store.rules.add(Rule(StoreError("down"), "put", "*/lease.json"))
+    assert [keeper._ping(txn) for _ in range(2)] == [1, 1]
+    world.store.rules.clear()
+    assert keeper._ping(txn) == regular
 
 
 def test_transaction_that_ends_during_its_ping_does_not_stop_other_pings(

@@ -192,6 +192,21 @@ def test_commits_of_a_judge_count_as_calls(ends: str) -> None:
     assert watch.watched_since(LEASE) == processes.clock.monotonic()
 
 
+def test_pings_of_a_judge_count_as_calls_and_one_that_fails_as_an_outage() -> None:
+    processes = Processes(1)
+    own = begun(processes.judge)
+    assert processes.sweep() == []
+    watch, began = watch_of(processes.judge.store), processes.clock.monotonic()
+    for _ in range(4):
+        processes.clock.sleep(LEASE / 2 - 1)
+        own._keep_alive()
+    assert watch.watched_since(LEASE) == began
+    processes.outages.begin(1.0, FAIL)
+    with pytest.raises(StoreError):
+        own._keep_alive()
+    assert watch.outage_ended(LEASE) == processes.clock.monotonic()
+
+
 def test_without_an_outage_a_job_that_runs_once_aborts_it_after_two_leases() -> None:
     processes = Processes(1)
     dead = processes.owners.pop().txn
