@@ -110,9 +110,14 @@ def stream(manager: StreamManager) -> str:
 def new_stream(manager: StreamManager) -> str:
     name = f"nyc/flights-{next(_names)}"
     assert manager.create_stream(name, StreamConfiguration(ScalingPolicy.fixed(2)))
-    for worker in checkpointing._workers.values():  # which write the first state file
-        worker.submit(lambda: None).result()
+    finish_state_files()
     return name
+
+
+def finish_state_files() -> None:
+    """Wait for the background threads that write them."""
+    for worker in checkpointing._workers.values():
+        worker.submit(lambda: None).result()
 
 
 @pytest.fixture
@@ -133,6 +138,17 @@ def test_lone_append_is_one_put_of_the_chunk_and_one_of_the_commit(
     writer.write_events([b"one", b"two"], "UA").result()
     assert requests.take() == ["PUT chunk", "PUT log"]
     assert requests.take() == []  # between appends, an open writer costs nothing
+
+
+def test_state_file_reads_no_commit_that_its_writer_made(
+    writer: EventStreamWriter, requests: Requests
+) -> None:
+    for number in range(STATE_FILE_COMMITS):
+        writer.write_event(b"%d" % number, "UA").result()
+    finish_state_files()
+    seen = Counter(requests.take())
+    assert (seen["PUT state"], seen["PUT hint"]) == (1, 1)
+    assert seen.total() <= 2 * STATE_FILE_COMMITS + 8, seen
 
 
 def test_batch_for_two_segments_is_a_put_for_each_and_one_of_the_commit(

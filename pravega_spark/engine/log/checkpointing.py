@@ -100,7 +100,7 @@ def _replay(reader: LogReader, version: int) -> tuple[Snapshot, RecentLayer]:
     since = opened[1]
     snapshot = opened[0] if since >= 0 else None
     layer = RecentLayer(since)
-    for commit in reader.span(since, version):
+    for commit in reader.span(since, version, kept=True):
         snapshot = (
             first_snapshot(commit, reader.where) if snapshot is None else snapshot.apply(commit)
         )

@@ -342,6 +342,8 @@ class Log:
             self._apply_winner(reads_on=reads_on)
             return False
         self._has_lost = False
+        if self.maintain is not None and not self.store.is_local:
+            self.reader.kept.keep(version, data)
         follower.advance(body.committed(version, token, timestamp_ms, clock_ms), sent_at)
         if self._identity is not None:
             self._identity.remember()

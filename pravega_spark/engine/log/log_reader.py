@@ -15,6 +15,7 @@ from pravega_spark.engine.log.delta_checkpoint import (
     digest_key,
 )
 from pravega_spark.engine.log.file_index import FileIndex, Layer, RecentLayer
+from pravega_spark.engine.log.kept_commits import KeptCommits
 from pravega_spark.engine.log.snapshot import Snapshot, check_supported, first_snapshot
 from pravega_spark.engine.log.state_file import StateFile, decode_state, state_key, state_version
 from pravega_spark.engine.store import Store
@@ -34,7 +35,7 @@ def parse_hint(data: bytes | None) -> tuple[int, int]:
 
 
 class LogReader:
-    """The stored objects of one table's log, read and verified; it caches nothing."""
+    """The stored objects of one table's log, read and verified; it keeps our own commits."""
 
     def __init__(self, store: Store, path: str) -> None:
         """Read the log of the table at ``path`` (a key of the store)."""
@@ -42,6 +43,7 @@ class LogReader:
         self.path = path
         self.folder = f"{path}/_delta_log"
         self.where = f"{store.url.rstrip('/')}/{path}"
+        self.kept = KeptCommits()
 
     def key(self, version: int) -> str:
         """Return the key of a version's commit."""
@@ -78,12 +80,21 @@ class LogReader:
                 return
             version += 1
 
-    def span(self, after: int, last: int, *, light: bool = False) -> Iterator[Commit]:
-        """Yield the commits of (after, last]; raise CorruptLog if one is missing."""
+    def span(
+        self, after: int, last: int, *, light: bool = False, kept: bool = False
+    ) -> Iterator[Commit]:
+        """Yield the commits of (after, last]; raise CorruptLog if one is missing.
+
+        With ``kept`` those that this process made and keeps are taken from memory.
+        """
         for first in range(after + 1, last + 1, _PAGE):
             versions = range(first, min(first + _PAGE, last + 1))
-            found = self.store.get_many([self.key(version) for version in versions])
-            for version, data in zip(versions, found, strict=True):
+            own = {version: self.kept.take(version) for version in versions if kept}
+            wanted = [version for version in versions if own.get(version) is None]
+            read = self.store.get_many([self.key(version) for version in wanted]) if wanted else []
+            found = own | dict(zip(wanted, read, strict=True))
+            for version in versions:
+                data = found[version]
                 if data is None:
                     raise self.missing(version, last)
                 yield parse_commit(version, data, self.where, light=light)

@@ -1,0 +1,63 @@
+"""Commits that this process made, kept until the next state file, so that it reads none again.
+
+Only for object stores, where each would be a request. All logs of a process share one bound; what
+does not fit is read from the storage.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections import OrderedDict
+
+from pravega_spark.limits import KEPT_COMMIT_BYTES
+
+_ids = itertools.count()
+
+
+class _Kept:
+    """The bytes of commits by log and version, the oldest first."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget all, also the lock: a thread of a forked child's parent may hold it forever."""
+        self._lock = threading.Lock()
+        self._commits: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._size = 0
+
+    def put(self, key: tuple[int, int], data: bytes) -> None:
+        with self._lock:
+            self._size += len(data) - len(self._commits.pop(key, b""))
+            self._commits[key] = data
+            while self._size > KEPT_COMMIT_BYTES:
+                self._size -= len(self._commits.popitem(last=False)[1])
+
+    def take(self, key: tuple[int, int]) -> bytes | None:
+        with self._lock:
+            data = self._commits.pop(key, None)
+            self._size -= len(data or b"")
+            return data
+
+
+_kept = _Kept()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_kept.renew)
+
+
+class KeptCommits:
+    """The commits of one log that this process has made and not yet taken back."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._id = next(_ids)
+
+    def keep(self, version: int, data: bytes) -> None:
+        """Keep the bytes of a version that this process has committed."""
+        _kept.put((self._id, version), data)
+
+    def take(self, version: int) -> bytes | None:
+        """Return the bytes of a version and forget them; None if they are not kept."""
+        return _kept.take((self._id, version))
