@@ -23,7 +23,7 @@ from pravega_spark.engine.chunks.chunk_encoder import (
     times_of,
 )
 from pravega_spark.engine.chunks.footer import digest_of
-from pravega_spark.engine.chunks.tiny_chunk import TINY_BYTES, TINY_ROWS, encode_tiny
+from pravega_spark.engine.chunks.tiny_chunk import TINY_BYTES, TINY_ROWS, LoneEvent, encode_tiny
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import InvalidInput
@@ -263,6 +263,13 @@ def encode_chunks(
         yield EncodedChunk(staged, data)
 
 
+def encode_lone(folder: str, segment_id: int, one: LoneEvent, *, name: str) -> EncodedChunk:
+    """Return the chunk that :func:`encode_chunks` yields for a table of this event."""
+    key = None if one.key is None else one.key.encode()
+    path = f"data/{folder}/{name}-0.parquet"
+    return _tiny_file(path, segment_id, [key], [one.time_us], [one.event], len(one.event))
+
+
 def _tiny(path: str, segment_id: int, events: pa.Table, event_bytes: int) -> EncodedChunk | None:
     """Return the chunk of a few short events; None if they are long."""
     if event_bytes > TINY_BYTES:
@@ -272,7 +279,19 @@ def _tiny(path: str, segment_id: int, events: pa.Table, event_bytes: int) -> Enc
     if event_bytes + sum(len(key) for key in keys if key is not None) > TINY_BYTES:
         return None
     times: list[int] = times_of(events).tolist()
-    data = encode_tiny(keys, times, events.column("event").to_pylist())
+    values = events.column("event").to_pylist()
+    return _tiny_file(path, segment_id, keys, times, values, event_bytes)
+
+
+def _tiny_file(
+    path: str,
+    segment_id: int,
+    keys: list[bytes | None],
+    times: list[int],
+    events: list[bytes],
+    event_bytes: int,
+) -> EncodedChunk:
+    data = encode_tiny(keys, times, events)
     staged = StagedChunk(
         path,
         segment_id,

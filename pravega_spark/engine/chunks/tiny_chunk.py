@@ -13,13 +13,37 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 TINY_ROWS: Final = 16
 """For more events Arrow's writer takes less time for each than this module."""
 TINY_BYTES: Final = 2_048
 """The most bytes of keys and events: then the file fits into a block of 4 KiB."""
+
+
+class LoneEvent(NamedTuple):
+    """The only event of a batch, short enough for a tiny chunk: it needs no Arrow table."""
+
+    key: str | None
+    time_us: int
+    event: bytes
+
+    @classmethod
+    def of(cls, key: str | None, time_us: int, event: bytes) -> LoneEvent | None:
+        """Return the event; None if its chunk would not be tiny."""
+        most = TINY_BYTES - len(event)
+        if most < 0 or (key is not None and len(key) > most):
+            return None
+        if key is not None and not key.isascii() and len(key.encode()) > most:
+            return None
+        return cls(key, time_us, event)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the key and the event."""
+        return len(self.event) + (0 if self.key is None else len(self.key.encode()))
+
 
 _CREATED_BY: Final = b"pravega_spark version 0.1.0"
 _INT32, _INT64, _BYTE_ARRAY = 1, 2, 6

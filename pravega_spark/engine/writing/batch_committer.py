@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pravega_spark.engine.chunks.routing import Router
+from pravega_spark.engine.chunks.tiny_chunk import LoneEvent
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -82,7 +83,7 @@ class PreparedBatch:
     def __init__(self, batch: WriteBatch, error: BaseException | None = None) -> None:
         """Begin with nothing stored; the commit raises an error."""
         self.batch = batch
-        self.events: pa.Table | None = None
+        self.events: pa.Table | LoneEvent | None = None
         self.staged: StagedBatch | None = None
         self.error = error
 
@@ -154,7 +155,7 @@ class BatchCommitter:
             previous, self._prepared = self._prepared, self._prepared + batch.count
         prepared = PreparedBatch(batch)
         try:
-            prepared.events = batch.table() if batch.count else None
+            prepared.events = batch.content()
             self._stage(prepared, previous)
         except BaseException as error:
             prepared.error = error
@@ -215,7 +216,7 @@ class BatchCommitter:
     def _staged(
         self,
         view: StreamView,
-        events: pa.Table | None,
+        events: pa.Table | LoneEvent | None,
         routed: RoutedEvents,
         identity: SessionBatch,
     ) -> StagedBatch:
@@ -253,15 +254,21 @@ class BatchCommitter:
             self._prepared -= self._previous
             self._previous = 0
 
-    def _route(self, view: StreamView, events: pa.Table | None, batch: WriteBatch) -> RoutedEvents:
+    def _route(
+        self, view: StreamView, events: pa.Table | LoneEvent | None, batch: WriteBatch
+    ) -> RoutedEvents:
         if self._router is None or self._router[0] != view.record.active_epoch:
             self._router = (view.record.active_epoch, Router(view.active.segments))
         router = self._router[1]
         if events is None:
             return RoutedEvents(router.segment_ids, np.empty(0, np.uint8))
-        key = batch.single_key
-        if key is not None:
-            return RoutedEvents((router.segment_of(key),), np.zeros(1, np.uint8))
+        if isinstance(events, LoneEvent):
+            if events.key is None:
+                segment_id = router.segment_ids[self._keyless % len(router.segment_ids)]
+                self._keyless += 1
+            else:
+                segment_id = router.segment_of(events.key)
+            return RoutedEvents((segment_id,), np.zeros(1, np.uint8))
         indexes = router.segment_indexes(events.column("routing_key"), start=self._keyless)
         self._keyless += events.column("routing_key").null_count
         for first, size in batch.keyless_groups:

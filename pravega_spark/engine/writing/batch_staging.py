@@ -14,10 +14,12 @@ from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.chunks.chunk_writer import (
     EncodedChunk,
     encode_chunks,
+    encode_lone,
     stage,
     store_together,
 )
 from pravega_spark.engine.chunks.routing import group
+from pravega_spark.engine.chunks.tiny_chunk import LoneEvent
 from pravega_spark.engine.staging_folder import offer_version, version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -49,7 +51,7 @@ class RoutedEvents(NamedTuple):
 def stage_routed(
     stream: StreamLog,
     folder: str,
-    events: pa.Table | None,
+    events: pa.Table | LoneEvent | None,
     routed: RoutedEvents,
     *,
     before_commit: bool = False,
@@ -61,6 +63,13 @@ def stage_routed(
     if events is None:
         return []
     name, store = stream.runtime.token(), stream.store
+    if isinstance(events, LoneEvent):
+        segment_id = routed.segment_ids[0]
+        lone = encode_lone(folder, segment_id, events, name=f"{name}-{segment_id}")
+        if before_commit and store.is_local:
+            return store_together(store, stream.path, [lone], before_commit=True)
+        store.put(f"{stream.path}/{lone.chunk.path}", lone.data)
+        return [lone.chunk]
     parts = group(events, routed.indexes, routed.segment_ids)
     small = store.is_local and events.nbytes <= _SMALL_BATCH_BYTES
     if small and (before_commit or len(parts) > 1):
@@ -81,7 +90,7 @@ def stage_routed(
 def stage_offer(
     stream: StreamLog,
     view: StreamView,
-    events: pa.Table,
+    events: pa.Table | LoneEvent,
     routed: RoutedEvents,
     identity: SessionBatch,
     life: int,
@@ -93,11 +102,15 @@ def stage_offer(
     if events.nbytes > MAX_OFFER_BYTES:
         return None
     version = offer_version(view.version, view.snapshot.horizon)
-    parts = [
-        chunk
-        for segment_id, rows in group(events, routed.indexes, routed.segment_ids)
-        for chunk in encode_chunks(version_folder(version), segment_id, rows, name="")
-    ]
+    folder = version_folder(version)
+    if isinstance(events, LoneEvent):
+        parts = [encode_lone(folder, routed.segment_ids[0], events, name="")]
+    else:
+        parts = [
+            chunk
+            for segment_id, rows in group(events, routed.indexes, routed.segment_ids)
+            for chunk in encode_chunks(folder, segment_id, rows, name="")
+        ]
     named = list(_named(parts, view.version, stream.runtime.token(), life, identity))
     if len(named) < len(parts):
         return None

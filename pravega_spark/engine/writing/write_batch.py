@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pravega_spark.engine.chunks.chunk import encode_events
+from pravega_spark.engine.chunks.tiny_chunk import LoneEvent
 from pravega_spark.engine.writing.pending_writes import EventOutcomes
 from pravega_spark.engine.writing.table_rows import TableRows
 from pravega_spark.engine.writing.write_futures import WriteFuture
@@ -78,6 +79,14 @@ class WriteBatch:
         """The number of events."""
         return len(self.events) + sum(rows.count for _, rows in self._tables)
 
+    def content(self) -> pa.Table | LoneEvent | None:
+        """Return the events; None without events."""
+        if len(self.events) == 1 and not self._tables:
+            lone = LoneEvent.of(self.keys[0], self.times_ns[0] // 1_000, self.events[0])
+            if lone is not None:
+                return lone
+        return self.table() if self.count else None
+
     def table(self) -> pa.Table:
         """Return the events as a table of ``EVENT_SCHEMA``, in the order of their writes."""
         if not self._tables:
@@ -97,11 +106,6 @@ class WriteBatch:
         part = slice(first, last)
         times_us = np.asarray(self.times_ns[part], np.int64) // 1_000
         return encode_events(self.keys[part], times_us, self.events[part])
-
-    @property
-    def single_key(self) -> str | None:
-        """The key of the only event, if it has one and is no row of a table."""
-        return self.keys[0] if len(self.keys) == 1 and not self._tables else None
 
     @classmethod
     def of(cls, items: list[Any]) -> WriteBatch:

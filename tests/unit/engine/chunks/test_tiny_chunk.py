@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, FILE_SCHEMA, encode_events
 from pravega_spark.engine.chunks.chunk_encoder import ChunkEncoder
-from pravega_spark.engine.chunks.chunk_writer import EncodedChunk, encode_chunks
+from pravega_spark.engine.chunks.chunk_writer import EncodedChunk, encode_chunks, encode_lone
 from pravega_spark.engine.chunks.footer import is_footer, length_of
-from pravega_spark.engine.chunks.tiny_chunk import TINY_BYTES, TINY_ROWS
+from pravega_spark.engine.chunks.tiny_chunk import TINY_BYTES, TINY_ROWS, LoneEvent
 
 NOW_US = 1_700_000_000_123_456
 AUTHOR = "pravega_spark version 0.1.0"
@@ -148,3 +148,15 @@ def test_longer_ones_are_written_by_arrow(
     file = open_file(found)
     assert (file.metadata.created_by == AUTHOR) is is_tiny
     assert file.read()["event"].to_pylist() == [b"x" * size] * rows
+
+
+@given(st.none() | st.text(max_size=1_500), st.integers(0, 1 << 60), st.binary(max_size=2_100))
+def test_a_lone_event_has_the_chunk_of_a_table_of_one_row(
+    key: str | None, time_us: int, event: bytes
+) -> None:
+    lone = LoneEvent.of(key, time_us, event)
+    size = len(event) + len((key or "").encode())
+    assert (lone is None) == (size > TINY_BYTES)
+    if lone is not None:
+        assert lone.nbytes == size
+        assert encode_lone("v1", 0, lone, name="x") == encoded([(key, time_us, event)])
