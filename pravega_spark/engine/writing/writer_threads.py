@@ -155,21 +155,18 @@ class WriterThreads:
                 self._start_waiting()
                 return
             self._is_guarded = True
-        try:
-            while True:
-                try:
-                    self._freed.get(timeout=WRITER_STUCK_SECONDS)
-                except Empty:
-                    if self._threads >= MOST_WRITER_THREADS:
-                        continue
-                with self._lock:
-                    if not self._waiting and self._threads < MOST_WRITER_THREADS:
-                        self._start_waiting()
-                    if self._waiting:
-                        return
-        finally:
+        while True:
+            try:
+                self._freed.get(timeout=WRITER_STUCK_SECONDS)
+            except Empty:
+                if self._threads >= MOST_WRITER_THREADS:
+                    continue
             with self._lock:
-                self._is_guarded = False
+                if not self._waiting and self._threads < MOST_WRITER_THREADS:
+                    self._start_waiting()
+                if self._waiting:  # in one step: that thread may begin with work at once, and guard
+                    self._is_guarded = False
+                    return
 
     def _serve(self, work: WriterWork) -> None:
         """Do the work, and then what waits for a thread of the same stream."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -140,6 +141,27 @@ def test_threads_grow_up_to_the_second_limit_while_all_hang_and_end_when_idle() 
     until(lambda: threads.count == 1)
     hanging[0].add(lambda: None)
     until(lambda: hanging[0].done == 2)
+
+
+@pytest.mark.usefixtures("few")
+def test_one_thread_guards_while_all_others_hang_whenever_threads_switch() -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(25):
+            hang_once()
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def hang_once() -> None:
+    threads, gate = WriterThreads(), threading.Event()
+    hanging = [Work(threads, Stream()) for _ in range(20)]
+    for work in hanging:
+        work.add(gate.wait)
+    until(lambda: sum(work.running for work in hanging) == 7)
+    gate.set()
+    until(lambda: all(work.done == 1 for work in hanging))
 
 
 @pytest.mark.usefixtures("few")
