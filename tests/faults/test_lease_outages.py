@@ -148,7 +148,7 @@ def test_reader_killed_in_the_outage_expires_one_lease_after_it(
 ) -> None:
     wait_for(lambda: all(ledger.events for ledger in processes.ledgers().values()))
     os.kill(processes.running["a"].pid, signal.SIGKILL)
-    outages.stop(8.0)
+    outages.stop(6.0)
     began = time.monotonic()
     group = processes.manager.reader_group(GROUP)
     wait_for(lambda: group.online_readers() == ["b", "c"], 60)

@@ -29,7 +29,9 @@ _IN_FLIGHT = 8
 _SECONDS = 120.0
 """A writer that waits longer than this for an acknowledgement has failed."""
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["tests.harness.hard_killed_writers"])
+_PROCESSES.set_forkserver_preload(
+    ["tests.harness.hard_killed_writers", "pravega_spark.engine.store.s3"]
+)
 
 
 def produce(root: str, options: str, name: str, has_id: bool, ledger: str, end: str) -> None:
