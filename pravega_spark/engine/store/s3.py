@@ -19,7 +19,13 @@ from botocore.exceptions import BotoCoreError, ClientError, ProfileNotFound
 from pravega_spark.engine.store.base import Dated, Entry, Put
 from pravega_spark.engine.store.object_keys import check_key, check_prefix, is_visible
 from pravega_spark.engine.store.parallel_calls import in_parallel
-from pravega_spark.engine.store.s3_client import S3Client, date_ms, header_date_ms, query_of
+from pravega_spark.engine.store.s3_client import (
+    S3Client,
+    date_ms,
+    header_date_ms,
+    next_of,
+    query_of,
+)
 from pravega_spark.engine.store.s3_errors import (
     Meaning,
     delete_refusal,
@@ -143,8 +149,13 @@ class S3Store:
     def modified_ms(self, key: str) -> int | None:
         """Return when the object was last written; None if absent."""
         headers = self._head(key)
-        modified_ms = None if headers is None else header_date_ms(headers["last-modified"])
-        return None if modified_ms is None else modified_ms + 999
+        if headers is None:
+            return None
+        modified_ms = header_date_ms(headers.get("last-modified", ""))
+        if modified_ms is None:
+            error = ConnectionError("the response has no Last-Modified")
+            raise refusal(error, f"{self.url}/{key}", "read")
+        return modified_ms + 999
 
     def get(self, key: str) -> bytes:
         """Return the whole object, in one request."""
@@ -250,7 +261,7 @@ class S3Store:
         try:
             answer = self._client.call(
                 "DeleteObjects", query="delete=", headers={"Content-MD5": digest}, body=body
-            ).xml
+            ).xml("DeleteResult")
         except Exception as error:
             raise refusal(error, self.url, "delete") from error
         for item in answer.iterfind("Error"):
@@ -319,13 +330,15 @@ class S3Store:
         arguments["prefix"] = self._base + check_prefix(prefix)
         while True:
             try:
-                page = self._client.call("ListObjectsV2", query=query_of(**arguments)).xml
+                reply = self._client.call("ListObjectsV2", query=query_of(**arguments))
+                page = reply.xml("ListBucketResult")
+                token = next_of(page, "NextContinuationToken")
             except Exception as error:
                 raise refusal(error, f"{self.url}/{prefix}", "list") from error
             yield page
-            if page.findtext("IsTruncated") != "true":
+            if token is None:
                 return
-            arguments["continuation-token"] = page.findtext("NextContinuationToken", "")
+            arguments["continuation-token"] = token
 
     def _read_error(self, error: BaseException, key: str) -> OSError:
         if is_missing(error):

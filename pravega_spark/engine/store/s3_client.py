@@ -28,6 +28,7 @@ from botocore.utils import get_environ_proxies
 
 from pravega_spark.engine.boot_clock import elapsed_seconds
 from pravega_spark.engine.store.base import Dated
+from pravega_spark.engine.store.s3_connection import checked, has_length
 from pravega_spark.engine.store.s3_settings import Form, S3Settings
 from pravega_spark.limits import OBJECT_CALLS
 
@@ -36,6 +37,7 @@ _EXPIRED = frozenset({"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "Tok
 _DENIED = frozenset({400, 401, 403})
 _REDIRECTS = frozenset({301, 307, 400})
 _WITH_BODY = frozenset({"PUT", "POST"})
+_ANSWERED_WITH_BODY = frozenset({"GET", "POST"})
 _METHODS = {
     "AbortMultipartUpload": "DELETE",
     "CompleteMultipartUpload": "POST",
@@ -57,13 +59,18 @@ class Reply:
     data: bytes
     headers: Mapping[str, str]
 
-    @property
-    def xml(self) -> ElementTree.Element:
-        """The body, with bare names of elements; ConnectionError if a gateway replaced it."""
+    def xml(self, *names: str) -> ElementTree.Element:
+        """Return the body, an element of one of the names; its elements have bare names.
+
+        ConnectionError if it is none: a gateway has answered, not the storage.
+        """
         try:
-            return parse(self.data)
+            root = parse(self.data)
         except ElementTree.ParseError as error:
             raise ConnectionError(f"the response is no XML: {error}") from error
+        if root.tag not in names:
+            raise ConnectionError(f"the response is <{root.tag}>, not <{names[0]}>")
+        return root
 
 
 class S3Client:
@@ -105,10 +112,10 @@ class S3Client:
         proxies = config.proxies or get_environ_proxies(url)
         proxy = proxies.get(urlsplit(url).scheme)
         if not proxy:
-            return urllib3.PoolManager(**given)
+            return checked(urllib3.PoolManager(**given))
         user = urllib3.util.parse_url(proxy).auth
         headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
-        return urllib3.ProxyManager(proxy, proxy_headers=headers, **given)
+        return checked(urllib3.ProxyManager(proxy, proxy_headers=headers, **given))
 
     def call(
         self,
@@ -126,18 +133,21 @@ class S3Client:
         refused because the bucket is in another region, or since the credentials have been
         renewed: then it has had no effect.
         """
-        form, used = self._forms[operation], self._known_credentials()
+        form, keys = self._forms[operation], _keys(self._known_credentials())
         target = operation, quote(key, safe="/~") + ("?" + query if query else "")
         try:
-            return self._send(form, target, headers or {}, body, used)
+            return self._send(form, target, headers or {}, body, keys)
         except ClientError as error:
-            if not self._is_mended(error, form, used):
+            if not self._is_mended(error, form, keys):
                 raise
-        form, used = self._forms[operation], self._known_credentials()
-        return self._send(form, target, headers or {}, body, used)
+        form, keys = self._forms[operation], _keys(self._known_credentials())
+        return self._send(form, target, headers or {}, body, keys)
 
     def _is_mended(self, error: ClientError, form: Form, used: Any) -> bool:
-        """Return True if the region or the credentials of the refused request were out of date."""
+        """Return True if the region or the keys of the refused request were out of date.
+
+        ``used`` are the keys that signed it; the credentials may have renewed themselves since.
+        """
         metadata = error.response["ResponseMetadata"]
         region = metadata["HTTPHeaders"].get("x-amz-bucket-region")
         if metadata["HTTPStatusCode"] in _REDIRECTS and region and region != form.region:
@@ -150,9 +160,9 @@ class S3Client:
         if status not in _DENIED or not is_expired or used is None or self._settings.keys:
             return False
         with self._lock:
-            if self._credentials is used:
+            if _keys(self._credentials) == used:
                 self._credentials = self._settings.credentials(self._settings.session())
-            renewed: bool = _keys(self._credentials) != _keys(used)
+            renewed: bool = _keys(self._credentials) != used
             return renewed
 
     def _known_credentials(self) -> Any:
@@ -170,13 +180,13 @@ class S3Client:
         target: tuple[str, str],
         headers: Mapping[str, str],
         body: bytes | memoryview,
-        credentials: Any,
+        keys: Any,
     ) -> Reply:
         operation, url = target[0], form.url + target[1]
         request = AWSRequest(_METHODS[operation], url, headers={**form.headers, **headers})
-        if credentials is not None:
+        if keys is not None:
             request.context["sha256"] = hashlib.sha256(body).hexdigest()
-            _Signer(_keys(credentials), "s3", form.region).add_auth(request)
+            _Signer(keys, "s3", form.region).add_auth(request)
         try:
             response = self._pool.request(
                 request.method,
@@ -189,6 +199,8 @@ class S3Client:
             )
         except urllib3.exceptions.HTTPError as error:
             raise ConnectionError(f"{type(error).__name__}: {error}") from error
+        if request.method in _ANSWERED_WITH_BODY and not has_length(response):
+            raise ConnectionError("the response has no Content-Length, so it may be cut")
         self._note(response.headers.get("date", ""))
         if response.status >= 300:
             raise refused(operation, response.status, response.headers, response.data)
@@ -244,6 +256,16 @@ def parse(data: bytes) -> ElementTree.Element:
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
     return root
+
+
+def next_of(page: ElementTree.Element, name: str) -> str | None:
+    """Return where the next page begins; None after the last; ConnectionError if it is not said."""
+    if page.findtext("IsTruncated") != "true":
+        return None
+    token = page.findtext(name)
+    if not token:
+        raise ConnectionError(f"the response is truncated and has no {name}")
+    return token
 
 
 def refused(operation: str, status: int, headers: Mapping[str, str], data: bytes) -> ClientError:

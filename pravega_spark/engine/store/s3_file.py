@@ -32,6 +32,8 @@ def open_object(client: S3Client, name: str, url: str) -> pa.NativeFile:
     size = int(total) if is_number(total) else len(reply.data)
     if size == len(reply.data):
         return pa.BufferReader(reply.data)
+    if len(reply.data) != min(size, _WHOLE_BYTES):
+        raise ConnectionError(f"the response has {len(reply.data)} bytes of {size}")
     return pa.PythonFile(_RangeFile(client, name, url, size, reply.data), mode="r")
 
 
@@ -82,7 +84,10 @@ class _RangeFile(io.RawIOBase):
     def _range(self, start: int, end: int) -> bytes:
         headers = {"Range": f"bytes={start}-{end - 1}"}
         try:
-            return self._client.call("GetObject", self._name, headers=headers).data
+            data = self._client.call("GetObject", self._name, headers=headers).data
+            if len(data) != end - start:
+                raise ConnectionError(f"the response has {len(data)} bytes, not {end - start}")
+            return data
         except Exception as error:
             if is_missing(error):
                 raise FileNotFoundError(f"{self._url} does not exist.") from error

@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store.base import Entry
 from pravega_spark.engine.store.object_sink import ObjectSink
-from pravega_spark.engine.store.s3_client import S3Client, date_ms, query_of, refused
+from pravega_spark.engine.store.s3_client import S3Client, date_ms, next_of, query_of, refused
 from pravega_spark.engine.store.s3_errors import is_missing, refusal
 from pravega_spark.errors import StoreError, StoreReadOnly, StoreRefused
 
@@ -75,7 +75,10 @@ class _Parts:
         """Send the buffer as the next part; wait if too many are under way."""
         if self._upload_id is None:
             reply = self._client.call("CreateMultipartUpload", self._name, "uploads=")
-            self._upload_id = reply.xml.findtext("UploadId") or ""
+            started = reply.xml("InitiateMultipartUploadResult").findtext("UploadId")
+            if not started:
+                raise ConnectionError("the response has no UploadId")
+            self._upload_id = started
         while len(self._sent) >= _PARTS_UNDER_WAY:
             self._tags.append(self._sent.popleft().result())
         number = len(self._tags) + len(self._sent) + 1
@@ -85,7 +88,9 @@ class _Parts:
     def _put(self, upload_id: str, number: int, part: bytearray) -> str:
         query = query_of(partNumber=str(number), uploadId=upload_id)
         body = memoryview(part)
-        tag: str = self._client.call("UploadPart", self._name, query, body=body).headers["etag"]
+        tag = self._client.call("UploadPart", self._name, query, body=body).headers.get("etag")
+        if not tag:
+            raise ConnectionError("the response has no ETag")
         return tag
 
     def finish(self) -> None:
@@ -104,7 +109,8 @@ class _Parts:
         operation, query = "CompleteMultipartUpload", query_of(uploadId=self._upload_id)
         body = ElementTree.tostring(root)
         reply = self._client.call(operation, self._name, query, body=body)
-        if reply.xml.tag == "Error":  # S3 begins its answer before it knows the outcome
+        root = reply.xml("CompleteMultipartUploadResult", "Error")
+        if root.tag == "Error":  # S3 begins its answer before it knows the outcome
             raise refused(operation, 500, reply.headers, reply.data)
 
     def abort(self) -> None:
@@ -147,15 +153,17 @@ def _uploads(client: S3Client, prefix: str) -> Iterator[tuple[str, str, int]]:
     after = {"prefix": prefix, "encoding-type": "url", "uploads": ""}
     while True:
         try:
-            page = client.call("ListMultipartUploads", query=query_of(**after)).xml
+            reply = client.call("ListMultipartUploads", query=query_of(**after))
         except ClientError as error:
             if isinstance(refusal(error, prefix, "list uploads"), (StoreReadOnly, StoreRefused)):
                 return
             raise
+        page = reply.xml("ListMultipartUploadsResult")
         for item in page.iterfind("Upload"):
             name = unquote_plus(item.findtext("Key", ""))
             yield name, item.findtext("UploadId", ""), date_ms(item.findtext("Initiated", ""))
-        if page.findtext("IsTruncated") != "true":
+        marker = next_of(page, "NextKeyMarker")
+        if marker is None:
             return
-        after["key-marker"] = unquote_plus(page.findtext("NextKeyMarker", ""))
+        after["key-marker"] = unquote_plus(marker)
         after["upload-id-marker"] = page.findtext("NextUploadIdMarker", "")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from pravega_spark.errors import StoreReadOnly, StoreUnavailable
 
 Answer = tuple[int, dict[str, str], bytes]
 OK: Answer = (200, {"ETag": '"tag"'}, b"")
+STARTED = b"<InitiateMultipartUploadResult><UploadId>id</UploadId></InitiateMultipartUploadResult>"
 
 
 @dataclass
@@ -206,6 +209,32 @@ def test_process_that_supplies_credentials_is_asked_before_they_end(
     assert server.seen[0][2]["x-amz-security-token"] == "t"
 
 
+@pytest.mark.parametrize("minutes", [12, 5])
+def test_keys_that_renewed_themselves_since_the_refused_request_are_used(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: int
+) -> None:
+    def supply(key: str) -> None:
+        end = datetime.now(timezone.utc) + timedelta(minutes=minutes)
+        found = {"Version": 1, "AccessKeyId": key, "SecretAccessKey": "s"}
+        text = json.dumps(found | {"Expiration": end.isoformat()})
+        (tmp_path / "supplied").write_text(text)
+
+    def rotated() -> Answer:  # after the signature, before the answer
+        supply("new")
+        return error(403, "InvalidAccessKeyId")
+
+    (tmp_path / "config").write_text(
+        f"[profile writer]\ncredential_process = cat {tmp_path}/supplied\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    supply("old")
+    store = store_at(server, key=None, secret=None, profile="writer")
+    server.answers = [rotated]
+    assert store.put_if_absent("create", b"data") is Put.CREATED
+    assert server.keys() == ["old", "new"]
+
+
 def test_connection_that_ends_within_the_body_is_no_answer(server: Server) -> None:
     store = store_at(server)
     server.answers = [(200, {"Content-Length": "100"}, b"half")]
@@ -217,7 +246,7 @@ def test_connection_that_ends_within_the_body_is_no_answer(server: Server) -> No
 
 
 def test_upload_whose_end_fails_after_its_status_is_an_error(server: Server) -> None:
-    started = b"<R><UploadId>id</UploadId></R>"
+    started = STARTED
     failed = b"<Error><Code>InternalError</Code></Error>"
     server.answers = [(200, {}, started), OK, OK, (200, {}, failed)]
     with pytest.raises(StoreUnavailable, match="InternalError"), store_at(server).writer("k") as f:
@@ -231,14 +260,14 @@ def test_requests_of_one_call_are_sent_at_the_same_time(server: Server, call: st
 
     def wait() -> Answer:
         together.wait(30)
-        return 200, {}, b"<Done/>"
+        return 200, {}, b"<DeleteResult/>"
 
     server.answers = [wait] * 4
     store, keys = store_at(server), [f"key{number}" for number in range(4)]
     if call == "put_many":
         store.put_many([(key, b"x") for key in keys])
     elif call == "get_many":
-        assert store.get_many(keys) == [b"<Done/>"] * 4
+        assert store.get_many(keys) == [b"<DeleteResult/>"] * 4
     else:
         store.delete([f"key{number}" for number in range(3_001)])
     assert len(server.seen) == 4
@@ -251,8 +280,8 @@ def test_parts_of_a_large_object_are_sent_at_the_same_time(server: Server) -> No
         together.wait(30)
         return OK
 
-    started: Answer = 200, {}, b"<R><UploadId>id</UploadId></R>"
-    done: Answer = 200, {}, b"<Done/>"
+    started: Answer = 200, {}, STARTED
+    done: Answer = 200, {}, b"<CompleteMultipartUploadResult/>"
     server.answers = [started, wait, wait, wait, OK, OK, done]
     store_at(server).put("large", bytes((64 << 20) + 1))
     assert [method for method, _, _ in server.seen] == ["POST", *["PUT"] * 5, "POST"]
