@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pravega_spark.engine.json_codec import to_json
@@ -17,7 +17,7 @@ PROTOCOL: dict[str, Any] = {
     "minWriterVersion": 7,
     "writerFeatures": sorted(_FEATURES),
 }
-TABLE_PROPERTIES = {
+_TABLE_PROPERTIES = {
     "delta.enableInCommitTimestamps": "true",
     # Sweeps delete old commits and files by their own rules, so other engines must delete none.
     "delta.logRetentionDuration": "interval 36500 days",
@@ -26,22 +26,36 @@ TABLE_PROPERTIES = {
     "delta.enableExpiredLogCleanup": "false",
     "delta.checkpointInterval": "1000000000",
 }
+# Which columns have bounds in `stats`. Without this, delta-rs takes a bound that is not there for
+# null, and a filter on the column then skips every file.
+_NO_BOUNDS = {"delta.dataSkippingNumIndexedCols": "0"}
+_BOUNDS = "delta.dataSkippingStatsColumns"
 
 
 def new_table(
-    schema: Mapping[str, Any], partitions: Iterable[str], table_id: str, name: str, created_ms: int
+    schema: Mapping[str, Any],
+    partitions: Iterable[str],
+    table_id: str,
+    name: str,
+    created_ms: int,
+    *,
+    bounded: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the ``metaData`` action of a new table with columns {name: Delta type}."""
+    """Return the ``metaData`` action of a new table with columns {name: Delta type}.
+
+    The statistics of its files have bounds of the columns ``bounded``, and of no other.
+    """
     fields = [
         {"name": column, "type": kind, "nullable": True, "metadata": {}}
         for column, kind in schema.items()
     ]
+    bounds = {_BOUNDS: ",".join(bounded)} if bounded else _NO_BOUNDS
     return {
         "id": table_id,
         "name": name,
         "format": {"provider": "parquet", "options": {}},
         "schemaString": to_json({"type": "struct", "fields": fields}),
         "partitionColumns": list(partitions),
-        "configuration": TABLE_PROPERTIES,
+        "configuration": {**_TABLE_PROPERTIES, **bounds},
         "createdTime": created_ms,
     }

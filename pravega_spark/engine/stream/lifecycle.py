@@ -114,7 +114,14 @@ def _creation(
     if snapshot is None:
         partitions = [SEGMENT_COLUMN, OFFSET_COLUMN]
         body.protocol = PROTOCOL
-        body.metadata = new_table(EVENT_COLUMNS, partitions, record.stream_id, stream.name, now_ms)
+        body.metadata = new_table(
+            EVENT_COLUMNS,
+            partitions,
+            record.stream_id,
+            stream.name,
+            now_ms,
+            bounded=["timestamp"],
+        )
     return body
 
 
