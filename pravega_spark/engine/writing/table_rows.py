@@ -145,6 +145,9 @@ class EventTable:
                     f"{row + _first_invalid(chunk)} is not valid: {error}; give keys in UTF-8."
                 ) from error
             row += len(chunk)
+        if pa.types.is_dictionary(kind):
+            chunks = [_with_values(chunk, pa.large_string()) for chunk in column.chunks]
+            return pa.chunked_array(chunks, pa.dictionary(kind.index_type, pa.large_string()))
         return column
 
 
@@ -169,13 +172,18 @@ def _is_bytes_or_text(kind: pa.DataType) -> bool:
 def _with_offsets(chunk: pa.Array) -> pa.Array:
     """Return the values with an offset for each, which a few types do not have."""
     if pa.types.is_dictionary(chunk.type):
-        chunk = chunk.dictionary_decode()
+        chunk = _with_values(chunk, pa.large_binary()).dictionary_decode()
     kind = chunk.type
     if kind == pa.string_view():
         return chunk.cast(pa.large_string())
     if pa.types.is_fixed_size_binary(kind) or kind == pa.binary_view():
         return chunk.cast(pa.large_binary())
     return chunk
+
+
+def _with_values(chunk: pa.DictionaryArray, kind: pa.DataType) -> pa.DictionaryArray:
+    """Return the array with values of another type: Arrow decodes no dictionary of views."""
+    return pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(kind))
 
 
 def _offsets(chunk: pa.Array) -> NDArray[np.int64]:

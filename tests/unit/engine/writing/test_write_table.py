@@ -120,7 +120,8 @@ def test_table_waits_for_room_in_the_buffer_and_enters_it_in_parts() -> None:
     [
         pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.binary(3),
         pa.binary_view(), pa.string_view(), pa.dictionary(pa.int8(), pa.binary()),
-        pa.dictionary(pa.int32(), pa.string()),
+        pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.binary(3)),
+        pa.dictionary(pa.int8(), pa.string_view()), pa.dictionary(pa.int8(), pa.binary_view()),
     ],
     ids=str,
 )  # fmt: skip
@@ -138,8 +139,9 @@ def test_every_kind_of_bytes_and_text_is_written_also_from_a_slice(kind: pa.Data
 
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(kind):
-        encoded = values.cast(kind.value_type).dictionary_encode()
-        return encoded.cast(kind)
+        encoded = values.dictionary_encode()
+        words = _cast(encoded.dictionary, kind.value_type)
+        return pa.DictionaryArray.from_arrays(encoded.indices.cast(kind.index_type), words)
     if kind == pa.binary(3):
         return pa.array([value.as_py().encode() for value in values], kind)
     return values.cast(kind)
@@ -147,9 +149,12 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 @pytest.mark.parametrize(
     "kind",
-    [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int16(), pa.string())],
+    [
+        pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int16(), pa.string()),
+        pa.dictionary(pa.uint64(), pa.string_view()),
+    ],
     ids=str,
-)
+)  # fmt: skip
 def test_keys_of_every_kind_route_as_those_of_single_events(kind: pa.DataType) -> None:
     stream = make_stream(runtime=SYSTEM, segments=4)
     keys = [f"ключ {n % 9}" if n % 5 else None for n in range(60)]
