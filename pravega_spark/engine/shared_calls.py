@@ -13,13 +13,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from itertools import count
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from pravega_spark.limits import STORAGE_THREADS
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
+
+_IDLE_SECONDS = 10.0
+"""How long a thread waits for calls before it ends."""
 
 
 class SharedCalls:
@@ -86,7 +89,7 @@ class SharedCalls:
 
 
 class CallThreads:
-    """The threads of this process that help: started when they are needed, and then kept."""
+    """The threads of this process that help: started when needed, and ended when long idle."""
 
     def __init__(self) -> None:
         """Begin without threads."""
@@ -127,7 +130,7 @@ class CallThreads:
         return True
 
     def _start(self, number: int, calls: SharedCalls) -> bool:
-        name, work = f"pravega_{number}", (self._handed, self._free, calls)
+        name, work = f"pravega_{number}", (self._handed, self._free, self._unused, number, calls)
         try:
             threading.Thread(target=_help, args=work, name=name, daemon=True).start()
         except RuntimeError:  # the interpreter is shutting down, or the system refuses
@@ -141,9 +144,24 @@ class CallThreads:
             calls.wait(max(0.0, deadline - time.monotonic()))
 
 
-def _help(handed: SimpleQueue[SharedCalls], free: list[None], calls: SharedCalls) -> None:
+def _help(
+    handed: SimpleQueue[SharedCalls],
+    free: list[None],
+    unused: list[int],
+    number: int,
+    calls: SharedCalls,
+) -> None:
     while True:
         calls.help()
         del calls  # a thread that waits keeps nothing alive
         free.append(None)
-        calls = handed.get()
+        try:
+            calls = handed.get(timeout=_IDLE_SECONDS)
+        except Empty:
+            try:
+                free.pop()
+            except IndexError:  # calls have been promised to it in the same moment
+                calls = handed.get()
+            else:
+                unused.append(number)
+                return

@@ -11,6 +11,7 @@ from collections.abc import Generator
 
 import pytest
 
+from pravega_spark.engine import shared_calls
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.limits import STORAGE_THREADS
 
@@ -68,6 +69,34 @@ def test_each_needs_no_thread_while_all_of_them_hang() -> None:
     assert SYSTEM.each(lambda _: threading.get_ident(), range(4)) == [here] * 4
     may_end.set()
     hanging.result(10)
+
+
+def test_threads_that_help_end_when_idle_and_others_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_calls, "_IDLE_SECONDS", 0.02)
+    threads, count = shared_calls.CallThreads(), 4
+
+    def helpers() -> set[threading.Thread]:
+        together = threading.Barrier(count)
+
+        def meet(_: int) -> threading.Thread:
+            together.wait(10)
+            return threading.current_thread()
+
+        return set(threads.each(meet, range(count))) - {threading.current_thread()}
+
+    for _ in range(3):
+        helping = helpers()
+        assert len(helping) == count - 1
+        for thread in helping:
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+def test_no_call_is_lost_while_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_calls, "_IDLE_SECONDS", 0.0)
+    threads = shared_calls.CallThreads()
+    for number in range(2_000):
+        assert threads.each(lambda item: -item, range(number % 9 + 2))[1] == -1
 
 
 @pytest.mark.parametrize(("failing", "raised"), [({1, 2, 3}, 3), ({1, 2}, 1)])
