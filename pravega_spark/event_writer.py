@@ -195,13 +195,17 @@ class EventStreamWriter:
         if note is not None:
             self._check_note(note)
         check_timeout("flush", timeout)
-        if self._queue.is_writer_thread:
+        queue = self._queue
+        if queue.pending.is_own_thread:
             raise IllegalState(
                 f"flush of the writer of stream {self._name} was called in a callback of one of "
                 "its futures and would wait for itself; flush on another thread."
             )
         self._check_usable()
-        failure = self._queue.add_barrier(note).exception(timeout)
+        if note is None and queue.is_settled:
+            queue.raise_failure()  # of a write that was not settled yet when it was looked for
+            return
+        failure = queue.add_barrier(note).exception(timeout)
         if failure is not None:
             raise failure
 
@@ -260,6 +264,6 @@ class EventStreamWriter:
         """Block until the buffer has room for an event; raise if the writer failed or closed."""
         queue = self._queue
         self._check_usable()
-        if not queue.is_writer_thread:
+        if not queue.pending.is_own_thread:
             queue.pending.condition.wait_for(lambda: not queue.is_full(size))
         self._check_usable()

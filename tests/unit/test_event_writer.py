@@ -364,7 +364,10 @@ def test_flush_waits_for_every_earlier_write_and_can_time_out() -> None:
     with EventStreamWriter(stream) as writer:
         writer.flush()
         with Paused(store) as pause:
+            writer.flush(timeout=0)
             future = writer.write_event(b"a")
+            with pytest.raises(FutureTimeoutError, match=r"not durable after 0 s"):
+                writer.flush(timeout=0)
             with pytest.raises(FutureTimeoutError, match=r"not durable after 0.01 s"):
                 writer.flush(timeout=0.01)
             with pytest.raises(FutureTimeoutError):
@@ -372,6 +375,7 @@ def test_flush_waits_for_every_earlier_write_and_can_time_out() -> None:
             pause.release()
             writer.flush()
             assert future.done()
+            writer.flush(timeout=0)
 
 
 def test_closed_writer_accepts_no_events_and_a_second_close_does_nothing() -> None:

@@ -157,6 +157,34 @@ def test_writes_that_an_ending_process_loses_are_logged(
     assert len(done.stderr.splitlines()) == 1
 
 
+CALLING_BACK = """
+import threading
+from pravega_spark.engine.writing import writer_exit
+from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.event_writer import EventStreamWriter
+from tests.harness.small_streams import make_stream
+writer_exit.WRITER_EXIT_SECONDS = 0.05
+writer = EventStreamWriter(make_stream(runtime=SYSTEM))
+called = threading.Event()
+def call_back(future):
+    called.set()
+    threading.Event().wait()
+writer.write_event(b"durable").add_done_callback(call_back)
+called.wait()
+"""
+
+
+def test_process_that_ends_in_a_callback_reports_no_lost_write() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CALLING_BACK],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def wait_until_ended(queue: WriteQueue) -> None:
     until = time.monotonic() + 30
     while queue in writer_exit._open and time.monotonic() < until:

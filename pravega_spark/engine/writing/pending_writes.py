@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from typing import Any
 
 from pravega_spark.engine.writing.write_outcomes import (
@@ -62,11 +63,13 @@ class PendingWrites:
     completed.
     """
 
-    __slots__ = ("_callbacks", "condition", "failed")
+    __slots__ = ("_callbacks", "condition", "failed", "thread_id")
 
     def __init__(self) -> None:
         """Begin without waiting threads and callbacks."""
         self.condition = SignalSafeCondition()
+        self.thread_id: int | None = None
+        """The thread that commits now and calls the callbacks: it must not wait for a write."""
         self.failed: FailedWrites | None = None
         """The failure of every write that is not durable; set while no commit is in flight."""
         self._callbacks: list[tuple[Future[Any], list[_Callback]]] = []
@@ -76,6 +79,11 @@ class PendingWrites:
     def pending(self) -> PendingWrites:
         """Itself, as futures expect it of every open outcome."""
         return self
+
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether the caller runs on the thread that commits, which must not wait for itself."""
+        return threading.get_ident() == self.thread_id
 
     def find(self, number: int) -> FailedWrites | None:
         """Return the outcome of a write, or None while it is open."""
@@ -92,9 +100,18 @@ class PendingWrites:
                 return  # the writer's thread calls it
             call(taken, future)
 
-    def notify_completed(self) -> None:
-        """Wake the waiting threads and call the callbacks of completed writes; never raises."""
+    def notify_completed(self, around: Callable[[], AbstractContextManager[None]]) -> None:
+        """Wake the waiting threads and call the callbacks of completed writes; never raises.
+
+        The callbacks are called inside ``around()``, which this object does not keep: it lives as
+        long as a future of the writer does.
+        """
         self.condition.notify_all()
+        if self._callbacks:
+            with around():
+                self._call_completed()
+
+    def _call_completed(self) -> None:
         count = len(self._callbacks)
         entries = self._callbacks[:count]
         del self._callbacks[:count]
@@ -115,7 +132,7 @@ class PendingWrites:
     def reset_after_fork(self) -> list[Future[Any]]:
         """In a forked child: drop the callbacks and the waiting threads; return the futures."""
         futures = [future for future, _ in self._callbacks]
-        self.condition, self._callbacks = SignalSafeCondition(), []
+        self.condition, self._callbacks, self.thread_id = SignalSafeCondition(), [], None
         return futures
 
 

@@ -21,7 +21,7 @@ from pravega_spark.engine.writing.write_outcomes import (
     DurableTable,
     FailedWrites,
 )
-from pravega_spark.errors import PravegaSparkError
+from pravega_spark.errors import IllegalState, PravegaSparkError
 
 _Result = TypeVar("_Result")
 
@@ -63,6 +63,12 @@ class WriteFuture(Future[_Result]):
         if outcome is None:
             assert not isinstance(outcomes, DurableGroup)
             check_timeout("a write's future", timeout)
+            if timeout != 0 and outcomes.pending.is_own_thread:
+                raise IllegalState(
+                    "a write that is not durable was waited for in a callback of the same writer, "
+                    "which commits nothing meanwhile; add a callback to that future, or wait on "
+                    "another thread."
+                )
             if not outcomes.pending.condition.wait_for(self.done, timeout):
                 raise FutureTimeoutError(f"the write is not durable after {timeout} s.")
             outcome = self._outcome()
@@ -70,7 +76,10 @@ class WriteFuture(Future[_Result]):
         return outcome
 
     def result(self, timeout: float | None = None) -> _Result:
-        """Return the EventPointer (a tuple of them for ``write_events``) once durable."""
+        """Return the EventPointer (a tuple of them for ``write_events``) once durable.
+
+        Raises the error of a failed write, and TimeoutError after ``timeout`` seconds.
+        """
         outcome = self._wait(timeout)
         failure = outcome.failure()
         if failure is not None:
@@ -98,7 +107,12 @@ class WriteFuture(Future[_Result]):
         return False
 
     def add_done_callback(self, fn: Callable[[WriteFuture[_Result]], object]) -> None:
-        """Call ``fn(self)`` on the writer's thread once completed, or now if it already is."""
+        """Call ``fn(self)`` on the writer's thread once completed, or now if it already is.
+
+        It may write, which never blocks there, close the writer, and use other writers and
+        streams, also wait for them. Its writer commits nothing until it returns, so ``flush`` and
+        to wait for an open write of the same writer raise IllegalState in it. Other writers go on.
+        """
         outcomes = self._outcomes
         if isinstance(outcomes, DurableGroup) or self.done():
             call(fn, self)

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import Any, cast
 
@@ -75,15 +76,9 @@ class WriteQueue:
         self._has_owner = True
         self._exit_timed_out = False
         self._exit_barriers: list[WriteFuture[Any]] = []
-        self._thread_id: int | None = None
-        """The thread that commits now."""
         self.wake = WRITER_POOL.waker(self)
+        self._around_callbacks = partial(WRITER_POOL.uncounted, committer.group)
         writer_exit.register(self)
-
-    @property
-    def is_writer_thread(self) -> bool:
-        """Whether the caller runs on the thread that commits, which must not wait for itself."""
-        return threading.get_ident() == self._thread_id
 
     @property
     def stream_key(self) -> object:
@@ -94,6 +89,11 @@ class WriteQueue:
     def has_work(self) -> bool:
         """Whether there is something to commit."""
         return bool(self._items or self._prepared)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every write that was accepted before is durable, or else ``failure`` is set."""
+        return not self._items and not self._batches  # in the order in which a write moves
 
     @property
     def is_failure_reported(self) -> bool:
@@ -118,7 +118,7 @@ class WriteQueue:
     def close(self) -> None:
         """Commit what the queue holds, then end; wait, except on the thread that commits."""
         self.add_barrier(close=True)
-        if not self.is_writer_thread:
+        if not self.pending.is_own_thread:
             self.pending.condition.wait_for(lambda: self.is_closed)
 
     def close_ownerless(self) -> None:
@@ -162,7 +162,7 @@ class WriteQueue:
                     if self._is_committing:
                         return False
             self._is_committing = True
-            self._thread_id = threading.get_ident()
+            self.pending.thread_id = threading.get_ident()
             return self._commit_next()
         except BaseException as error:
             self._fail(error)
@@ -183,7 +183,7 @@ class WriteQueue:
             return False
         with self._lock:
             self._is_committing = False
-            self._thread_id = None
+            self.pending.thread_id = None
             return bool(self._prepared) or not leaves
 
     def _is_ahead_useful(self, batch: WriteBatch) -> bool:
@@ -200,7 +200,7 @@ class WriteQueue:
             ObjectClosed(f"the writer of stream {self.name} was closed before; create a new one.")
         )
         self.is_closed = True
-        self.pending.notify_completed()
+        self.pending.notify_completed(self._around_callbacks)
         self._report()
         writer_exit.unregister(self)
 
@@ -235,7 +235,7 @@ class WriteQueue:
         self._completed_bytes += batch.size_bytes
         if self.failure is None:
             self.limit_bytes = self._completed_bytes + self._buffer_bytes
-        self.pending.notify_completed()
+        self.pending.notify_completed(self._around_callbacks)
 
     def _fail(self, error: BaseException) -> None:
         """Fail every later write: order forbids a commit behind a gap."""
@@ -272,11 +272,11 @@ class WriteQueue:
     def report_exit(self, waited_seconds: float) -> None:
         """Log the writes that are not durable although the process ends."""
         self._has_owner = False
-        if not self._exit_timed_out:
-            self._report()
-            return
         left = len(self._items) // FIELDS + sum(batch.entries for batch in list(self._batches))
         left -= sum(not barrier.done() for barrier in self._exit_barriers)
+        if left <= 0 or not self._exit_timed_out:
+            self._report()
+            return
         logger.error(
             "the process ends although writer %s of stream %s has not committed up to %d writes "
             "within %g s: they are lost unless the last commit still lands",
@@ -288,7 +288,6 @@ class WriteQueue:
 
     def reset_after_fork(self) -> None:
         """In a forked child: refuse writes, and fail futures whose thread the child lacks."""
-        self._thread_id = None
         self.limit_bytes = _REFUSE
         self._failed = FailedWrites(self.guard.error())
         for future in self.pending.reset_after_fork():

@@ -8,6 +8,9 @@ waits for a thread while there are fewer than ``WRITER_THREADS``.
 Above that number a writer waits for a thread that gets free. If none does for a while, because
 storage hangs, there is one more, up to a second limit. The writers of one stream use a part of the
 threads at most, so that those of other streams go on while it hangs.
+
+A thread that calls callbacks of users is not counted, neither for its stream nor among all: what
+it waits for may be another writer.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -94,8 +98,29 @@ class WriterThreads:
 
     @property
     def count(self) -> int:
-        """The number of threads."""
+        """The number of threads, without those that call callbacks."""
         return self._threads
+
+    @contextmanager
+    def uncounted(self, stream_key: object) -> Iterator[None]:
+        """Let another thread work for the stream while this one, which does so, calls callbacks.
+
+        When it comes back the stream may have a thread too many until a piece of work is done.
+        """
+        with self._lock:
+            share = self._shares.setdefault(stream_key, _Share())
+            share.threads -= 1
+            self._threads -= 1
+            if share.parked:
+                self._ready.put((share.parked.popleft(), True))
+            if self._is_guarded:
+                self._freed.put(None)
+        try:
+            yield
+        finally:
+            with self._lock:
+                share.threads += 1
+                self._threads += 1
 
     def _start(self, target: Callable[[], None]) -> bool:
         name = f"pravega-writer-{next(self._numbers)}"
@@ -183,7 +208,8 @@ class WriterThreads:
             except BaseException:
                 logger.exception("a thread of writers failed")
             with self._lock:
-                following = share.parked.popleft() if share.parked else None
+                is_extra = share.threads > WRITER_STREAM_THREADS
+                following = share.parked.popleft() if share.parked and not is_extra else None
                 if following is None:
                     share.threads -= 1
 
@@ -191,7 +217,8 @@ class WriterThreads:
         """Do pieces of the work until there is none, or until other work waits."""
         while work.work():
             if work.has_work:
-                if share.parked or not self._ready.empty():
+                is_extra = share.threads > WRITER_STREAM_THREADS
+                if is_extra or share.parked or not self._ready.empty():
                     self._ready.put((work, True))
                     return
                 continue

@@ -16,7 +16,7 @@ import pytest
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.write_futures import WriteFuture
-from pravega_spark.errors import ObjectClosed, StoreFull, TooBusy
+from pravega_spark.errors import IllegalState, ObjectClosed, StoreFull, TooBusy
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.model import EventPointer
 from tests.harness.fault_plans import Rule
@@ -138,6 +138,30 @@ def test_callback_that_raises_an_exit_stops_neither_writer_nor_futures(
             writer.write_event(b"%d" % n, "k").result(WAIT)
     assert len(all_events(stream)) == 4
     assert "from a callback" in caplog.text
+
+
+def test_callback_that_waits_for_a_later_write_of_its_writer_gets_an_error_at_once() -> None:
+    store, stream = stream_of()
+    seen: list[Any] = []
+    with EventStreamWriter(stream) as writer:
+
+        def wait(future: WriteFuture[EventPointer]) -> None:
+            seen.append(future.result().offset)
+            later = writer.write_event(b"later", "k")
+            for call in (later.result, later.exception, partial(later.result, WAIT)):
+                with pytest.raises(IllegalState, match="in a callback of the same writer"):
+                    call()
+            with pytest.raises(concurrent.futures.TimeoutError):
+                later.result(0)
+            seen.append(later)
+
+        with paused(store):
+            future = writer.write_event(b"first", "k")
+            future.add_done_callback(wait)
+        writer.flush()
+        while len(seen) < 2:
+            time.sleep(0.001)
+        assert seen[1].result(WAIT).offset == 1
 
 
 def test_every_callback_is_called_once_whenever_it_is_added() -> None:

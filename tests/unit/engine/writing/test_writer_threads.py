@@ -204,6 +204,55 @@ def test_work_that_is_added_at_any_moment_is_done_once_and_in_order() -> None:
     assert found == [list(range(count))] * len(works)
 
 
+def test_callbacks_that_wait_for_more_writers_of_the_stream_than_have_threads_get_them() -> None:
+    stream = make_stream(runtime=SYSTEM)
+    count = 2 * WRITER_STREAM_THREADS + 8
+    waited = list[int]()
+    others = [EventStreamWriter(stream) for _ in range(count)]
+    writers = [EventStreamWriter(stream) for _ in range(count)]
+    all_wait = threading.Barrier(count)
+
+    def wait_for(other: EventStreamWriter, future: object) -> None:
+        all_wait.wait(WAIT)
+        waited.append(other.write_event(b"in a callback", "k").result(WAIT).offset)
+
+    for writer, other in zip(writers, others, strict=True):
+        writer.write_event(b"x", "k").add_done_callback(partial(wait_for, other))
+    until(lambda: len(waited) == count)
+    for writer in [*writers, *others]:
+        writer.close()
+    assert len(all_events(stream)) == 2 * count
+
+
+@pytest.mark.usefixtures("few")
+def test_thread_that_comes_back_from_callbacks_leaves_its_share_to_those_that_have_it() -> None:
+    threads, stream = WriterThreads(), Stream()
+    call, gate = threading.Event(), threading.Event()
+
+    def call_back() -> None:
+        with threads.uncounted(stream):
+            call.wait(WAIT)
+
+    callers = [Work(threads, stream) for _ in range(20)]
+    for work in callers:
+        work.add(call_back)
+    until(lambda: sum(work.running for work in callers) == 20)
+    assert threads.count <= 4
+    hanging = [Work(threads, stream) for _ in range(2)]
+    for work in hanging:
+        work.add(gate.wait)
+    until(lambda: all(work.running for work in hanging))
+    for work in callers:
+        work.add(lambda: None)
+    call.set()
+    until(lambda: all(work.done == 1 for work in callers))
+    time.sleep(0.05)
+    assert all(work.done == 1 for work in callers)  # the stream has no thread for the second piece
+    gate.set()
+    until(lambda: all(work.done == 2 for work in callers))
+    until(lambda: threads.count == 1)
+
+
 def test_piece_that_fails_costs_no_thread(caplog: pytest.LogCaptureFixture) -> None:
     threads = WriterThreads()
     work = Work(threads, Stream())
