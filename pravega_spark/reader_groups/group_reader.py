@@ -256,22 +256,31 @@ class EventStreamReader:
         if self._closed:
             raise ObjectClosed(f"reader {self.reader_id} was closed.")
         selector, membership = self._selector, self._membership
-        refreshes = membership.refreshes
-        began = now = self._runtime.monotonic()
+        refreshes, has_ended = membership.refreshes, membership.lease.has_ended
+        monotonic = self._runtime.monotonic
+        began = now = monotonic()
         is_over = False
         selector.before_last = None
         while True:
             membership.called_at = now
             is_needed = selector.behind_head or (self._shown and not refreshes.is_unreachable)
-            if (is_needed or now >= refreshes.poll_due) and self._refresh(now):
-                if self._shown is not None:
-                    return self._shown.name, False, None
-                if selector.has_buffers:
-                    selector.poll()
-            found = selector.read(read_buffer)
-            if found is not None:
-                return None, False, found
-            if selector.behind_head or selector.poll():
+            if is_needed or has_ended(now) or now >= refreshes.poll_due:
+                if self._refresh(now):
+                    if self._shown is not None:
+                        return self._shown.name, False, None
+                    if selector.has_buffers:
+                        selector.poll()
+                now = monotonic()
+            if not selector.has_events_at_hand:
+                selector.load()
+                now = monotonic()
+            if has_ended(now):  # the storage answered late: others may have these events by now
+                continue
+            if selector.has_events_at_hand:
+                return None, False, selector.read(read_buffer)
+            has_found = selector.behind_head or selector.poll()
+            now = monotonic()
+            if has_found or has_ended(now):
                 continue
             if selector.newly_ended() and not (refreshes.is_running or refreshes.is_unreachable):
                 self._refresh(now, is_needed=True)
@@ -284,7 +293,7 @@ class EventStreamReader:
             grace = _REFRESH_GRACE_SECONDS if refreshes.is_running else 0.0
             if is_over or not self._wait(None if timeout is None else began + timeout + grace):
                 return None, False, None
-            now = self._runtime.monotonic()
+            now = monotonic()
             is_over = timeout is not None and now >= began + timeout + grace
 
     def _wait(self, deadline: float | None) -> bool:

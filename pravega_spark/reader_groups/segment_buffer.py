@@ -35,17 +35,21 @@ class SegmentBuffer:
         return self._range.end
 
     @property
-    def is_at_batch_end(self) -> bool:
-        """Whether a whole batch was handed out, so that another segment may have its turn."""
-        return self._batch is None
+    def has_events_at_hand(self) -> bool:
+        """Whether some events of a batch that was read are left; else others may have a turn."""
+        return self._batch is not None
 
-    def next_event(self) -> Event | None:
-        """Return the next event, or None at the end of the range. Raises as ``read_range``."""
+    def load(self) -> bool:
+        """Have events at hand; return False at the end of the range. Raises as ``read_range``."""
+        if self._batch is None:
+            self._batch, self._at, self._events = next(self._batches, None), 0, None
+        return self._batch is not None
+
+    def next_event(self) -> Event:
+        """Return the next of the events at hand."""
         if self._events is None:
-            batch = self._load()
-            if batch is None:
-                return None
-            rng, rest = self._range, batch.slice(self._at)
+            assert self._batch is not None
+            rng, rest = self._range, self._batch.slice(self._at)
             self._left = rest.num_rows
             self._events = events_of(rest, rng.stream, rng.life, rng.segment_id)
         event = next(self._events)
@@ -55,11 +59,10 @@ class SegmentBuffer:
             self._batch = self._events = None
         return event
 
-    def next_batch(self, limit: int) -> pa.RecordBatch | None:
-        """Return up to ``limit`` of the next events, or None at the end of the range."""
-        batch = self._load()
-        if batch is None:
-            return None
+    def next_batch(self, limit: int) -> pa.RecordBatch:
+        """Return up to ``limit`` of the events at hand."""
+        batch = self._batch
+        assert batch is not None
         part = batch.slice(self._at, limit)
         self._at += part.num_rows
         self._events = None
@@ -68,10 +71,3 @@ class SegmentBuffer:
         names = pa.array([self._range.stream] * part.num_rows, pa.string())
         segments = pa.array([self._range.segment_id] * part.num_rows, pa.int64())
         return pa.RecordBatch.from_arrays([names, segments, *part.columns], schema=SCHEMA)
-
-    def _load(self) -> pa.RecordBatch | None:
-        """Return the current batch if it has rows left, or else the next one."""
-        if self._batch is not None and self._at < self._batch.num_rows:
-            return self._batch
-        self._batch, self._at, self._events = next(self._batches, None), 0, None
-        return self._batch

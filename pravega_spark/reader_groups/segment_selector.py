@@ -76,28 +76,38 @@ class SegmentSelector:
         self._buffers: OrderedDict[SegmentKey, SegmentBuffer] = OrderedDict()
         """In the order of their turns."""
 
-    def read(self, read_buffer: Callable[[SegmentBuffer], _Events | None]) -> _Events | None:
-        """Return what the first buffer with events returns, or None.
+    @property
+    def has_events_at_hand(self) -> bool:
+        """Whether :meth:`read` has events to return, without a storage call."""
+        for buffer in self._buffers.values():
+            return buffer.has_events_at_hand
+        return False
 
-        The caller then reports by :meth:`advance` how far it has read.
-        """
+    def load(self) -> None:
+        """Read the next events of the first buffer that has any; may wait for the storage."""
         while self._buffers:
             key, buffer = next(iter(self._buffers.items()))
             try:
-                found = read_buffer(buffer)
+                if buffer.load():
+                    return
             except (TruncatedData, NoSuchStream, StaleIdentity) as error:
                 self.behind_head.add(key.stream)
                 self.read_error = error
                 del self._buffers[key]
-                return None
-            if found is None:
-                del self._buffers[key]
-            else:
-                self.before_last = key, self.next_offsets[key]
-                if buffer.is_at_batch_end:
-                    self._buffers.move_to_end(key)
-                return found
-        return None
+                return
+            del self._buffers[key]
+
+    def read(self, read_buffer: Callable[[SegmentBuffer], _Events]) -> _Events:
+        """Return what the first buffer returns, which has events at hand.
+
+        The caller then reports by :meth:`advance` how far it has read.
+        """
+        key, buffer = next(iter(self._buffers.items()))
+        found = read_buffer(buffer)
+        self.before_last = key, self.next_offsets[key]
+        if not buffer.has_events_at_hand:
+            self._buffers.move_to_end(key)
+        return found
 
     def advance(self, offset: int) -> None:
         """Set the next offset of the segment that was read last."""
