@@ -34,8 +34,12 @@ def is_whole(value: object) -> bool:
 
 def is_number(value: object) -> bool:
     """Return True for a finite real number that is not a bool."""
-    real = isinstance(value, Real) and not isinstance(value, bool)
-    return real and math.isfinite(cast("float", value))
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(cast("float", value))
+    except OverflowError:  # a whole number that no float can hold
+        return False
 
 
 def check_whole(what: str, value: int, least: int | None = 0) -> int:

@@ -30,7 +30,7 @@ _SIZE_UNITS = {
 def parse_duration_ms(what: str, value: str | float) -> int:
     """Parse ``"90 s"``, ``"1 hour"``, ``"7d"`` or a number of seconds into milliseconds."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        number, unit = float(value), "s"
+        number, unit = _float(value), "s"
     else:
         match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
         if match is not None and not match[2] and not float(match[1]):
@@ -49,6 +49,14 @@ def parse_duration_ms(what: str, value: str | float) -> int:
     return round(value_ms)
 
 
+def _float(value: float) -> float:
+    """Return a number as a float: infinity for a whole number that no float can hold."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
 def duration_text(value_ms: int) -> str:
     """Return a duration as a text that can be parsed again, in its largest whole unit."""
     for unit, size_ms in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000)):
@@ -60,7 +68,7 @@ def duration_text(value_ms: int) -> str:
 def parse_size_bytes(what: str, value: str | int) -> int:
     """Parse ``"256m"``, ``"1 GB"`` (binary multiples) or a number of bytes."""
     if isinstance(value, int) and not isinstance(value, bool):
-        number, unit = float(value), ""
+        number, unit = _float(value), ""
     else:
         match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
         if match is None or match[2].lower() not in _SIZE_UNITS:
@@ -68,8 +76,10 @@ def parse_size_bytes(what: str, value: str | int) -> int:
                 f"{what} {shown(value)} is no size: write '256m', '10 GB' or a number of bytes."
             )
         number, unit = float(match[1]), match[2].lower()
-    if number < 0:
-        raise InvalidConfiguration(f"{what} must not be negative, got {shown(value)}.")
+    if not 0 <= number < math.inf:
+        raise InvalidConfiguration(
+            f"{what} must be a finite size of at least 0, got {shown(value)}."
+        )
     return int(number * _SIZE_UNITS[unit])
 
 

@@ -58,8 +58,11 @@ class Runtime:
         time.sleep(seconds)
 
     def wait(self, event: threading.Event, seconds: float | None) -> None:
-        """Wait until another thread sets the event, at most this many seconds (None: any time)."""
-        event.wait(seconds)
+        """Wait until another thread sets the event, at most this many seconds (None: any time).
+
+        May return earlier after some hundred years.
+        """
+        event.wait(None if seconds is None else min(seconds, threading.TIMEOUT_MAX))
 
     def watch_folder(
         self, folder: str, changed: Callable[[], object], is_used: Callable[[], object]
