@@ -7,10 +7,14 @@ one listing, however many groups there are.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
+from pravega_spark.errors import StoreReadOnly
+
+logger = logging.getLogger(__name__)
 
 FOLDER = "_changing_groups"
 """A folder of the root; no scope has such a name."""
@@ -33,7 +37,18 @@ class ChangeAnnouncements:
 
     def withdraw(self, key: str) -> None:
         """Delete the announcement of a finished change."""
-        self._store.delete([key])
+        self._delete([key])
+
+    def _delete(self, keys: list[str]) -> None:
+        """Delete announcements; one that stays costs a look at its group, and no more."""
+        try:
+            self._store.delete(keys)
+        except StoreReadOnly as error:
+            logger.warning(
+                "an announced change of a reader group is finished; its announcement stays until "
+                "someone who may delete it runs the retention of a stream: %s",
+                error,
+            )
 
     def repair(self, repair_group: Callable[[str], str | None]) -> dict[str, str]:
         """Repair every announced group; return the error of each group that cannot be repaired.
@@ -58,5 +73,5 @@ class ChangeAnnouncements:
             if modified_ms is not None and modified_ms < before_ms
         ]
         if old:
-            self._store.delete(old)
+            self._delete(old)
         return errors

@@ -66,6 +66,13 @@ class ReaderGroup:
             self._pid = os.getpid()
         return self._opened
 
+    def __reduce__(self) -> Any:
+        """Refuse pickling: another process opens the group by its name."""
+        raise TypeError(
+            "a ReaderGroup cannot be pickled; pass its name, and open it by "
+            "StreamManager.reader_group."
+        )
+
     @property
     def name(self) -> str:
         """The group's full name, ``scope/group``."""

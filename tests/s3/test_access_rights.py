@@ -174,6 +174,32 @@ def test_member_of_a_group_writes_only_what_groups_need(as_role: Open) -> None:
         manager.create_reader_group("nyc/others", ["nyc/grouped"])
 
 
+def test_writer_may_end_a_stream_whose_files_only_an_administrator_deletes(
+    as_role: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer, admin, name = as_role("writer"), as_role("admin"), "nyc/ended"
+    assert writer.create_stream(name)
+    with writer.create_writer(name) as events:
+        events.write_event(b"one").result()
+    assert writer.seal_stream(name)
+    assert writer.delete_stream(name)
+    assert "stay for a sweep by someone who may delete" in caplog.text
+    assert not admin.stream_exists(name)
+    assert [e for e in admin._store.list(f"{name}/events/data") if e.key.endswith(".parquet")]
+    assert not admin.delete_stream(name)
+    assert admin._store.list(f"{name}/events/data") == []
+
+
+def test_writer_creates_a_group_that_holds_data(
+    as_role: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = as_role("writer")
+    assert writer.create_stream("nyc/held")
+    writer.create_reader_group("nyc/holders", ["nyc/held"], retention="automatic")
+    assert "its announcement stays" in caplog.text
+    assert [info.name for info in as_role("reader").list_subscribers("nyc/held")]
+
+
 def test_administrator_maintains_and_deletes(as_role: Open) -> None:
     manager = as_role("admin")
     assert manager.create_stream("nyc/short")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pravega_spark.errors import InvalidInput
-from pravega_spark.limits import CONNECT_TIMEOUT, READ_TIMEOUT, RETRY_TIMEOUT
+from pravega_spark.limits import CONNECT_TIMEOUT, LONGEST_TIMEOUT_MS, READ_TIMEOUT, RETRY_TIMEOUT
 from pravega_spark.units import parse_duration_ms
 
 TIMEOUTS = frozenset({"connect_timeout", "read_timeout"})
@@ -50,5 +50,7 @@ def with_timeouts(options: Mapping[str, Any]) -> dict[str, Any]:
             duration_ms = parse_duration_ms(name, rest.pop(name, default))
             if not duration_ms:
                 raise InvalidInput(f"{name} must be more than 0, or no call could succeed.")
+            if duration_ms > LONGEST_TIMEOUT_MS:
+                raise InvalidInput(f"{name} must be at most 1 day.")
             config[name] = duration_ms / 1_000
     return {**rest, "config_kwargs": config}

@@ -18,7 +18,7 @@ from pravega_spark.engine.store.root_marker import (
     encode,
     read_root,
 )
-from pravega_spark.errors import StoreError, StoreRefused
+from pravega_spark.errors import StoreError, StoreRefused, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,8 @@ def probe(store: Store, *, token: str | None = None, runtime: Runtime = SYSTEM) 
 
     ``token`` names the folder of this probe; by default it is random. Raises StoreRefused if the
     store fails the probe, and StoreReadOnly or another StoreError if it cannot be written. A create
-    without answer and effect is repeated for as long as the store repeats its calls.
+    without answer and effect is repeated for as long as the store repeats its calls, and is then
+    StoreUnavailable: it proves nothing.
     """
     folder = f"{PROBE_FOLDER}/{token or os.urandom(8).hex()}"
     keys = [f"{folder}/{number:02d}" for number in range(_RACES + 1)]
@@ -80,24 +81,34 @@ def probe(store: Store, *, token: str | None = None, runtime: Runtime = SYSTEM) 
     finally:
         # A user without the right to delete can still have streams; a sweep reports that.
         with contextlib.suppress(StoreError):
-            store.delete(keys)
+            store.delete([*keys, _outage_key(keys[0])])
 
 
 def _create(store: Store, runtime: Runtime, key: str, data: bytes) -> Put:
-    """Create an object; UNKNOWN if it exists, or if the store gave no answer to any attempt."""
+    """Create an object; UNKNOWN if it exists, or if the store gave no answer to any attempt.
+
+    Between two attempts another object is put, which the store repeats, reports and, at last,
+    refuses as every call in an outage.
+    """
     deadline, failures = runtime.monotonic() + store.retry_seconds, 0
     while True:
         answer = store.put_if_absent(key, data)
         if answer is not Put.UNKNOWN or runtime.monotonic() >= deadline or store.exists(key):
             return answer
+        store.put(_outage_key(key), b"")
         failures += 1
         runtime.sleep(pause_seconds(runtime, failures))
+
+
+def _outage_key(key: str) -> str:
+    """Return the object that is put after a create without answer; the probe does not list it."""
+    return f"{key.rpartition('/')[0]}-outage/0"
 
 
 def _check_second_create(store: Store, runtime: Runtime, key: str) -> None:
     first, second = b"first", b"second, which must not replace it"
     if _create(store, runtime, key, first) is Put.UNKNOWN and not store.exists(key):
-        raise _failed(store, f"the create of {key} had no effect and no answer")
+        raise _unanswered(store, key)
     answer = _create(store, runtime, key, second)
     if answer is Put.CREATED:
         raise _failed(store, f"{key} could be created twice")
@@ -123,6 +134,8 @@ def _check_races(store: Store, runtime: Runtime, keys: list[str]) -> None:
             raise _failed(
                 store, f"{len(winners)} of {_RACERS} concurrent creates of {key} succeeded"
             )
+        if all(answers[key, n] is Put.UNKNOWN for n in range(_RACERS)) and not store.exists(key):
+            raise _unanswered(store, key)
         content = _read(store, key)
         # Without a CREATED, the winner's answer was lost, which is no fault of the store.
         if content not in [_content(number) for number in winners or range(_RACERS)]:
@@ -138,6 +151,12 @@ def _read(store: Store, key: str) -> bytes:
         return store.get(key)
     except FileNotFoundError:
         raise _failed(store, f"{key} was created and then could not be read") from None
+
+
+def _unanswered(store: Store, key: str) -> StoreUnavailable:
+    """Return the error of a create that proves nothing about the store."""
+    message = f"{store.url}/{key}: create got no answer, and had no effect. Try again."
+    return StoreUnavailable(message, url=store.url)
 
 
 def _failed(store: Store, what: str) -> StoreRefused:

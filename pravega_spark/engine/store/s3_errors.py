@@ -34,7 +34,13 @@ from pravega_spark.errors import (
 )
 from pravega_spark.names import is_number
 
-_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, ProfileNotFound, NoRegionError)
+_CREDENTIALS = (
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    NoRegionError,
+)
 _CALLER = (ParamValidationError, DataNotFoundError)
 _DENIED = frozenset(
     {
@@ -64,7 +70,6 @@ _PASSING = _CONFLICTS | _TIMEOUTS | frozenset(
 """Answers that may be different soon."""
 _NO_ANSWER = (
     ConnectionError,
-    CredentialRetrievalError,
     HTTPClientError,
     MetadataRetrievalError,
     OSError,
@@ -140,7 +145,7 @@ def refusal(error: BaseException, url: str, operation: str) -> StoreError:
     if isinstance(error, _CREDENTIALS):
         return StoreReadOnly(
             f"{url}: {operation} needs credentials ({error}). Set AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY, or pass key= and secret=.",
+            "AWS_SECRET_ACCESS_KEY, pass key= and secret=, or mend what supplies them.",
             url=url,
         )
     if answer is None:
@@ -163,9 +168,9 @@ def refusal(error: BaseException, url: str, operation: str) -> StoreError:
             f"{url}: {reason}. The server lacks conditional writes: use another.", url=url
         )
     if answer.code in _DENIED or answer.status in (401, 403):
-        return StoreReadOnly(
-            f"{url}: {reason}. Check the credentials and the bucket's policy.", url=url
-        )
+        is_clock = answer.code == "RequestTimeTooSkewed"
+        checked = "clock of this machine" if is_clock else "credentials and the bucket's policy"
+        return StoreReadOnly(f"{url}: {reason}. Check the {checked}.", url=url)
     is_passing = answer.code in _PASSING or answer.status in _PASSING_STATUS
     return (StoreUnavailable if is_passing else StoreError)(f"{url}: {reason}.", url=url)
 

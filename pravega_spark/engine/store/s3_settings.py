@@ -188,7 +188,7 @@ def read_settings(url: str, bucket: str, options: Mapping[str, Any]) -> S3Settin
     if unknown:
         raise InvalidInput(
             f"{url}: a storage option is invalid: {', '.join(sorted(unknown))} is not known. "
-            f"Use {', '.join(sorted(_KNOWN | TIMEOUTS))}."
+            f"Use {', '.join(sorted(_KNOWN | TIMEOUTS | {'retry_timeout'}))}."
         )
     for name in ("client_kwargs", "s3_additional_kwargs"):
         if not isinstance(given.get(name) or {}, Mapping):
@@ -211,6 +211,10 @@ def read_settings(url: str, bucket: str, options: Mapping[str, Any]) -> S3Settin
     key, secret, token = (given.get(name) or None for name in ("key", "secret", "token"))
     if (key is None) != (secret is None):
         raise InvalidInput(f"{url}: key and secret belong together: give both, or none.")
+    texts = {"key": key, "secret": secret, "token": token, "profile": given.get("profile")}
+    for name, value in texts.items():
+        if value is not None and not isinstance(value, str):
+            raise InvalidInput(f"{url}: a storage option is invalid: {name} is no text.")
     additional = dict(given.get("s3_additional_kwargs") or {})
     if given.get("requester_pays"):
         additional["RequestPayer"] = "requester"

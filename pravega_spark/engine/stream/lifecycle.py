@@ -6,6 +6,7 @@ stream's record. Creating the name again is the next commit of the same log, wit
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -36,9 +37,11 @@ from pravega_spark.engine.stream.records import (
 )
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import EVENT_COLUMNS, StreamView
-from pravega_spark.errors import IllegalState, StreamNotSealed, StreamSealed
+from pravega_spark.errors import IllegalState, StoreReadOnly, StreamNotSealed, StreamSealed
 from pravega_spark.model import KeyRange
 from pravega_spark.policies import ScalingPolicy, ScalingType, StreamConfiguration
+
+logger = logging.getLogger(__name__)
 
 DELETION = "DELETE STREAM"
 """The operation of the commit that ends a life."""
@@ -238,7 +241,8 @@ def _seal(stream: StreamLog, life: int) -> tuple[StreamState, bool]:
 def delete(stream: StreamLog, *, life: int | None = None) -> bool:
     """End the life of a sealed stream and delete its data; return False if it has ended already.
 
-    ``life`` is the life that the call is made for, by default the present one.
+    ``life`` is the life that the call is made for, by default the present one. Without the right to
+    delete files the life ends all the same, and a sweep deletes them later.
     """
     known = current_view(stream)
     if known is None:
@@ -260,7 +264,14 @@ def delete(stream: StreamLog, *, life: int | None = None) -> bool:
 
     deleted = stream.log.commit(decide).value
     failpoint("delete.committed")
-    delete_unreferenced_files(stream.log)
+    try:
+        delete_unreferenced_files(stream.log)
+    except StoreReadOnly as error:  # the right to commit is another one
+        logger.warning(
+            "stream %s is deleted; its files stay for a sweep by someone who may delete them: %s",
+            stream.name,
+            error,
+        )
     return deleted
 
 

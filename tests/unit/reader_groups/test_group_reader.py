@@ -26,6 +26,7 @@ from pravega_spark.limits import POLL_LOCAL_SECONDS
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.group_reader import EventStreamReader
 from pravega_spark.reader_groups.position import Position
+from pravega_spark.reader_groups.reader_group import ReaderGroup
 from tests.harness.fault_plans import Rule
 from tests.harness.group_world import NAME, World, drain, expired_after
 from tests.harness.small_streams import scale
@@ -491,6 +492,11 @@ def test_two_streams_are_read_by_one_group() -> None:
     events = world.write(5) + world.write(5, "s/u")
     group = world.created()
     assert sorted(drain(group.create_reader("a"))) == sorted(events)
+
+
+def test_groups_are_not_pickled() -> None:
+    with pytest.raises(TypeError, match=r"pass its name.*StreamManager\.reader_group"):
+        pickle.dumps(object.__new__(ReaderGroup))
 
 
 def test_readers_are_not_pickled() -> None:

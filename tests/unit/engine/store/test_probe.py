@@ -14,7 +14,7 @@ from pravega_spark.engine.store.generic import GenericStore
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.retrying_store import RetryingStore
-from pravega_spark.errors import StoreError, StoreReadOnly, StoreRefused
+from pravega_spark.errors import StoreError, StoreReadOnly, StoreRefused, StoreUnavailable
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule, Rules
 from tests.harness.faulty_store import Fault, FaultyStore
@@ -114,9 +114,26 @@ def test_lost_requests_of_some_racers_do_not_fail_a_good_store() -> None:
     probe(FaultyStore(MemoryStore(), Rules(*rules)))
 
 
-def test_store_that_never_answers_is_refused() -> None:
-    with pytest.raises(StoreRefused, match="no effect and no answer"):
-        probe(FaultyStore(MemoryStore(), Rules(Rule(Fault.LOSE_REQUEST, "put_if_absent"))))
+@pytest.mark.parametrize("first", [0, 2])
+def test_creates_without_answer_prove_nothing(first: int) -> None:
+    lost = [Rule(Fault.LOSE_REQUEST, "put_if_absent", nth=nth) for nth in range(first, 99)]
+    with pytest.raises(StoreUnavailable, match="no answer, and had no effect"):
+        probe(FaultyStore(MemoryStore(), Rules(*lost)))
+
+
+def test_outage_of_a_first_scope_is_warned_of_and_raises_the_last_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    slow = StoreUnavailable("put failed with 503 SlowDown.")
+    rules = Rules(Rule(Fault.LOSE_REQUEST, "put_if_absent"), Rule(slow, "put"))
+    client, runtime = FaultyStore(MemoryStore(), rules), FakeRuntime()
+    store = RetryingStore(
+        lambda url, options: client, "memory://", {"retry_timeout": 4}, runtime=runtime
+    )
+    with pytest.raises(StoreUnavailable, match=r"503 SlowDown.*for 4 s.*retry_timeout"):
+        ensure_probed(store, runtime)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert client.inner.list("") == []
 
 
 def test_outage_during_the_probe_is_sat_out() -> None:

@@ -199,7 +199,7 @@ def test_process_that_supplies_credentials_is_asked_before_they_end(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     (tmp_path / "end").write_text("2000-01-01T00:00:00Z")  # ended
     store = store_at(server, key=None, secret=None, profile="writer")
-    with pytest.raises(StoreUnavailable, match="expired"):
+    with pytest.raises(StoreReadOnly, match=r"needs credentials .*expired"):
         store.put("key", b"")
     (tmp_path / "end").write_text("2999-01-01T00:00:00Z")
     store.put("key", b"")

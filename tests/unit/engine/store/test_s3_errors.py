@@ -133,6 +133,12 @@ def test_refusal_names_object_response_and_advice(
     assert code in str(error) or "bucket does not exist" in str(error)
 
 
+def test_skewed_time_names_the_clock() -> None:
+    error = refusal(client_error(403, "RequestTimeTooSkewed"), "s3://b/k", "create")
+    assert isinstance(error, StoreReadOnly)
+    assert "the clock of this machine" in str(error)
+
+
 def test_missing_object_differs_from_missing_bucket() -> None:
     assert is_missing(client_error(404, "NoSuchKey"))
     assert is_missing(client_error(404, "404"))

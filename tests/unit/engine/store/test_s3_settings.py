@@ -140,6 +140,10 @@ def test_profile_has_its_own_keys(tmp_path: Path) -> None:
     [
         ({"colour": 1}, r"colour is not known\. Use anon, client_kwargs"),
         ({"session": object()}, "session is not known"),
+        ({"colour": 1}, "connect_timeout.* read_timeout.* retry_timeout"),
+        ({"key": 5, "secret": "s"}, "key is no text"),
+        ({"profile": 5}, "profile is no text"),
+        ({"read_timeout": 1e300}, "read_timeout must be at most 1 day"),
         ({"key": "k"}, "key and secret belong together"),
         ({"secret": "s"}, "key and secret belong together"),
         ({"client_kwargs": {"colour": 1}}, r"client_kwargs has colour\. Use endpoint_url"),
