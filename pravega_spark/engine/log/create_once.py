@@ -12,7 +12,14 @@ from collections.abc import Callable, Sequence
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Put, Store
-from pravega_spark.errors import CommitUnknown, StoreError, StoreUnavailable
+from pravega_spark.engine.store.root_marker import check_same
+from pravega_spark.errors import (
+    CommitUnknown,
+    PravegaSparkError,
+    RootChanged,
+    StoreError,
+    StoreUnavailable,
+)
 from pravega_spark.limits import COMMIT_DEADLINE_SECONDS
 
 
@@ -42,11 +49,13 @@ def create_once(
         try:
             if store.put_if_absent(key, data, after=after, staged=staged) is Put.CREATED:
                 failpoint("commit.applied")
+                _check_root(store, unknown)
                 return True
             is_unknown = True
             if not is_ours(store.get(key)):
                 return False
             store.make_durable(folder)  # the lost answer did not confirm that it is durable
+            _check_root(store, unknown)
             return True
         except FileNotFoundError:
             pass
@@ -77,7 +86,18 @@ def create_object(store: Store, runtime: Runtime, key: str, data: bytes) -> bool
     return create_once(store, runtime, key, data, is_ours=data.__eq__, unknown=unknown)
 
 
-def _caused(failure: CommitUnknown, error: StoreError) -> CommitUnknown:
+def _check_root(store: Store, unknown: Callable[[], CommitUnknown]) -> None:
+    """Raise the error if the object may lie in another root, which replaced the store's just now.
+
+    On a local disk this costs one system call; elsewhere nothing is checked.
+    """
+    try:
+        check_same(store)
+    except (RootChanged, StoreError) as error:
+        raise _caused(unknown(), error) from error
+
+
+def _caused(failure: CommitUnknown, error: PravegaSparkError) -> CommitUnknown:
     """Return the failure with the last error of the storage in its message."""
     failure.message = f"{failure.message} The last answer was: {error}"
     failure.__post_init__()

@@ -125,7 +125,8 @@ class LogReader:
         """Return the error of a log with a gap."""
         return CorruptLog(
             f"{self.where}: version {version} of the log is missing although version {last} "
-            "exists. Restore it from a copy.",
+            "exists. Restore it from a copy. If an older copy was put in its place while this "
+            "process used the newer one: end this process and start it again.",
             path=self.where,
             version=version,
         )

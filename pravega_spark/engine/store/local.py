@@ -20,7 +20,9 @@ from pravega_spark.engine.store.local_files import (
     delete_old,
     file_system,
     list_folder,
+    lowest_folder,
     not_durable,
+    redirected,
     refusal,
     root_changed,
     supports_nameless,
@@ -32,7 +34,7 @@ from pravega_spark.engine.store.object_keys import check_key, check_prefix
 from pravega_spark.engine.store.object_sink import ObjectSink
 from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.engine.store.unsynced_files import UnsyncedFiles
-from pravega_spark.errors import StoreError, StoreRefused
+from pravega_spark.errors import StoreError
 
 _PUBLISH_ATTEMPTS = 10
 """How often a put creates its folder again while deletions prune it."""
@@ -44,8 +46,8 @@ class LocalStore:
 
     A file gets its final name by ``link(2)``, which fails if the name is taken and shows the
     complete content. An acknowledged write was fsynced, together with its folder and the folder's
-    ancestors. After a failed fsync of a folder this store refuses the folder: repair the disk and
-    open the root in a new process.
+    ancestors. Symbolic links in the root's path are followed once. After a failed fsync of a
+    folder this store refuses the folder: repair the disk and open the root in a new process.
     """
 
     is_local = True
@@ -55,16 +57,9 @@ class LocalStore:
 
     def __init__(self, path: str):
         """Take an absolute path; the folder need not exist, and nothing is created yet."""
-        self._root = path
+        self._given, self._root = path, os.path.realpath(path)
         self._base = self._root if self._root.endswith("/") else self._root + "/"
-        top = self._root
-        while not os.path.isdir(top):
-            if os.path.lexists(top):
-                raise StoreRefused(
-                    f"{top} is a file, not a folder: give another root than {path}.", url=path
-                )
-            top = os.path.dirname(top)
-        self._durable = DurableFolders(top)
+        self._durable = DurableFolders(os.path.realpath(lowest_folder(path)))
         self._unsynced = UnsyncedFiles(self._durable)
         self._nameless = hasattr(os, "O_TMPFILE")
         self._check: Callable[[], object] = bool  # allows everything: no root is known yet
@@ -72,7 +67,7 @@ class LocalStore:
     @property
     def url(self) -> str:
         """The root as a ``file://`` URL."""
-        return f"file://{self._root}"
+        return f"file://{self._given}"
 
     @property
     def storage(self) -> str:
@@ -85,7 +80,7 @@ class LocalStore:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Pickle as the path."""
-        return shared, (LocalStore, self._root)
+        return shared, (LocalStore, self._given)
 
     def time_ms(self) -> int:
         """Return the time that a new file gets: this host's, or a file server's own."""
@@ -134,7 +129,9 @@ class LocalStore:
         return os.path.isfile(self._base + check_key(key))
 
     def stamp(self, key: str) -> object:
-        """Return the file's device, inode and time of change."""
+        """Return the file's device, inode and time; raise RootChanged if a link of the root did."""
+        if self._given != self._root and os.path.realpath(self._given) != self._root:
+            raise redirected(self._given, self._root)
         try:
             status = os.stat(self._base + key)
         except OSError:
@@ -317,6 +314,7 @@ class LocalStore:
                     staged.finish(durable=False)
                 return self._name(staged, folder, path, replace=replace, durable=durable)
             except StoreError:
+                self._check()  # a file vanished with the root: that is the error to raise
                 raise
             except FileNotFoundError:
                 if after is not None:

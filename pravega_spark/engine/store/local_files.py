@@ -194,6 +194,18 @@ def file_system(path: str) -> str:
     return f"{kind or os.name} {os.statvfs(path).f_fsid:x}"
 
 
+def lowest_folder(path: str) -> str:
+    """Return ``path`` or its lowest ancestor that exists; raise StoreRefused if that is a file."""
+    top = path
+    while not os.path.isdir(top):
+        if os.path.lexists(top):
+            raise StoreRefused(
+                f"{top} is a file, not a folder: give another root than {path}.", url=path
+            )
+        top = os.path.dirname(top)
+    return top
+
+
 def sync_folder(folder: str) -> None:
     """Fsync the folder's entries. Raise UnknownOutcome if the disk fails."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -270,7 +282,17 @@ def root_changed(url: str, before: str) -> RootChanged:
         f"{url}: {before}, the version before this write, does not exist: the root was "
         "removed, moved, unmounted or restored while it was open, or this process paused until "
         "the log was cleaned past the version that it knew. Nothing was written. Restore or "
-        "mount a missing root, then open the object through a new StreamManager."
+        "mount a missing root, then open the object through a new StreamManager; if an older copy "
+        "of the root was put in its place, in a new process."
+    )
+
+
+def redirected(path: str, root: str) -> RootChanged:
+    """Return the error for a root whose path leads to another folder than ``root`` now."""
+    return RootChanged(
+        f"file://{path} led to {root} when it was opened, and leads to {os.path.realpath(path)} "
+        "now: a symbolic link was changed. Change it back, or use the present "
+        "root through a new StreamManager."
     )
 
 

@@ -112,8 +112,8 @@ def check_same(store: Store) -> None:
 
     A store that is not bound to a root passes.
     """
-    known = _known.get(store)
-    if known is not None and known.stamp != store.stamp(MARKER_KEY):
+    known, stamp = _known.get(store), store.stamp(MARKER_KEY)
+    if known is not None and known.stamp != stamp:
         read_root(store, refresh=True)
 
 

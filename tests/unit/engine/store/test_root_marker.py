@@ -19,7 +19,7 @@ from pravega_spark.engine.store import Put, Store, ensure_probed
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.root_marker import MARKER_KEY, check_same
-from pravega_spark.errors import CorruptLog, RootChanged, StoreRefused
+from pravega_spark.errors import CommitUnknown, CorruptLog, RootChanged, StoreRefused
 from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.small_streams import all_events
 from tests.harness.small_tables import put, table_log
@@ -343,3 +343,34 @@ def test_events_are_readable_after_a_move_within_the_storage(tmp_path: Path) -> 
         writer.write_event(b"2").result(30)
     assert calls.count("put_if_absent", "_probe/") == 0
     assert len(all_events(manager._stream("s/t"))) == 3
+
+
+def test_a_changed_link_to_another_root_redirects_no_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link changes after the checks of a commit, before the commit has its name."""
+    set_up(tmp_path / "first")
+    other = set_up(tmp_path / "second")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "first")
+    manager = StreamManager(link)
+    writer = manager.create_writer("s/t")
+    real = LocalStore._publish
+
+    def changed_first(store: LocalStore, path: str, *rest: Any, **options: Any) -> bool:
+        if path.endswith(".json"):
+            (tmp_path / "new").symlink_to(tmp_path / "second")
+            (tmp_path / "new").rename(link)
+        return real(store, path, *rest, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "_publish", changed_first)
+        with pytest.raises(CommitUnknown, match="symbolic link was changed"):
+            writer.write_event(b"2").result(30)
+    with pytest.raises(RootChanged, match="symbolic link was changed"):
+        manager.create_writer("s/t")
+    assert [event.data for event in other.read("s/t")] == [b"0", b"1"]
+    assert [event.data for event in StreamManager(link).read("s/t")] == [b"0", b"1"]
+    link.unlink()
+    link.symlink_to(tmp_path / "first")
+    assert [event.data for event in StreamManager(link).read("s/t")] == [b"0", b"1", b"2"]
