@@ -30,6 +30,7 @@ from pravega_spark.errors import (
 from pravega_spark.limits import (
     MAX_ATOMIC_WRITE_BYTES,
     MAX_EVENT_BYTES,
+    MAX_ROUTING_KEY_LENGTH,
     WRITER_BATCH_EVENTS,
     WRITER_BUFFER_BYTES,
     WRITER_EVENT_BYTES,
@@ -107,7 +108,11 @@ class EventStreamWriter:
         size = len(data)
         if size > MAX_EVENT_BYTES:
             raise self._encoder.too_large(size)
-        if routing_key is not None and not (type(routing_key) is str and routing_key.isascii()):
+        if routing_key is not None and not (
+            type(routing_key) is str
+            and len(routing_key) <= MAX_ROUTING_KEY_LENGTH
+            and routing_key.isascii()
+        ):
             self._encoder.check_key(routing_key)
         queue = self._queue
         size += WRITER_EVENT_BYTES

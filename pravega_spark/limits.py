@@ -12,6 +12,8 @@ from pravega_spark.units import KIB, MIB
 
 MAX_EVENT_BYTES = 8 * MIB
 MAX_ATOMIC_WRITE_BYTES = 2 * MAX_EVENT_BYTES
+MAX_ROUTING_KEY_LENGTH = 64 * KIB
+"""In characters. Keys are stored with the events, but are not part of an event's 8 MiB."""
 MAX_SEGMENTS = 10_000
 MAX_TAGS = 128
 MAX_TAG_LENGTH = 256

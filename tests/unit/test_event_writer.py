@@ -255,7 +255,7 @@ def test_serializer_that_returns_no_bytes_fails_only_its_own_event() -> None:
     assert payloads(stream) == [b"good", b"better"]
 
 
-@pytest.mark.parametrize("key", [7, b"k", "\ud800", ("k",)])
+@pytest.mark.parametrize("key", [7, b"k", "\ud800", ("k",), "k" * 65_537, "ß" * 65_537])
 def test_bad_routing_key_fails_only_its_own_event(key: Any) -> None:
     _, stream = stream_of()
     with EventStreamWriter(stream) as writer:
@@ -267,6 +267,15 @@ def test_bad_routing_key_fails_only_its_own_event(key: Any) -> None:
             writer.write_event("\ud800")
         writer.write_event(b"better", "schlüssel")
     assert payloads(stream) == [b"good", b"better"]
+
+
+def test_routing_key_of_65536_characters_is_stored_with_the_largest_event() -> None:
+    _, stream = stream_of()
+    keys = ["k" * 65_536, "ß" * 65_536]
+    with EventStreamWriter(stream) as writer:
+        for key in keys:
+            writer.write_event(b"x" * MAX_EVENT_BYTES, key)
+    assert [key for key, _ in all_events(stream)] == keys
 
 
 def test_empty_atomic_write_is_done_immediately_and_writes_nothing() -> None:

@@ -65,6 +65,26 @@ def byte_ends(array: pa.ChunkedArray) -> NDArray[np.int64]:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
+def offsets_of(chunk: pa.Array) -> NDArray[np.int64]:
+    """Return where each text or binary value begins in the data, and where the last one ends."""
+    large = pa.types.is_large_binary(chunk.type) or pa.types.is_large_string(chunk.type)
+    buffer = chunk.buffers()[1]
+    if not len(chunk) or buffer is None:
+        return np.zeros(1, np.int64)
+    kind = np.dtype(np.int64 if large else np.int32)
+    found = np.frombuffer(buffer, kind, len(chunk) + 1, chunk.offset * kind.itemsize)
+    return found.astype(np.int64)
+
+
+def first_longer(texts: pa.Array, characters: int) -> int | None:
+    """Return the first row of a string array with more characters than that; None without one."""
+    sizes = np.diff(offsets_of(texts))
+    for row in np.flatnonzero(sizes > characters):  # a character has a byte or more
+        if len(texts[int(row)].as_py() or "") > characters:
+            return int(row)
+    return None
+
+
 def column(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
     """Return numpy numbers as an Arrow view of a type of the same width."""
     values = np.ascontiguousarray(values)

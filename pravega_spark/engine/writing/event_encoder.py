@@ -7,7 +7,7 @@ from typing import Any
 
 from pravega_spark.arguments import check_function, shown
 from pravega_spark.errors import EventTooLarge, InvalidInput
-from pravega_spark.limits import MAX_EVENT_BYTES, MAX_NOTE_LENGTH
+from pravega_spark.limits import MAX_EVENT_BYTES, MAX_NOTE_LENGTH, MAX_ROUTING_KEY_LENGTH
 
 Serializer = Callable[[Any], bytes]
 """Turns what is given to a writer into the bytes of an event."""
@@ -73,15 +73,24 @@ class EventEncoder:
         )
 
     def check_key(self, routing_key: object) -> None:
-        """Raise InvalidInput unless the routing key is None or a str that UTF-8 can encode."""
-        if routing_key is None or (type(routing_key) is str and routing_key.isascii()):
+        """Raise InvalidInput unless the routing key is None or a valid str.
+
+        It has at most MAX_ROUTING_KEY_LENGTH characters, each of which UTF-8 can encode.
+        """
+        if routing_key is None:
             return
         if type(routing_key) is not str:
             raise InvalidInput(
                 f"a routing key must be a str or None, not {type(routing_key).__name__}: "
                 f"{shown(routing_key)}."
             )
-        self._utf8("a routing key", routing_key)
+        if len(routing_key) > MAX_ROUTING_KEY_LENGTH:
+            raise InvalidInput(
+                f"a routing key of {len(routing_key)} characters for stream {self._name} is longer "
+                f"than {MAX_ROUTING_KEY_LENGTH}; use a part of it, or its hash."
+            )
+        if not routing_key.isascii():
+            self._utf8("a routing key", routing_key)
 
     def check_note(self, note: object) -> None:
         """Raise InvalidInput unless the note is a str of at most MAX_NOTE_LENGTH characters."""

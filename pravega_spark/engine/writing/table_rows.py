@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pravega_spark.engine.chunks.arrow_arrays import constant, ready
+from pravega_spark.engine.chunks.arrow_arrays import constant, first_longer, offsets_of, ready
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA
 from pravega_spark.engine.chunks.chunk_encoder import cuts
 from pravega_spark.engine.writing.pending_writes import OpenTable
 from pravega_spark.errors import EventTooLarge, InvalidInput
 from pravega_spark.limits import (
     MAX_EVENT_BYTES,
+    MAX_ROUTING_KEY_LENGTH,
     WRITER_BATCH_BYTES,
     WRITER_BATCH_EVENTS,
     WRITER_EVENT_BYTES,
@@ -108,7 +109,7 @@ class EventTable:
                     f"write_table on stream {self._stream}: the event of row "
                     f"{row + _first(chunk.is_null())} is null; leave such rows out."
                 )
-            sizes = np.diff(_offsets(chunk))
+            sizes = np.diff(offsets_of(chunk))
             if len(sizes) and sizes.max() > MAX_EVENT_BYTES:
                 bad = int(np.argmax(sizes > MAX_EVENT_BYTES))
                 raise EventTooLarge(
@@ -144,6 +145,13 @@ class EventTable:
                     f"write_table on stream {self._stream}: the routing key of row "
                     f"{row + _first_invalid(chunk)} is not valid: {error}; give keys in UTF-8."
                 ) from error
+            long = _first_long_key(chunk)
+            if long is not None:
+                raise InvalidInput(
+                    f"write_table on stream {self._stream}: the routing key of row {row + long} "
+                    f"is longer than {MAX_ROUTING_KEY_LENGTH} characters; use a part of it, or its "
+                    "hash."
+                )
             row += len(chunk)
         if pa.types.is_dictionary(kind):
             chunks = [_with_values(chunk, pa.large_string()) for chunk in column.chunks]
@@ -181,25 +189,23 @@ def _with_offsets(chunk: pa.Array) -> pa.Array:
     return chunk
 
 
+def _first_long_key(chunk: pa.Array) -> int | None:
+    if pa.types.is_dictionary(chunk.type):
+        words = chunk.dictionary.cast(pa.large_string())
+        if first_longer(words, MAX_ROUTING_KEY_LENGTH) is None:
+            return None
+        chunk = _with_values(chunk, pa.large_string()).dictionary_decode()
+    return first_longer(_with_offsets(chunk), MAX_ROUTING_KEY_LENGTH)
+
+
 def _with_values(chunk: pa.DictionaryArray, kind: pa.DataType) -> pa.DictionaryArray:
     """Return the array with values of another type: Arrow decodes no dictionary of views."""
     return pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(kind))
 
 
-def _offsets(chunk: pa.Array) -> NDArray[np.int64]:
-    """Return where each value begins in the data, and where the last one ends."""
-    large = pa.types.is_large_binary(chunk.type) or pa.types.is_large_string(chunk.type)
-    buffer = chunk.buffers()[1]
-    if not len(chunk) or buffer is None:
-        return np.zeros(1, np.int64)
-    kind = np.dtype(np.int64 if large else np.int32)
-    found = np.frombuffer(buffer, kind, len(chunk) + 1, chunk.offset * kind.itemsize)
-    return found.astype(np.int64)
-
-
 def _as_binary(chunk: pa.Array) -> pa.Array:
     """Return the values as ``binary``, with the same data, wherever in a large array they are."""
-    offsets = _offsets(chunk)
+    offsets = offsets_of(chunk)
     first, last = int(offsets[0]), int(offsets[-1])
     data = chunk.buffers()[2]
     data = pa.py_buffer(b"") if data is None else data.slice(first, last - first)

@@ -15,9 +15,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pravega_spark.engine.chunks.arrow_arrays import constant
+from pravega_spark.engine.chunks.arrow_arrays import constant, first_longer
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA
 from pravega_spark.errors import InvalidInput, InvalidOption
+from pravega_spark.limits import MAX_ROUTING_KEY_LENGTH
 from pravega_spark.spark.settings import WriteSettings
 
 _TEXT = (StringType, BinaryType)
@@ -101,13 +102,18 @@ def _check_type(
 def to_events(batch: pa.RecordBatch, columns: InputColumns) -> pa.RecordBatch:
     """Return a frame's batch in the schema of events.
 
-    Raises InvalidInput if an event or a time is null, or a value cannot be cast.
+    Raises InvalidInput if an event or a time is null, a key too long, or a value cannot be cast.
     """
     key: pa.Array
     if columns.routing_key is None:
         key = pa.nulls(batch.num_rows, pa.string())
     else:
         key = _cast(batch, columns.routing_key, pa.string())
+        if first_longer(key, MAX_ROUTING_KEY_LENGTH) is not None:
+            raise InvalidInput(
+                f"column {columns.routing_key} has a routing key of more than "
+                f"{MAX_ROUTING_KEY_LENGTH} characters; use a part of it, or its hash."
+            )
     if columns.timestamp is None:
         at = constant(time.time_ns() // 1_000, _TIMESTAMP, batch.num_rows)
     else:

@@ -184,6 +184,7 @@ def test_table_without_rows_or_without_keys() -> None:
 BAD_TEXT = pa.Array.from_buffers(
     pa.string(), 2, [None, pa.py_buffer(np.array([0, 1, 2], np.int32)), pa.py_buffer(b"a\xff")]
 )
+LONG_KEY = "k" * 65_537
 LONG = b"x" * (MAX_EVENT_BYTES + 1)
 BAD: dict[str, tuple[Callable[[], Any], type[PravegaSparkError], str]] = {
     "no table": (lambda: [b"1"], InvalidInput, "not list"),
@@ -209,6 +210,20 @@ BAD: dict[str, tuple[Callable[[], Any], type[PravegaSparkError], str]] = {
     "too large": (
         lambda: pa.concat_tables([table_of([b"1", b"2"]), table_of([LONG, b"3"])]),
         EventTooLarge, "event of row 2 has 8388609 bytes",
+    ),
+    "long key": (
+        lambda: pa.concat_tables([
+            table_of([b"1"] * 3, [None, "ß" * 65_536, "k"]),
+            table_of([b"1"] * 2, ["k", "k" * 65_537]),
+        ]),
+        InvalidInput, "routing key of row 4 is longer than 65536 characters",
+    ),
+    "long key in a dictionary": (
+        lambda: pa.table({
+            "event": [b"1"] * 3,
+            "routing_key": pa.array([LONG_KEY, "a", None, LONG_KEY]).dictionary_encode()[1:],
+        }),
+        InvalidInput, "routing key of row 2 is longer than 65536 characters",
     ),
     "key without UTF-8": (
         lambda: pa.table({"event": [b"1"] * 3, "routing_key": pa.chunked_array(

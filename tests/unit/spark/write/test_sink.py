@@ -227,6 +227,12 @@ def test_key_that_is_not_utf8_is_refused_by_name(tmp_path: Path) -> None:
         writer.write(iter([found]))
 
 
+def test_key_that_is_too_long_is_refused_by_name(tmp_path: Path) -> None:
+    found = pa.record_batch([pa.array([None, "k" * 65_537]), pa.array(["a", "b"])], list(TEXT))
+    with pytest.raises(InvalidInput, match=r"column routing_key has a routing key of more than"):
+        batch_writer(tmp_path).write(iter([found]))
+
+
 def test_options_name_the_columns(tmp_path: Path) -> None:
     columns = {"carrier": "string", "at": "timestamp", "event": "binary", "more": "long"}
     writer = batch_writer(tmp_path, columns, routingkey="carrier", eventtime="at")
