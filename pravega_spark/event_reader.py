@@ -158,11 +158,16 @@ class EventReader:
     ) -> Iterator[Event]:
         """Yield events from a cut on, waiting for new events at the tail.
 
-        Ends when a sealed stream was read to its end, or when no event came for ``timeout``
-        seconds. All threads of this process that wait for a stream share its polls, and a commit of
-        this process wakes them at once. A poll that finds nothing is one storage call. Polls come
-        when an event is due by the last ones, and get rare: the longest pause is two seconds on an
-        object store, 50 ms on a local disk, and 250 ms if its file system reports new commits.
+        Ends when a sealed stream was read to its end, even if it was deleted since, or when no
+        event came for ``timeout`` seconds. Raises NoSuchStream or StaleIdentity if the stream was
+        deleted, or created again, before this reader saw that it was sealed. On a local disk,
+        raises CorruptLog if the stream's log was removed, and RootChanged if it was replaced.
+
+        All threads of this process that wait for a stream share its polls, and a commit of this
+        process wakes them at once. A poll that finds nothing is one storage call. Polls come when
+        an event is due by the last ones, and get rare: the longest pause is two seconds on an
+        object store, 50 ms on a local disk, and 250 ms if its file system reports new commits. The
+        last one comes when the timeout is over, so an event that came before is found.
         """
         self._guard.check()
         check_timeout("follow", timeout)

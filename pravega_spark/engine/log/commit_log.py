@@ -68,7 +68,7 @@ class Log:
         self._lock = threading.RLock()
         self._follower = LogFollower(store, path, runtime)
         self.reader = self._follower.reader
-        self._identity: LogIdentity | None = None
+        self._identity = LogIdentity(self._follower)
         self._durable_version = -1
         """The newest version that is known to be durable."""
         self._winner: bytes | None = None
@@ -90,15 +90,17 @@ class Log:
         """What the commit of the newest snapshot did; empty if this process read none yet."""
         return self._follower.operation
 
-    def refresh(self, *, durable: bool = False) -> Snapshot | None:
+    def refresh(self, *, durable: bool = False, verifies: bool = False) -> Snapshot | None:
         """Return the newest snapshot, or None if there is no log.
 
-        ``durable`` makes commits of other processes durable before it returns them.
+        ``durable`` makes commits of other processes durable before it returns them. ``verifies``
+        notices that a local log was lost or replaced, as after :meth:`watch_identity`.
         """
         self._guard.check()
         with self._lock:
-            self._check_identity()
+            self._identity.check(always=verifies)
             self._catch_up()
+            self._identity.remember(always=verifies)
             if durable:
                 self.make_durable()
             return self._follower.snapshot
@@ -169,16 +171,11 @@ class Log:
 
     def watch_identity(self) -> None:
         """From now on, notice at each refresh and commit that a local log was lost or replaced."""
-        self._identity = LogIdentity(self._follower)
-
-    def _check_identity(self) -> None:
-        if self._identity is not None:
-            self._identity.check()
+        self._identity.is_watched = True
 
     def _catch_up(self) -> None:
         self._follower.catch_up()
-        if self._identity is not None:
-            self._identity.remember()
+        self._identity.remember()
 
     def forget(self) -> None:
         """Open the log again at its next use, because what is stored of it looks wrong."""
@@ -236,7 +233,7 @@ class Log:
                 self._catch_up()
             if follower.root is not None and not follower.root.is_proved:
                 ensure_probed(self.store, self.runtime, refresh=False)
-            self._check_identity()
+            self._identity.check()
             known, body, value = self._decide(decide, needs_newest=needs_newest)
             if body is None:
                 assert known is not None
@@ -250,9 +247,9 @@ class Log:
         """Apply the next version and return its commit; None if there is none. One storage call."""
         self._guard.check()
         with self._lock:
-            self._check_identity()
+            self._identity.check()
             data = self._follower.read_next()
-            if data is not None and self._identity is not None:
+            if data is not None:
                 self._identity.remember()
             return data
 
@@ -327,7 +324,7 @@ class Log:
         sent_at = follower.clock_readings()
         failpoint("commit.before")
         check_same(self.store)
-        self._check_identity()
+        self._identity.check()
         if follower.snapshot is not known:
             return False
         self._winner = None
@@ -345,8 +342,7 @@ class Log:
         if self.maintain is not None and not self.store.is_local:
             self.reader.kept.keep(version, data)
         follower.advance(body.committed(version, token, timestamp_ms, clock_ms), sent_at)
-        if self._identity is not None:
-            self._identity.remember()
+        self._identity.remember()
         self._durable_version = version
         commit_logging.log_commit(self.reader.where, version, body)
         return True
@@ -362,7 +358,7 @@ class Log:
             return
         if reads_on and (self.store.is_local or self._has_lost):
             self._catch_up()
-        elif self._identity is not None:
+        else:
             self._identity.remember()
         self._has_lost = True
 

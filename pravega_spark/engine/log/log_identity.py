@@ -15,28 +15,32 @@ class LogIdentity:
     """The stored file of the newest commit that a follower knows; its Log locks it."""
 
     def __init__(self, follower: LogFollower) -> None:
-        """Begin without a commit."""
+        """Begin without a commit; nothing is checked unless a call asks for it."""
         self._follower = follower
+        self.is_watched = False
+        """Whether each call checks."""
         self._known: tuple[str, object] | None = None
         """The token of the commit, and the stamp of its file."""
 
     def _stamp(self, version: int) -> object:
         return self._follower.store.stamp(self._follower.reader.key(version))
 
-    def remember(self) -> None:
+    def remember(self, *, always: bool = False) -> None:
         """Remember the file of the snapshot's commit, which was just read or written."""
+        if not (always or self.is_watched):
+            return
         snapshot = self._follower.snapshot
         if snapshot is not None and (self._known is None or self._known[0] != snapshot.token):
             self._known = snapshot.token, self._stamp(snapshot.version)
 
-    def check(self) -> None:
+    def check(self, *, always: bool = False) -> None:
         """Raise RootChanged if the log was replaced, and StoreError if it is missing.
 
         A folder that was moved away and back is the same. A commit that cleanup deleted, long after
         it was read, is no loss: the log is opened again.
         """
         known, follower = self._follower.snapshot, self._follower
-        if known is None:
+        if known is None or not (always or self.is_watched):
             return
         stamp = self._stamp(known.version)
         if self._known == (known.token, stamp) and stamp is not None:

@@ -19,6 +19,7 @@ from pravega_spark.engine.folder_watch import FolderWatch
 from pravega_spark.engine.log.arrival_times import ArrivalTimes
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.runtime import ProcessGuard, Runtime
+from pravega_spark.errors import CorruptLog, RootChanged, StoreError
 from pravega_spark.limits import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS, POLL_WATCHED_SECONDS
 
 _LOCAL = "file://"
@@ -45,6 +46,13 @@ class _WaitEntry(NamedTuple):
     polls: int
 
 
+class _Look(NamedTuple):
+    """A poll that read the log to its end: its number, and when it began."""
+
+    number: int
+    began: float
+
+
 class LogTail:
     """The threads of this process that wait for the next commit of a log."""
 
@@ -61,8 +69,10 @@ class LogTail:
         self._waiters: dict[_TailWaiter, _WaitEntry] = {}
         """In the order in which they came; the first one polls."""
         self._due = 0.0
-        self._polls = self._polled = self._hits = 0
-        """Polls that began; the last one that ended; how many in a row found a commit."""
+        self._polls = self._hits = 0
+        """Polls that began; how many in a row found a commit."""
+        self._looked = _Look(0, -math.inf)
+        """The last poll that has shown that it knows all commits."""
         self._watch: FolderWatch | None = None
         self._watch_due = 0.0
         self._is_reported = self._trusts_reports = False
@@ -140,32 +150,38 @@ class LogTail:
             if self._waiters:
                 next(iter(self._waiters)).event.set()
 
-    def is_due(self, waiter: _TailWaiter, now: float, *, is_last: bool) -> bool:
-        """Return whether this thread must poll; at last if no poll ran since it came."""
-        if is_last:
-            with self._lock:
-                return self._polled <= self._waiters[waiter].polls
+    def is_due(self, waiter: _TailWaiter, now: float) -> bool:
+        """Return whether this thread must poll."""
         return self.due_for(waiter) <= now
+
+    def is_due_at_last(self, waiter: _TailWaiter, deadline: float) -> bool:
+        """Return whether a commit before the deadline, or before the thread came, may be unread."""
+        with self._lock:
+            look = self._looked
+            return look.number <= self._waiters[waiter].polls or look.began < deadline
 
     def poll(self) -> None:
         """Look for the next commit, once; an error reaches all that wait."""
         with self._lock:
             self._polls += 1
-            number = self._polls
+            look = _Look(self._polls, self._runtime.monotonic())
             was_reported, self._is_reported = self._is_reported, False
-        known = self.version
+        known, is_at_end = self.version, False
         try:
-            self._read()
+            is_at_end = self._read()
         except Exception as error:
             with self._lock:
                 for waiter in self._waiters:
                     waiter.error = copy.copy(error)
                     waiter.event.set()
+            if isinstance(error, (CorruptLog, RootChanged)):
+                self._log.forget()  # later calls learn what is stored now
         is_new = self.version != known
         self._hits = self._hits + 1 if is_new else 0
         now = self._runtime.monotonic()
         with self._lock:
-            self._polled = max(self._polled, number)
+            if is_at_end:
+                self._looked = max(self._looked, look)
             if self._is_reported:
                 return
             if is_new and not was_reported:
@@ -173,12 +189,36 @@ class LogTail:
             is_watched = self._watch is not None and self._watch.is_live and self._trusts_reports
             self._due = now + (POLL_WATCHED_SECONDS if is_watched else self._arrivals.pause(now))
 
-    def _read(self) -> None:
-        """Read the next commit by one call; several where a call is cheap, or many are behind."""
-        if self._is_local or self._hits >= _BEHIND:
+    def _read(self) -> bool:
+        """Read the next commit by one call; several where a call is cheap, or many are behind.
+
+        Returns whether the log was read to its end.
+        """
+        if self._is_local:
+            self._read_on_disk()
+        elif self._hits >= _BEHIND:
             self._log.refresh(durable=True)
         else:
-            self._log.read_next()
+            return self._log.read_next() is None
+        return True
+
+    def _read_on_disk(self) -> None:
+        """Read all commits; notice that the log is gone, which looks like one that stays as it is.
+
+        Raises RootChanged if it was replaced.
+        """
+        try:
+            self._log.refresh(durable=True, verifies=True)
+        except StoreError as error:
+            reader, version = self._log.reader, self.version
+            if version < 0 or reader.has(version):
+                raise
+            raise CorruptLog(
+                f"{reader.where}: version {version} of the log, which this process has read, does "
+                "not exist any more: its folder was removed or moved. Restore it from a copy.",
+                path=reader.where,
+                version=version,
+            ) from error
 
 
 def wait_for_commits(
@@ -191,9 +231,9 @@ def wait_for_commits(
 ) -> bool:
     """Wait until one of the logs has another version than the known one.
 
-    Returns False at the ``deadline``, by the runtime's clock; by then each log was polled since the
-    call. Returns True earlier if ``interrupt`` is done, or at the time ``interrupt_at``. Raises
-    what a poll raises, in each of the threads that wait for that log.
+    Returns False at the ``deadline``, by the runtime's clock, if no log had another version then or
+    at the call. Returns True earlier if ``interrupt`` is done, or at the time ``interrupt_at``.
+    Raises what a poll raises, in each of the threads that wait for that log.
     """
     waiter = _TailWaiter()
     tails = [tail for tail, _ in known]
@@ -214,7 +254,10 @@ def wait_for_commits(
                 now >= interrupt_at or (interrupt is not None and interrupt.done())
             ):
                 return True
-            due = [tail for tail in tails if tail.is_due(waiter, now, is_last=is_over)]
+            if is_over and deadline is not None:
+                due = [tail for tail in tails if tail.is_due_at_last(waiter, deadline)]
+            else:
+                due = [tail for tail in tails if tail.is_due(waiter, now)]
             if due:
                 _poll(runtime, due)
             elif is_over:

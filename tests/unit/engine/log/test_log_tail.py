@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import threading
 import time
@@ -21,7 +22,7 @@ from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.errors import ForkedProcess, NoSuchStream, RootChanged, StoreError
+from pravega_spark.errors import CorruptLog, ForkedProcess, NoSuchStream, RootChanged, StoreError
 from pravega_spark.event_reader import EventReader
 from pravega_spark.limits import POLL_WATCHED_SECONDS
 from pravega_spark.manager import StreamManager
@@ -162,6 +163,22 @@ def test_wait_polls_at_least_once_and_ends_at_its_deadline(timeout: float) -> No
         wait_for_commits(SYSTEM, [(stream.tail, known)], began + timeout)
         assert stream.tail.version == other.tail.version
         assert first[0].result() == [b"0"]
+
+
+@pytest.mark.parametrize("kind", [Spy, Remote])
+def test_event_that_came_between_the_last_poll_and_the_deadline_is_found(
+    kind: type[Spy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ArrivalTimes, "pause", lambda self, now: 1_000.0)
+    stream, other, spy = spied(kind)
+    with ThreadPoolExecutor(2) as pool:
+        events = [EventReader(stream).follow(StreamCut.EARLIEST, timeout=1) for _ in range(2)]
+        found = [pool.submit(next, one) for one in events]
+        wait_until(lambda: waiting(stream) == 2 and stream.tail._looked.number > 0)
+        spy.calls.clear()
+        put(other, 0, 1)
+        assert not spy.calls, "no poll before the timeout"
+        assert [future.result(timeout=30).data for future in found] == [b"0"] * 2
 
 
 def test_next_thread_polls_when_the_one_that_polled_leaves() -> None:
@@ -398,6 +415,53 @@ def test_root_that_is_replaced_ends_followers_with_an_error(tmp_path: Path) -> N
     on_disk(root)
     with pytest.raises(RootChanged):
         next(EventReader(stream).follow(timeout=5))
+
+
+def test_log_that_is_removed_ends_followers_with_an_error(tmp_path: Path) -> None:
+    stream, other, _ = on_disk(tmp_path)
+    put(other, 0, 1)
+    with followers(stream, 3, 2) as found:
+        wait_until(lambda: waiting(stream) == 3)
+        shutil.rmtree(tmp_path / "s/t/events/_delta_log")
+        errors = [future.exception(timeout=30) for future in found]
+    assert [type(error) for error in errors] == [CorruptLog] * 3
+    assert stream.log.snapshot is None, "later calls do not read on as if nothing had happened"
+
+
+def test_log_that_is_replaced_by_one_of_the_same_version_is_noticed(tmp_path: Path) -> None:
+    stream, other, _ = on_disk(tmp_path / "one")
+    _, another, _ = on_disk(tmp_path / "two")
+    put(other, 0, 1)
+    put(another, 7, 8)
+    assert [e.data for e in EventReader(stream).follow(StreamCut.EARLIEST, timeout=0)] == [b"0"]
+    known = [(stream.tail, stream.tail.version)]
+    (tmp_path / "one/s/t").rename(tmp_path / "elsewhere")
+    (tmp_path / "two/s/t").rename(tmp_path / "one/s/t")
+    put(StreamLog(other.store, "s/t", SYSTEM), 8, 9)
+    with pytest.raises(RootChanged, match="removed and created again"):
+        wait_for_commits(SYSTEM, known, SYSTEM.monotonic())
+    events = EventReader(stream).follow(StreamCut.EARLIEST, timeout=0)
+    assert [e.data for e in events] == [b"7", b"8"]
+
+
+def test_log_that_is_copied_back_is_the_same(tmp_path: Path) -> None:
+    stream, other, _ = on_disk(tmp_path)
+    put(other, 0, 1)
+    events = EventReader(stream).follow(StreamCut.EARLIEST, timeout=30)
+    assert next(events).data == b"0"
+    (tmp_path / "s/t").rename(tmp_path / "elsewhere")
+    shutil.copytree(tmp_path / "elsewhere", tmp_path / "s/t")
+    put(other, 1, 2)
+    assert next(events).data == b"1"
+
+
+def test_look_for_a_lost_log_costs_a_waiting_follower_no_read(tmp_path: Path) -> None:
+    stream, _, spy = on_disk(tmp_path)
+    known = [(stream.tail, stream.tail.version)]
+    wait_for_commits(SYSTEM, known, SYSTEM.monotonic())
+    spy.calls.clear()
+    wait_for_commits(SYSTEM, known, SYSTEM.monotonic())
+    assert [operation for operation, _ in spy.calls] == ["get"], "of the next commit"
 
 
 @pytest.mark.long
