@@ -23,8 +23,8 @@ FULL_FRACTION: Final = 0.5
 """A chunk with this part of the target is full."""
 MAX_INPUTS: Final = 8_192
 """Most chunks in one merge: its commit names each of them."""
-CHUNK_OVERHEAD_BYTES: Final = 640
-"""What a Parquet file has besides its data; a merge saves it."""
+CHUNK_OVERHEAD_BYTES: Final = 480
+"""What the file of a single event has besides its data; a merge saves it."""
 
 _QUARTER: Final = 4
 _MOST_TIERS: Final = 8

@@ -23,6 +23,8 @@ from pravega_spark.errors import CorruptLog, RootChanged, StoreError
 from pravega_spark.limits import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS, POLL_WATCHED_SECONDS
 
 _LOCAL = "file://"
+_UNKNOWN = -1
+"""The version of a log that must be opened again; its next poll does that."""
 _WATCH_RETRY_SECONDS = 60.0
 """How long a folder that cannot be watched is polled alone."""
 _BEHIND = 2
@@ -86,9 +88,9 @@ class LogTail:
 
     @property
     def version(self) -> int:
-        """The newest version that this process knows; -1 if it knows none."""
+        """The newest version that this process knows; -1 if it knows none, or forgot it."""
         snapshot = self._log.snapshot
-        return -1 if snapshot is None else snapshot.version
+        return _UNKNOWN if snapshot is None else snapshot.version
 
     def join(self, waiter: _TailWaiter, version: int) -> None:
         """Let a thread wait for another version than the one that it knows."""
@@ -246,7 +248,7 @@ def wait_for_commits(
             waiter.event.clear()
             if waiter.error is not None:
                 raise waiter.error
-            if any(tail.version != version for tail, version in known):
+            if any(tail.version not in (version, _UNKNOWN) for tail, version in known):
                 return True
             now = runtime.monotonic()
             is_over = deadline is not None and now >= deadline

@@ -436,7 +436,7 @@ def test_a_damaged_chunk_among_many_is_left_alone_and_all_others_are_merged(
     assert (again.ranges, again.skipped) == (0, ()), "once a day is enough to read it"
     stream.store.put(key, whole)
     stream.runtime.sleep(86_400)
-    grow(stream, 30)
+    grow(stream, 60, rows=30)
     run_compaction(reopen(stream), OPTIONS)
     assert all(ref.path != other.path for other in refs_of(stream)), "it is merged once restored"
 

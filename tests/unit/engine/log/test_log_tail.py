@@ -172,13 +172,26 @@ def test_event_that_came_between_the_last_poll_and_the_deadline_is_found(
     monkeypatch.setattr(ArrivalTimes, "pause", lambda self, now: 1_000.0)
     stream, other, spy = spied(kind)
     with ThreadPoolExecutor(2) as pool:
+        began = SYSTEM.monotonic()
         events = [EventReader(stream).follow(StreamCut.EARLIEST, timeout=1) for _ in range(2)]
         found = [pool.submit(next, one) for one in events]
         wait_until(lambda: waiting(stream) == 2 and stream.tail._looked.number > 0)
         spy.calls.clear()
         put(other, 0, 1)
-        assert not spy.calls, "no poll before the timeout"
+        polls = list(spy.calls)
+        assert not polls or SYSTEM.monotonic() > began + 1, "no poll before the timeout"
         assert [future.result(timeout=30).data for future in found] == [b"0"] * 2
+
+
+@pytest.mark.parametrize("kind", [Spy, Remote])
+def test_log_that_must_be_opened_again_ends_no_wait(kind: type[Spy]) -> None:
+    stream, _, _ = spied(kind)
+    known = stream.tail.version
+    stream.log.forget()
+    began = SYSTEM.monotonic()
+    assert not wait_for_commits(SYSTEM, [(stream.tail, known)], began + 0.3)
+    assert SYSTEM.monotonic() >= began + 0.3
+    assert stream.tail.version == known
 
 
 def test_next_thread_polls_when_the_one_that_polled_leaves() -> None:
