@@ -120,19 +120,18 @@ class CallThreads:
             try:
                 number = self._unused.pop()
             except IndexError:
-                pass  # the next thread that is free
-            else:
-                if not self._start(number, calls):
-                    self._unused.append(number)
-                    return False
-                return True
+                return False  # the next thread that has done its work finds them
+            if not self._start(number, calls):
+                self._unused.append(number)
+                return False
+            return True
         self._handed.put(calls)
         return True
 
     def _start(self, number: int, calls: SharedCalls) -> bool:
-        name, work = f"pravega_{number}", (self._handed, self._free, self._unused, number, calls)
+        work = self._handed, self._free, self._unused, self._open, number, calls
         try:
-            threading.Thread(target=_help, args=work, name=name, daemon=True).start()
+            threading.Thread(target=_help, args=work, name=f"pravega_{number}", daemon=True).start()
         except RuntimeError:  # the interpreter is shutting down, or the system refuses
             return False
         return True
@@ -148,11 +147,15 @@ def _help(
     handed: SimpleQueue[SharedCalls],
     free: list[None],
     unused: list[int],
+    still_open: set[SharedCalls],
     number: int,
     calls: SharedCalls,
 ) -> None:
     while True:
         calls.help()
+        others = list(still_open)
+        while others:
+            others.pop().help()
         del calls  # a thread that waits keeps nothing alive
         free.append(None)
         try:

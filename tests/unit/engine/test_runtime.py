@@ -71,6 +71,31 @@ def test_each_needs_no_thread_while_all_of_them_hang() -> None:
     hanging.result(10)
 
 
+def test_calls_run_in_parallel_again_after_more_callers_than_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared_calls, "_IDLE_SECONDS", 0.02)
+    threads = shared_calls.CallThreads()
+    may_end, begun = threading.Event(), threading.Barrier(STORAGE_THREADS + 2, timeout=10)
+
+    def block(_: int) -> None:
+        begun.wait()
+        may_end.wait(10)
+
+    blocked = threading.Thread(target=threads.each, args=(block, range(STORAGE_THREADS + 1)))
+    blocked.start()
+    begun.wait()
+    for _ in range(STORAGE_THREADS):
+        assert threads.each(int, range(9)) == list(range(9))
+    may_end.set()
+    blocked.join(10)
+    deadline = time.monotonic() + 30
+    while len(threads._unused) < STORAGE_THREADS and time.monotonic() < deadline:
+        time.sleep(0.01)  # until all of them have ended
+    together = threading.Barrier(STORAGE_THREADS + 1, timeout=10)
+    threads.each(lambda _: together.wait(), range(STORAGE_THREADS + 1))
+
+
 def test_threads_that_help_end_when_idle_and_others_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_calls, "_IDLE_SECONDS", 0.02)
     threads, count = shared_calls.CallThreads(), 4
