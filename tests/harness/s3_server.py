@@ -156,7 +156,7 @@ def _start(
         *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"),
         # After a kill it starts again in seconds: by default its lone master waits to be elected.
         *("-master.electionTimeout=1s", "-master.heartbeatInterval=100ms"),
-        *("-volume.max=20", "-master.volumeSizeLimitMB=64"),
+        *("-volume.max=1000", "-master.volumeSizeLimitMB=64"),
         *("-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.domainName={DOMAIN}"),
         *(f"-{part}.port={port}" for part, port in ports.items()),
         *(f"-{part}.port.grpc={port + _GRPC_DISTANCE}" for part, port in ports.items()),
