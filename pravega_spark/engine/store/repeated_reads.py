@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import pyarrow as pa
 
+from pravega_spark.engine.store.positioned_file import PositionedFile
 from pravega_spark.engine.store.retries import Retries
 
 
@@ -17,7 +17,7 @@ def repeated(file: pa.NativeFile, retries: Retries) -> pa.NativeFile:
     return pa.PythonFile(_RepeatedFile(file, retries), mode="r")
 
 
-class _RepeatedFile(io.RawIOBase):
+class _RepeatedFile(PositionedFile):
     """Each read names its place, so that it can be repeated."""
 
     def __init__(self, file: pa.NativeFile, retries: Retries) -> None:
@@ -25,27 +25,11 @@ class _RepeatedFile(io.RawIOBase):
         self._file = file
         self._retries = retries
         self._size: int | None = None
-        self._position = 0
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = 0
-        if whence == io.SEEK_CUR:
-            base = self._position
-        elif whence == io.SEEK_END:
-            if self._size is None:
-                self._size = self._file.size()
-            base = self._size
-        self._position = max(0, base + offset)
-        return self._position
+    def _end(self) -> int:
+        if self._size is None:
+            self._size = self._file.size()
+        return self._size
 
     def read(self, size: int = -1) -> Any:
         position = self._position
@@ -57,11 +41,6 @@ class _RepeatedFile(io.RawIOBase):
         data = self._retries.call(attempt)
         self._position = position + len(data)
         return data
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
     def close(self) -> None:
         if not self.closed:

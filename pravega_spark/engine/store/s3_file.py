@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
-from typing import Any
-
 import pyarrow as pa
 
+from pravega_spark.engine.store.positioned_file import PositionedFile
 from pravega_spark.engine.store.s3_client import S3Client
 from pravega_spark.engine.store.s3_errors import is_empty_range, is_missing, refusal
 from pravega_spark.names import is_number
@@ -37,7 +35,7 @@ def open_object(client: S3Client, name: str, url: str) -> pa.NativeFile:
     return pa.PythonFile(_RangeFile(client, name, url, size, reply.data), mode="r")
 
 
-class _RangeFile(io.RawIOBase):
+class _RangeFile(PositionedFile):
     """The bytes of a large object, fetched range by range; its end is in memory."""
 
     def __init__(self, client: S3Client, name: str, url: str, size: int, tail: bytes):
@@ -47,26 +45,9 @@ class _RangeFile(io.RawIOBase):
         self._url = url
         self._size = size
         self._tail = tail
-        self._position = 0
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(0, base + offset)
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+    def _end(self) -> int:
+        return self._size
 
     def read(self, size: int = -1) -> bytes:
         start = self._position
