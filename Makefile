@@ -49,7 +49,7 @@ demo: setup ## run the demo, examples/demo.py (ARGS="--help" for its options)
 check: lint ## lint, then the tests that need neither a JVM nor a server: under three minutes
 	$(PYTEST) -m '$(LIGHT)' $(ARGS)
 
-test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about 23 minutes
+test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about 25 minutes
 	$(PYTEST) -m '$(LIGHT)' $(if $(ARGS),,--cov --cov-report=) $(ARGS)
 	$(PYTEST) -m 'not ($(LIGHT))' $(IN_ORDER) $(ARGS)
 
