@@ -29,6 +29,8 @@ _Out = TypeVar("_Out")
 
 _IDLE_SECONDS = 10.0
 """How long a background thread waits for another function before it ends."""
+_SIGNAL_SECONDS = 1.0
+"""How long an interrupt of the main thread may be delayed."""
 
 
 class Runtime:
@@ -60,9 +62,12 @@ class Runtime:
     def wait(self, event: threading.Event, seconds: float | None) -> None:
         """Wait until another thread sets the event, at most this many seconds (None: any time).
 
-        May return earlier after some hundred years.
+        May return earlier: in the main thread after a second, since Python handles a signal that
+        comes just before a wait only after it.
         """
-        event.wait(None if seconds is None else min(seconds, threading.TIMEOUT_MAX))
+        is_main = threading.current_thread() is threading.main_thread()
+        longest = _SIGNAL_SECONDS if is_main else threading.TIMEOUT_MAX
+        event.wait(longest if seconds is None else min(seconds, longest))
 
     def watch_folder(
         self, folder: str, changed: Callable[[], object], is_used: Callable[[], object]
