@@ -11,17 +11,30 @@ if TYPE_CHECKING:
     from pravega_spark.backup.root_restore import RestoreResult
     from pravega_spark.backup.table_backup import CopiedTable
     from pravega_spark.backup.table_restore import RestoredTable
+    from pravega_spark.byte_streams.byte_reader import ByteStreamReader
+    from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
     from pravega_spark.compaction.compaction_result import CompactionResult, SkippedRange
     from pravega_spark.compaction.merge_range import MergeRange
     from pravega_spark.engine.log.table_sweep import PendingFiles, SweepResult
+    from pravega_spark.engine.principal import set_principal
     from pravega_spark.engine.stream.stored_bytes import StorageInfo, StorageKind, StoragePart
     from pravega_spark.engine.stream.truncation import TruncationResult
+    from pravega_spark.engine.writing.append_condition import ExpectedPosition
     from pravega_spark.engine.writing.event_encoder import Serializer
     from pravega_spark.engine.writing.write_futures import WriteFuture
     from pravega_spark.engine.writing.write_outcomes import EventPointers
     from pravega_spark.errors import PravegaSparkError
     from pravega_spark.event_reader import EventReader, json_deserializer
+    from pravega_spark.event_time.stream_time import StreamTime
+    from pravega_spark.event_time.watermark_update import WatermarkUpdate
     from pravega_spark.event_writer import EventStreamWriter, json_serializer
+    from pravega_spark.key_value.key_value_table import KeyValueTable
+    from pravega_spark.key_value.put_future import PutFuture
+    from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+    from pravega_spark.key_value.table_entry import KeyVersion, TableEntry
+    from pravega_spark.key_value.table_key import KeyType
+    from pravega_spark.key_value.table_reader import TableIterator, TableReader
+    from pravega_spark.key_value.table_update import TableInsert, TablePut, TableRemove
     from pravega_spark.maintenance.maintenance_result import KindResult, MaintenanceResult
     from pravega_spark.maintenance.work_outcome import WorkOutcome
     from pravega_spark.manager import StreamManager
@@ -40,8 +53,11 @@ if TYPE_CHECKING:
         StreamCut,
         StreamInfo,
         SubscriberInfo,
+        TimeWindow,
         TransactionInfo,
         TransactionStatus,
+        Watermark,
+        WriterMark,
     )
     from pravega_spark.policies import (
         LimitUnit,
@@ -81,6 +97,10 @@ if TYPE_CHECKING:
     from pravega_spark.retention.truncation_decision import RetentionRule
     from pravega_spark.root_settings import EffectiveSettings, SettingOrigin, StreamSettings
     from pravega_spark.scaling.stream_scaling import StreamScaling
+    from pravega_spark.shared_state.revision import Revision
+    from pravega_spark.shared_state.revisioned_stream import RevisionedStream, RevisionedValue
+    from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
+    from pravega_spark.spark.key_value.table_frame import key_value_frame, upsert_batches
     from pravega_spark.spark.monitor.lag_listener import StreamLagListener
     from pravega_spark.spark.monitor.query_lag import (
         QueryLag,
@@ -88,7 +108,10 @@ if TYPE_CHECKING:
         SourceLag,
         query_lag,
     )
+    from pravega_spark.spark.read.stream_watermark import with_stream_watermark
     from pravega_spark.stream import Stream
+    from pravega_spark.transactions.joint_transaction import JointTransaction
+    from pravega_spark.transactions.joint_writer import JointWriter
     from pravega_spark.transactions.sweeper import TransactionSweepResult
     from pravega_spark.transactions.transaction import Transaction
     from pravega_spark.transactions.transactional_writer import TransactionalWriter
@@ -108,6 +131,8 @@ def session(builder: Any = None, **conf: Any) -> Any:
 
 __all__ = [
     "BackupResult",
+    "ByteStreamReader",
+    "ByteStreamWriter",
     "CheckpointFuture",
     "CompactionResult",
     "CopiedTable",
@@ -124,12 +149,19 @@ __all__ = [
     "EventStreamReader",
     "EventStreamWriter",
     "EventsRead",
+    "ExpectedPosition",
     "FileTotals",
     "GroupAcknowledgement",
     "GroupCheckpoint",
     "GroupLag",
     "GroupRetention",
+    "JointTransaction",
+    "JointWriter",
     "KeyRange",
+    "KeyType",
+    "KeyValueTable",
+    "KeyValueTableConfiguration",
+    "KeyVersion",
     "KindResult",
     "LimitUnit",
     "MaintenanceInfo",
@@ -141,6 +173,7 @@ __all__ = [
     "PendingFiles",
     "Position",
     "PravegaSparkError",
+    "PutFuture",
     "QueryLag",
     "QuerySegmentLag",
     "ReaderGroup",
@@ -153,6 +186,9 @@ __all__ = [
     "RetentionResult",
     "RetentionRule",
     "RetentionType",
+    "Revision",
+    "RevisionedStream",
+    "RevisionedValue",
     "ScalingPace",
     "ScalingPolicy",
     "ScalingType",
@@ -166,6 +202,7 @@ __all__ = [
     "SettingOrigin",
     "SkippedRange",
     "SourceLag",
+    "StateSynchronizer",
     "StorageInfo",
     "StorageKind",
     "StoragePart",
@@ -179,8 +216,16 @@ __all__ = [
     "StreamRetention",
     "StreamScaling",
     "StreamSettings",
+    "StreamTime",
     "SubscriberInfo",
     "SweepResult",
+    "TableEntry",
+    "TableInsert",
+    "TableIterator",
+    "TablePut",
+    "TableReader",
+    "TableRemove",
+    "TimeWindow",
     "Transaction",
     "TransactionInfo",
     "TransactionStatus",
@@ -188,17 +233,26 @@ __all__ = [
     "TransactionalWriter",
     "TruncationResult",
     "Unchanged",
+    "Watermark",
+    "WatermarkUpdate",
     "WorkOutcome",
     "WriteFuture",
+    "WriterMark",
     "errors",
     "json_deserializer",
     "json_serializer",
+    "key_value_frame",
     "query_lag",
     "session",
+    "set_principal",
+    "upsert_batches",
+    "with_stream_watermark",
 ]
 
 _HOMES = {
     "BackupResult": "backup.root_backup",
+    "ByteStreamReader": "byte_streams.byte_reader",
+    "ByteStreamWriter": "byte_streams.byte_writer",
     "CheckpointFuture": "reader_groups.checkpoint_future",
     "CompactionResult": "compaction.compaction_result",
     "CopiedTable": "backup.table_backup",
@@ -215,12 +269,19 @@ _HOMES = {
     "EventStreamReader": "reader_groups.group_reader",
     "EventStreamWriter": "event_writer",
     "EventsRead": "reader_groups.position",
+    "ExpectedPosition": "engine.writing.append_condition",
     "FileTotals": "model",
     "GroupAcknowledgement": "reader_groups.group_configuration",
     "GroupCheckpoint": "reader_groups.checkpoint_future",
     "GroupLag": "reader_groups.group_lag",
     "GroupRetention": "reader_groups.group_configuration",
+    "JointTransaction": "transactions.joint_transaction",
+    "JointWriter": "transactions.joint_writer",
     "KeyRange": "model",
+    "KeyType": "key_value.table_key",
+    "KeyValueTable": "key_value.key_value_table",
+    "KeyValueTableConfiguration": "key_value.table_configuration",
+    "KeyVersion": "key_value.table_entry",
     "KindResult": "maintenance.maintenance_result",
     "LimitUnit": "policies",
     "MaintenanceInfo": "model",
@@ -232,6 +293,7 @@ _HOMES = {
     "PendingFiles": "engine.log.table_sweep",
     "Position": "reader_groups.position",
     "PravegaSparkError": "errors",
+    "PutFuture": "key_value.put_future",
     "QueryLag": "spark.monitor.query_lag",
     "QuerySegmentLag": "spark.monitor.query_lag",
     "ReaderGroup": "reader_groups.reader_group",
@@ -244,6 +306,9 @@ _HOMES = {
     "RetentionResult": "retention.retention_run",
     "RetentionRule": "retention.truncation_decision",
     "RetentionType": "policies",
+    "Revision": "shared_state.revision",
+    "RevisionedStream": "shared_state.revisioned_stream",
+    "RevisionedValue": "shared_state.revisioned_stream",
     "ScalingPace": "policies",
     "ScalingPolicy": "policies",
     "ScalingType": "policies",
@@ -257,6 +322,7 @@ _HOMES = {
     "SettingOrigin": "root_settings",
     "SkippedRange": "compaction.compaction_result",
     "SourceLag": "spark.monitor.query_lag",
+    "StateSynchronizer": "shared_state.state_synchronizer",
     "StorageInfo": "engine.stream.stored_bytes",
     "StorageKind": "engine.stream.stored_bytes",
     "StoragePart": "engine.stream.stored_bytes",
@@ -270,8 +336,16 @@ _HOMES = {
     "StreamRetention": "retention.stream_retention",
     "StreamScaling": "scaling.stream_scaling",
     "StreamSettings": "root_settings",
+    "StreamTime": "event_time.stream_time",
     "SubscriberInfo": "model",
     "SweepResult": "engine.log.table_sweep",
+    "TableEntry": "key_value.table_entry",
+    "TableInsert": "key_value.table_update",
+    "TableIterator": "key_value.table_reader",
+    "TablePut": "key_value.table_update",
+    "TableReader": "key_value.table_reader",
+    "TableRemove": "key_value.table_update",
+    "TimeWindow": "model",
     "Transaction": "transactions.transaction",
     "TransactionInfo": "model",
     "TransactionStatus": "model",
@@ -279,11 +353,18 @@ _HOMES = {
     "TransactionalWriter": "transactions.transactional_writer",
     "TruncationResult": "engine.stream.truncation",
     "Unchanged": "policies",
+    "Watermark": "model",
+    "WatermarkUpdate": "event_time.watermark_update",
     "WorkOutcome": "maintenance.work_outcome",
     "WriteFuture": "engine.writing.write_futures",
+    "WriterMark": "model",
     "json_deserializer": "event_reader",
     "json_serializer": "event_writer",
+    "key_value_frame": "spark.key_value.table_frame",
     "query_lag": "spark.monitor.query_lag",
+    "set_principal": "engine.principal",
+    "upsert_batches": "spark.key_value.table_frame",
+    "with_stream_watermark": "spark.read.stream_watermark",
 }
 """The module of each name; a name is imported on first use, since a Spark worker needs few."""
 

@@ -15,6 +15,11 @@ from typing import Any, TypeVar, cast
 
 from pravega_spark.errors import InvalidInput
 
+MIN_TIME_US = -62_135_596_800_000_000
+"""The earliest time that can be noted: the first microsecond of the year 1 in UTC."""
+MAX_TIME_US = 253_402_300_799_999_999
+"""The latest time that can be noted: the last microsecond of the year 9999 in UTC."""
+
 _Item = TypeVar("_Item")
 _Function = TypeVar("_Function", bound="Callable[..., Any] | None")
 
@@ -100,6 +105,18 @@ def check_options(what: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
     return dict(given)
 
 
+def check_time_us(what: str, time: object) -> int:
+    """Return a time, as whole ms since 1970 or a datetime with a time zone, in us since 1970."""
+    if is_whole(time):
+        return _check_datable(what, time, 1_000 * cast("int", time))
+    if isinstance(time, datetime) and time.utcoffset() is not None:
+        return cast("int", check_timestamp_us(what, time))
+    raise InvalidInput(
+        f"{what} must be a whole number of ms since 1970, or a datetime with a time zone; got "
+        f"{shown(time)}."
+    )
+
+
 def check_timestamp_us(what: str, time: object) -> int | None:
     """Return a datetime with a time zone in microseconds since 1970; None if it is None."""
     if time is None:
@@ -109,4 +126,17 @@ def check_timestamp_us(what: str, time: object) -> int | None:
             f"{what} must be a datetime with a time zone, such as UTC; got {shown(time)}."
         )
     since = time - datetime(1970, 1, 1, tzinfo=timezone.utc)
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    us = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    return _check_datable(what, time, us)
+
+
+def _check_datable(what: str, time: object, time_us: int) -> int:
+    """Return a time in us since 1970, if a datetime in UTC can hold it."""
+    if MIN_TIME_US <= time_us <= MAX_TIME_US:
+        return time_us
+    unit = " ms since 1970" if is_whole(time) else ""
+    raise InvalidInput(
+        f"{what} is {shown(time)}{unit}, which is beyond the years 1 to 9999 in UTC; whole numbers "
+        f"are ms since 1970, from {MIN_TIME_US // 1_000} to {MAX_TIME_US // 1_000}: divide "
+        "microseconds by 1000, and nanoseconds by 1000000."
+    )

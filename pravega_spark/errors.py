@@ -7,6 +7,8 @@
     │   ├── InvalidName
     │   ├── InvalidConfiguration
     │   ├── InvalidStreamCut
+    │   ├── InvalidTime
+    │   ├── InvalidPosition
     │   ├── InvalidOption
     │   └── EventTooLarge
     ├── NotFound (LookupError)           create the object, or name another one
@@ -16,7 +18,8 @@
     │   ├── NoSuchEvent
     │   ├── NoSuchTransaction
     │   ├── NoSuchReaderGroup
-    │   └── NoSuchSubscriber
+    │   ├── NoSuchSubscriber
+    │   └── NoSuchTable
     ├── IllegalState                     stop: the object's state forbids the call
     │   ├── StreamSealed
     │   ├── StreamNotSealed
@@ -25,18 +28,24 @@
     │   ├── PingFailed
     │   ├── ConfigMismatch
     │   ├── CheckpointFailed
+    │   ├── TableSealed
     │   └── ObjectClosed
     ├── TryAgain                         wait or refresh, then call again; nothing was done
     │   ├── TooBusy
+    │   ├── ConditionFailed
     │   ├── ConfigurationConflict
     │   ├── ScaleConflict
     │   ├── SegmentSealed
     │   ├── TooManyCheckpoints
-    │   └── HeldBySubscriber
+    │   ├── HeldBySubscriber
+    │   └── ConditionalTableUpdate
+    │       ├── BadKeyVersion
+    │       └── NoSuchKey
     ├── Reopen                           open the object again; it no longer matches the log
     │   ├── CommitUnknown
     │   │   └── WriterForgotten
     │   ├── WriterFenced
+    │   ├── FencingTokenMismatch
     │   ├── OutOfOrder
     │   ├── StagedTooLate
     │   ├── StaleIdentity
@@ -45,6 +54,7 @@
     │   ├── RootChanged
     │   └── ForkedProcess
     ├── TruncatedData                    continue at the head, which the error carries
+    │   └── SegmentTruncated
     ├── Damaged                          restore the named object from a copy
     │   ├── CorruptLog
     │   ├── CorruptChunk
@@ -71,7 +81,8 @@ if TYPE_CHECKING:
     from pravega_spark.policies import StreamConfiguration
 
 _STREAM_FILE = re.compile(
-    r"(?:.*/)?([^/]+/[^/]+)/(?:events|metadata)(?:/(?:_delta_log|_pravega|data/[vt]).*)?"
+    r"(?:.*/)?([^/]+/(?:_kv_tables/)?[^/]+)/(?:events|metadata)"
+    r"(?:/(?:_delta_log|_pravega|data/[vt]).*)?"
 )
 """The path of a stream's table, or of a file in it; the name of the stream is its group."""
 
@@ -105,6 +116,27 @@ class InvalidConfiguration(InvalidInput):
 
 class InvalidStreamCut(InvalidInput):
     """A cut belongs to another stream or life, or does not cover the key space exactly once."""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class InvalidTime(InvalidInput):
+    """A writer noted a time before the last one that it noted: note that one again, or a later one.
+
+    Times are in microseconds since 1970.
+    """
+
+    writer_id: str | None = None
+    time_us: int | None = None
+    last_us: int | None = None
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class InvalidPosition(InvalidInput):
+    """A writer noted a time at a position behind the one of its last note."""
+
+    writer_id: str | None = None
+    position: StreamCut | None = None
+    last: StreamCut | None = None
 
 
 class InvalidOption(InvalidInput):
@@ -178,6 +210,13 @@ class NoSuchSubscriber(NotFound):
     subscriber: str | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class NoSuchTable(NotFound):
+    """The key-value table does not exist, or was deleted."""
+
+    table: str | None = None
+
+
 class IllegalState(PravegaSparkError):
     """The object exists, but its state forbids the call: the same call fails again."""
 
@@ -242,6 +281,13 @@ class CheckpointFailed(IllegalState):
     checkpoint: str | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class TableSealed(IllegalState):
+    """The key-value table was sealed: it can be read, and accepts no more changes."""
+
+    table: str | None = None
+
+
 class ObjectClosed(IllegalState):
     """The writer or reader was closed: create another one."""
 
@@ -252,6 +298,19 @@ class TryAgain(PravegaSparkError):
 
 class TooBusy(TryAgain):
     """The call lost too many races in a row, or took too long: call it again later."""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ConditionFailed(TryAgain):
+    """A conditional call found another position than the expected one: read on and decide again.
+
+    ``actual`` is the present position, of the same kind as ``expected``. It is the tail of the
+    stream if the expected segment is sealed, or does not take the routing key.
+    """
+
+    stream: str | None = None
+    expected: StreamCut | EventPointer | int | str | None = None
+    actual: StreamCut | EventPointer | int | str | None = None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -307,6 +366,27 @@ class HeldBySubscriber(TryAgain):
     cut: StreamCut | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class ConditionalTableUpdate(TryAgain):
+    """An update of a key-value table named a version that its key does not have.
+
+    Get the entry again and decide anew. ``key`` is the primary key, ``version`` the text of the
+    version that it has, or of "not-exists".
+    """
+
+    table: str | None = None
+    key: bytes | str | int | None = None
+    version: str | None = None
+
+
+class BadKeyVersion(ConditionalTableUpdate):
+    """The key exists with another version, or exists although it must not."""
+
+
+class NoSuchKey(ConditionalTableUpdate):
+    """The key does not exist, and the update named a version of it."""
+
+
 class Reopen(PravegaSparkError):
     """The object no longer matches the log: open it again and continue from what it reports."""
 
@@ -338,6 +418,15 @@ class WriterFenced(Reopen):
     writer_id: str | None = None
     session: int | None = None
     newer_session: int | None = None
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class FencingTokenMismatch(Reopen):
+    """The writer's fencing token is not the stream's newest one: this writer must stop."""
+
+    stream: str | None = None
+    fencing_token: str | None = None
+    newest_token: str | None = None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -412,6 +501,13 @@ class TruncatedData(PravegaSparkError):
 
     head: StreamCut | None = None
     lost: tuple[SegmentRange, ...] = ()
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SegmentTruncated(TruncatedData):
+    """Bytes to be read were truncated: continue at ``head_offset``, the first that are left."""
+
+    head_offset: int | None = None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -11,18 +11,26 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from pravega_spark.arguments import check_function, check_timeout, check_whole, shown
-from pravega_spark.engine.chunks.chunk_reader import events_of
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log.log_tail import wait_for_commits
 from pravega_spark.engine.runtime import ProcessGuard
+from pravega_spark.engine.stream.large_event import events_in, payload_of
 from pravega_spark.engine.stream.range_reader import read_range
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.stream.watermarks import latest_window, window_at
 from pravega_spark.errors import InvalidInput, InvalidStreamCut, NoSuchEvent
-from pravega_spark.model import Deserializer, Event, EventPointer, SegmentRange, StreamCut
+from pravega_spark.model import (
+    Deserializer,
+    Event,
+    EventPointer,
+    SegmentRange,
+    StreamCut,
+    TimeWindow,
+)
 
 _Found = TypeVar("_Found")
 
@@ -40,6 +48,8 @@ class _ReadState:
     start: LocatedCut
     target: LocatedCut
     read: dict[int, int] = field(default_factory=dict)
+    window: TimeWindow | None = None
+    """The time window that was returned last."""
 
     @property
     def position(self) -> StreamCut:
@@ -87,6 +97,20 @@ class EventReader:
         """The cut after the last event or batch that was handed out; None before the first."""
         return None if self._current is None else self._current.position
 
+    def current_time_window(self) -> TimeWindow:
+        """Return the times between which the reader is at its position, by the writers' notes.
+
+        What it has not read yet is of the lower bound or later. The window never goes back while
+        one read goes on. Makes no storage call: it is as new as what the reader has seen of the
+        stream. Both bounds are None before the first event. See ``StreamManager.event_time``.
+        """
+        state = self._current
+        if state is None:
+            return TimeWindow()
+        found = window_at(state.view, locate(state.view, state.position))
+        state.window = latest_window(state.window, found)
+        return state.window
+
     def events(
         self, start: StreamCut | str = StreamCut.EARLIEST, end: StreamCut | str = StreamCut.LATEST
     ) -> Iterator[Event]:
@@ -132,12 +156,14 @@ class EventReader:
     ) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
         """Yield the same events as Arrow batches of one segment each, with their ranges.
 
-        Columns: offset int64, routing_key string, timestamp timestamp[us, UTC], event binary.
+        Columns: offset int64, routing_key string, timestamp timestamp[us, UTC], event binary. A
+        large event is a batch of its own, and is in memory as a whole.
         """
         return self._batches(self._between(start, end))
 
     def _batches(self, state: _ReadState) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
-        for rng, batch in self._batches_of(state):
+        for rng, part in self._batches_of(state):
+            batch = payload_of(self._stream, rng, part)
             state.read[rng.segment_id] = batch.column("offset")[-1].as_py() + 1
             self._current = state
             yield rng, batch
@@ -147,8 +173,10 @@ class EventReader:
         while True:
             step = read_plan.next_step(state.start, state.target)
             for rng in step.ranges:
-                for batch in read_range(self._stream, rng):
+                for batch in read_range(self._stream, rng, payload_bytes=0):
+                    self._stream.ensure_durable(state.view)
                     yield rng, batch
+            self._stream.ensure_durable(state.view)  # a step may also be a scale without events
             state.start, state.read = step.end, {}
             if step.done or not step.ranges:
                 return
@@ -166,7 +194,7 @@ class EventReader:
         All threads of this process that wait for a stream share its polls, and a commit of this
         process wakes them at once. A poll that finds nothing is one storage call. Polls come when
         an event is due by the last ones, and get rare: the longest pause is two seconds on an
-        object store, 50 ms on a local disk, and 250 ms if its file system reports new commits. The
+        object store, also on a local disk whose file system reports new commits, else 50 ms. The
         last one comes when the timeout is over, so an event that came before is found.
         """
         self._guard.check()
@@ -195,11 +223,14 @@ class EventReader:
     def _wait_for_newer_view(
         self, known: StreamView, idle_since: float, timeout: float | None
     ) -> StreamView | None:
-        """Return the view of a newer version; None if none appears before the timeout."""
+        """Return the view of a newer version; None if none appears before the timeout.
+
+        The disk may not have it yet: its chunks are read meanwhile.
+        """
         runtime, tail = self._stream.runtime, self._stream.tail
         deadline = None if timeout is None else idle_since + timeout
         while wait_for_commits(runtime, [(tail, known.version)], deadline):
-            view = self._stream.view_after_wait(self._life)
+            view = self._stream.view_after_wait(self._life, durable=False)
             if view.version != known.version:
                 return view
         return None
@@ -245,7 +276,7 @@ class EventReader:
         return self._range(rng)
 
     def _range(self, rng: SegmentRange) -> Iterator[Event]:
-        for batch in read_range(self._stream, rng):
+        for batch in read_range(self._stream, rng, payload_bytes=0):
             yield from self._decode(rng, batch)
 
     def next_cut(self, cut: StreamCut | str, approx_events: int) -> StreamCut:
@@ -297,7 +328,7 @@ class EventReader:
                     f"{pointer} names no event of the stream; take pointers from events.",
                     pointer=pointer,
                 )
-        (batch,) = read_range(self._stream, rng)
+        (batch,) = read_range(self._stream, rng, payload_bytes=0)
         (event,) = self._decode(rng, batch)
         return event
 
@@ -309,8 +340,4 @@ class EventReader:
             )
 
     def _decode(self, rng: SegmentRange, batch: pa.RecordBatch) -> Iterator[Event]:
-        deserialize = self._deserializer
-        for event in events_of(batch, rng.stream, rng.life, rng.segment_id):
-            if deserialize is not None:
-                event.data = deserialize(event.data)
-            yield event
+        return events_in(self._stream, rng, batch, self._deserializer)

@@ -5,16 +5,26 @@ from __future__ import annotations
 import contextlib
 import json
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
-from pravega_spark.arguments import check_timeout
+from pravega_spark.arguments import check_flag, check_time_us, check_timeout
+from pravega_spark.engine.stream.fencing import check_fencing_token
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.writing.append_condition import ExpectedPosition, check_expected
 from pravega_spark.engine.writing.batch_committer import BatchCommitter
+from pravega_spark.engine.writing.conditional_write import (
+    ConditionalOutcome,
+    ConditionalWrite,
+    only_part,
+)
 from pravega_spark.engine.writing.event_encoder import EventEncoder, Serializer
+from pravega_spark.engine.writing.large_event_staging import store_large_event
+from pravega_spark.engine.writing.noted_times import NotedTimes
 from pravega_spark.engine.writing.pending_writes import OpenTable
 from pravega_spark.engine.writing.table_rows import EventTable
 from pravega_spark.engine.writing.write_futures import WriteFuture
@@ -59,20 +69,32 @@ class EventStreamWriter:
         writer_id: str | None = None,
         *,
         serializer: Serializer | None = None,
+        fencing_token: str | None = None,
+        large_events: bool = False,
         buffer_bytes: int = WRITER_BUFFER_BYTES,
         life: int | None = None,
+        future: type[WriteFuture[Any]] = WriteFuture,
+        automatically_note_time: bool = False,
     ) -> None:
         """Open the writer: one commit for an id of the user's own, otherwise no storage call.
 
         ``life`` is the life of the stream that the writer is for, by default the present one.
+        ``future`` is the class of the futures of single events.
         """
-        self._encoder = EventEncoder(stream.name, serializer)
-        self._committer = BatchCommitter(stream, writer_id, life=life)
+        if fencing_token is not None:
+            check_fencing_token("fencing_token", fencing_token)
+        self._future = future
+        self._encoder = EventEncoder(stream.name, serializer, large_events=large_events)
+        self._stream = stream
+        self._committer = BatchCommitter(stream, writer_id, life=life, fencing_token=fencing_token)
         self._plain = serializer is None
         self._now_ns = stream.runtime.now_ns
         self._name = stream.name
         self._buffer_bytes = buffer_bytes
         self._queue = WriteQueue(self._committer, stream.name, buffer_bytes)
+        self._times = NotedTimes(stream, self._queue, self._committer.mark_id)
+        if check_flag("automatically_note_time", automatically_note_time):
+            self._times.note_automatically()
         # A writer that was not closed is closed when it is collected, or by writer_exit.
         weakref.finalize(self, self._queue.close_ownerless).atexit = False
 
@@ -96,29 +118,45 @@ class EventStreamWriter:
         """The number of the last event that the flush with ``last_note`` covers."""
         return self._committer.note_number
 
-    def write_event(self, event: Any, routing_key: str | None = None) -> WriteFuture[EventPointer]:
+    def write_event(
+        self,
+        event: Any,
+        routing_key: str | None = None,
+        *,
+        expected: ExpectedPosition | None = None,
+    ) -> WriteFuture[EventPointer]:
         """Write one event; the future's result is its EventPointer, once it is durable.
 
         ``event`` is bytes or str (UTF-8), or a value for the writer's serializer; an error of the
         serializer is raised unchanged, and nothing is written. Events without a routing key have
         no order. Blocks while the buffer is full.
+
+        With ``expected`` the event is written only from that position on: a StreamCut, which must
+        be the stream's tail; an EventPointer, which the event itself must get; or the writer's
+        ``last_event_number``. Otherwise the future's error is ConditionFailed with the actual
+        position, nothing is written, and the writer goes on with its later writes.
+
+        With ``large_events`` an event has up to 1 GiB and may be a file opened in binary mode, or
+        an iterable of bytes. One of more than 8 MiB is stored during the call.
         """
         plain = type(event) is bytes and self._plain
-        data: bytes = event if plain else self._encoder.event(event)
+        data = event if plain else self._encoder.payload(event)
+        if type(data) is not bytes or len(data) > MAX_EVENT_BYTES:
+            return self._write_large(data, routing_key, expected)
         size = len(data)
-        if size > MAX_EVENT_BYTES:
-            raise self._encoder.too_large(size)
         if routing_key is not None and not (
             type(routing_key) is str
             and len(routing_key) <= MAX_ROUTING_KEY_LENGTH
             and routing_key.isascii()
         ):
             self._encoder.check_key(routing_key)
+        if expected is not None:
+            return self._write_if(self._expected(expected), [data], routing_key, is_single=True)
         queue = self._queue
         size += WRITER_EVENT_BYTES
         if queue.accepted_bytes + size > queue.limit_bytes:
             self._wait_for_room(size)
-        future: WriteFuture[EventPointer] = WriteFuture()
+        future: WriteFuture[EventPointer] = self._future()
         future._outcomes = outcomes = queue.outcomes
         time_ns = self._now_ns()
         future._number = number = next(queue.numbers)
@@ -130,12 +168,39 @@ class EventStreamWriter:
         queue.accepted_bytes += size
         return future
 
+    def _write_large(
+        self,
+        event: bytes | Iterator[memoryview],
+        routing_key: str | None,
+        expected: ExpectedPosition | None,
+    ) -> WriteFuture[EventPointer]:
+        """Store a large event, then put it into the queue, where it waits for its commit."""
+        queue, pieces = (
+            self._queue,
+            self._encoder.pieces(event, is_conditional=expected is not None),
+        )
+        self._encoder.check_key(routing_key)
+        self._check_usable()
+        stored = store_large_event(self._stream, self._committer.life, pieces, routing_key)
+        self._check_usable()
+        future: WriteFuture[EventPointer] = self._future()
+        future._outcomes = outcomes = queue.outcomes
+        future._number = number = next(queue.numbers)
+        queue.put((stored, routing_key, 0, number, outcomes))
+        queue.accepted_bytes += WRITER_EVENT_BYTES
+        return future
+
     def write_events(
-        self, events: Iterable[Any], routing_key: str | None = None
+        self,
+        events: Iterable[Any],
+        routing_key: str | None = None,
+        *,
+        expected: ExpectedPosition | None = None,
     ) -> WriteFuture[tuple[EventPointer, ...]]:
         """Write events all or none, together in one segment; the result is their pointers.
 
-        An empty list writes nothing; its future is done and has no pointer.
+        An empty list writes nothing; its future is done and has no pointer. ``expected`` is as in
+        :meth:`write_event`, of the first event; with it, an empty list raises InvalidInput.
         """
         data = self._encoder.events(events)
         total = sum(map(len, data))
@@ -152,6 +217,8 @@ class EventStreamWriter:
                 f"{WRITER_BATCH_EVENTS} events; use a transaction for more."
             )
         self._encoder.check_key(routing_key)
+        if expected is not None:
+            return self._write_if(self._expected(expected), data, routing_key)
         if not data:
             return self._empty_write()
         queue, size = self._queue, total + len(data) * WRITER_EVENT_BYTES
@@ -163,16 +230,21 @@ class EventStreamWriter:
         queue.accepted_bytes += size
         return future
 
-    def write_table(self, table: pa.Table | pa.RecordBatch) -> WriteFuture[EventPointers]:
+    def write_table(
+        self, table: pa.Table | pa.RecordBatch, *, expected: ExpectedPosition | None = None
+    ) -> WriteFuture[EventPointers]:
         """Write the rows of an Arrow table as events, in order; the result is their pointers.
 
         Columns: ``event`` (binary or string) and, if wanted, ``routing_key`` (string, null for
         none); any width or dictionary. Rows become visible in one commit or several, of at most
         262,144 rows and 32 MiB: a reader may see a first part, and an error may leave one. An
         invalid row is an error that names it, and nothing is written. Blocks while the buffer is
-        full. The buffers of the table must not change before the future is done.
+        full. The buffers of the table must not change before the future is done. With ``expected``,
+        as in :meth:`write_event`, all rows become visible in one commit, and must fit into it.
         """
         rows, queue = EventTable(self._name, table), self._queue
+        if expected is not None:
+            return self._write_if(self._expected(expected), rows)
         self._check_usable()
         future: WriteFuture[EventPointers] = WriteFuture()
         future._outcomes = outcome = OpenTable(queue.pending, len(rows))
@@ -183,6 +255,57 @@ class EventStreamWriter:
             queue.put((part, None, 0, None, None))
             queue.accepted_bytes += part.size_bytes
         return future
+
+    def _expected(self, expected: ExpectedPosition) -> ExpectedPosition:
+        return check_expected(expected, self._name, self._committer.life)
+
+    def _write_revision(self, value: Any, at: EventPointer) -> WriteFuture[EventPointer]:
+        """Write a value without a routing key to the segment of a checked position."""
+        return self._write_if(at, [self._encoder.event(value)], is_single=True)
+
+    def _write_if(
+        self,
+        expected: ExpectedPosition,
+        events: list[bytes] | EventTable,
+        key: str | None = None,
+        *,
+        is_single: bool = False,
+    ) -> WriteFuture[Any]:
+        """Queue a conditional write, behind all writes before it."""
+        queue, time_ns = self._queue, self._now_ns()
+        if not len(events):
+            raise InvalidInput(
+                f"a conditional write to stream {self._name} needs an event; without one nothing "
+                "is compared."
+            )
+        self._check_usable()
+        outcome = ConditionalOutcome(queue.pending)
+        if isinstance(events, EventTable):
+            rows = only_part(self._name, events, time_ns, outcome)
+            write = ConditionalWrite(expected, rows, rows.size_bytes, outcome)
+        else:
+            size = sum(map(len, events)) + len(events) * WRITER_EVENT_BYTES
+            write = ConditionalWrite(expected, events, size, outcome, is_single=is_single)
+        if queue.accepted_bytes + write.size_bytes > queue.limit_bytes:
+            self._wait_for_room(write.size_bytes)
+        future: WriteFuture[Any] = WriteFuture()
+        future._outcomes, future._number = outcome, 0
+        queue.put((write, key, time_ns, None, None))
+        queue.accepted_bytes += write.size_bytes
+        return future
+
+    def note_time(self, time: int | datetime) -> WriteFuture[tuple[EventPointer, ...]]:
+        """Note that all events that are written from now on are of this time or later.
+
+        ``time`` is in ms since 1970, or a datetime with a time zone. It is stored with the events
+        that were written before, in their commit, or in one of its own if these are durable; the
+        future is done once it is, and has no pointer. The stream's watermark follows from the
+        times of all its writers. Raises InvalidTime for a time before the last one that the writer
+        noted, and IllegalState if the writer notes the time automatically.
+        """
+        time_us = check_time_us("the time that a writer notes", time)
+        self._check_usable()
+        return self._times.note(time_us)
 
     def _empty_write(self) -> WriteFuture[tuple[EventPointer, ...]]:
         self._check_usable()

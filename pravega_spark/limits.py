@@ -12,12 +12,16 @@ from pravega_spark.units import KIB, MIB
 
 MAX_EVENT_BYTES = 8 * MIB
 MAX_ATOMIC_WRITE_BYTES = 2 * MAX_EVENT_BYTES
+MAX_LARGE_EVENT_BYTES = 1024 * MIB
+"""With the option ``large_events``: the payload of a larger event is an object of its own."""
 MAX_ROUTING_KEY_LENGTH = 64 * KIB
 """In characters. Keys are stored with the events, but are not part of an event's 8 MiB."""
 MAX_SEGMENTS = 10_000
 MAX_TAGS = 128
 MAX_TAG_LENGTH = 256
 MAX_NOTE_LENGTH = 64 * KIB
+MAX_PRINCIPAL_LENGTH = 256
+MAX_FENCING_TOKEN_BYTES = 36
 
 # Writers
 
@@ -55,6 +59,25 @@ REQUEST_AFTER = 3
 REQUEST_LOCAL_SECONDS, REQUEST_REMOTE_SECONDS = 0.050, 0.5
 """How long all others leave the next version to a requester, on a local disk and elsewhere."""
 
+# Time
+
+AUTOMATIC_NOTE_SECONDS = 5.0
+"""How often a writer notes the time automatically, as in Pravega."""
+AUTOMATIC_NOTE_BACK_MS = 1_000
+"""It notes a time that is so long past, since a write may be interrupted after it took its time."""
+TIMESTAMP_AGGREGATION_TIMEOUT = "5 minutes"
+"""A writer that notes no time for so long no longer holds the watermark back."""
+MAX_WATERMARKS = 256
+"""Watermarks in a stream's log before every second one of the older half leaves it."""
+WATERMARKS_INTERVAL = "60 s"
+"""How often the watermarks of streams with news are recorded."""
+
+# Byte streams
+
+BLOCK_BYTES = 1 * MIB
+"""A byte stream's writer cuts what it is given into events of this many bytes."""
+BYTE_BUFFER_BYTES = 64 * MIB
+
 # Chunks
 
 CHUNK_BYTES = 64 * MIB
@@ -78,6 +101,16 @@ PREFETCH_CHUNK_BYTES = 1 * MIB
 READ_AHEAD_PARTS = 2
 READ_AHEAD_BYTES = 4 * MIB
 """A merge reads so many parts of about this many bytes of events while it writes earlier ones."""
+
+# Large events
+
+LARGE_EVENT_PIECE_BYTES = 1 * MIB
+"""A payload is taken from its file and stored in pieces of this size."""
+LARGE_EVENT_BLOCK_BYTES = 4 * MIB
+"""Each block of a payload has a digest; a read fetches and checks whole blocks."""
+LARGE_EVENT_WINDOW_BYTES = 8 * MIB
+LARGE_EVENT_READ_AHEAD = 3
+"""A read fetches so much at once, and from remote storage so many further windows at a time."""
 
 # Outages of an object store
 
@@ -120,6 +153,23 @@ HISTORY_MERGE_FILES = 16
 """Neighbouring files of a history that are merged, and appends between two looks for them."""
 HISTORY_FILE_BYTES = 4 * 1024 * 1024
 """Size of the large files of a history; one of half of it is never written again."""
+
+# Key-value tables
+
+MAX_TABLE_KEY_BYTES = 8 * KIB
+"""Of both parts of a key together, as in Pravega."""
+TABLE_VALUE_BYTES = 1 * MIB - 8 * KIB
+"""The largest value by default, as in Pravega."""
+MAX_TABLE_VALUE_BYTES = MAX_EVENT_BYTES - MAX_TABLE_KEY_BYTES - 16
+"""The largest value that can be configured: with its key and 16 bytes more it is one event."""
+MAX_TABLE_UPDATE_KEYS = 256
+"""Keys of one atomic update, and of one call that gets several, as in Pravega."""
+TABLE_INDEX_VALUE_BYTES = 128 * MIB
+"""Bytes of values that a process keeps of one table; values beyond it stay in their chunks."""
+TABLE_COMMIT_KEYS, TABLE_COMMIT_BYTES = 16_384, 32 * MIB
+"""About the most keys and bytes of conditional updates that share one commit."""
+TABLE_STALENESS = "1 s"
+"""How old what a get sees of others may be, by default."""
 
 # Transactions
 
@@ -177,6 +227,8 @@ CLOCK_STEP_MS = 60_000
 MAX_CLOCK_JUMP = "7 days"
 """How far a clock may have advanced unobserved, with no boot clock to confirm it."""
 CLOCK_RECORD_MS = 60_000
+TABLE_CLOCK_SECONDS = 10.0
+"""How long a table with a ttl judges by the boot clock before it reads the believed time again."""
 """How often a root's clock record is renewed at most."""
 
 # Scaling and retention
@@ -269,13 +321,32 @@ COMPACT_HEAD_AFTER = "1 day"
 COMPACT_SETTLE_MS = 60_000
 """Chunks that were committed more recently are left alone: readers at the tail read them."""
 
+# Folded tables
+
+FOLDED_FILE_BYTES = 64 * MIB
+"""A fold writes files of about this size; one below a quarter of it is merged with a neighbour."""
+FOLDED_GROUP_ROWS, FOLDED_GROUP_BYTES = 4_096, 1 * MIB
+"""Most rows of a row group, and most bytes of their keys and values: a get reads one."""
+FOLDED_READ_BYTES = 8 * MIB
+"""Scans and folds read about so much of a file in one call."""
+FOOTER_CACHE_BYTES = 32 * MIB
+"""Footers of files that an open table keeps."""
+FOLD_RUN_BYTES = 64 * MIB
+"""Changes that a fold holds in memory before it spills them, sorted, to a temporary file."""
+FOLD_CHANGED_BYTES, FOLD_CHANGED_PART = 16 * MIB, 0.1
+"""A fold is due when there are so many bytes of changes, and so large a part of the table."""
+FOLDING_INTERVAL = "60 s"
+"""How often tables with news are looked at, whether a fold is due."""
+FOLD_AGE_MS = 600_000
+"""Changes that are older than this are due to be folded."""
+
 # Following a tail
 
 POLL_LOCAL_SECONDS = (0.001, 0.050)
 POLL_REMOTE_SECONDS = (0.020, 2.0)
 """Shortest and longest pause between two checks for new commits while following a tail."""
-POLL_WATCHED_SECONDS = 0.250
-"""The pause in a folder whose file system reported the last commit."""
+POLL_WATCHED_SECONDS = (0.250, 2.0)
+"""The same in a folder whose file system reports new commits, where they need no check."""
 POLL_GAP_FRACTION = 1 / 16
 """The pause before the next commit is expected, as a fraction of the mean gap of the last ones."""
 POLL_SPREAD_FRACTION = 1 / 12
@@ -293,9 +364,15 @@ KEEP_PIN = "7 days"
 
 # Spark
 
+SPARK_EVENT_BYTES = 64 * MIB
+"""Default of ``maxEventBytes``: a task holds the bytes of a row three or four times."""
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 PARTITION_BYTES = 128 * MIB
 """A batch read splits a segment after about this size of files, as Spark splits its own files."""
+SCAN_CHANGED_BYTES = 32 * MIB
+"""Up to this size the driver reads a table's changes after the fold and sends them to the tasks."""
+SCAN_CHANGE_READS = 8
+"""More of them are read by each task of a scan, of which there are at most so many."""
 ROUTE_BYTES = 16 * MIB
 """Rows are routed in groups of about this size: each distinct key is hashed once per group."""
 TASK_BYTES = 256 * MIB

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.arguments import check_flag, check_options, check_text, shown
+from pravega_spark.arguments import check_flag, check_list, check_options, check_text, shown
+from pravega_spark.byte_streams.byte_reader import ByteStreamReader
+from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
+from pravega_spark.engine.chunks.chunk_encoder import UNCOMPRESSED
 from pravega_spark.engine.log import clock_record
 from pravega_spark.engine.log.table_sweep import SweepResult, add_results
 from pravega_spark.engine.runtime import SYSTEM, Runtime
@@ -27,14 +30,19 @@ from pravega_spark.engine.tables.scopes import (
     DELETED,
     DELETING,
     GROUP,
+    STREAM,
+    TABLE,
     Scope,
     row_name,
 )
 from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.engine.writing.event_encoder import Serializer
-from pravega_spark.errors import InvalidInput, NoSuchScope
+from pravega_spark.errors import InvalidConfiguration, InvalidInput, NoSuchScope
 from pravega_spark.event_reader import EventReader
 from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.key_value.key_value_table import KeyValueTable
+from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.table_lifecycle import TableLifecycle
 from pravega_spark.limits import (
     CHECKPOINT_INTERVAL,
     GROUP_REFRESH,
@@ -68,7 +76,7 @@ from pravega_spark.model import (
     SubscriberInfo,
     TransactionInfo,
 )
-from pravega_spark.names import MAX_SCOPE_LENGTH, check_scope, is_name, split_stream
+from pravega_spark.names import MAX_SCOPE_LENGTH, check_scope, is_name, split_stream, split_table
 from pravega_spark.policies import (
     UNCHANGED,
     RetentionPolicy,
@@ -93,6 +101,13 @@ from pravega_spark.root_settings import (
     parse_flags,
 )
 from pravega_spark.stream import Stream
+from pravega_spark.transactions.decision_log import open_decisions
+from pravega_spark.transactions.joint_transaction import JointTransaction
+from pravega_spark.transactions.joint_writer import (
+    JointWriter,
+    find_joint_record,
+    open_joint_transaction,
+)
 from pravega_spark.transactions.sweeper import TransactionSweepResult
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
@@ -103,8 +118,11 @@ if TYPE_CHECKING:
     from pravega_spark.backup.root_restore import RestoreResult
     from pravega_spark.backup.table_restore import RestoredTable
     from pravega_spark.compaction.compaction_result import CompactionResult
+    from pravega_spark.event_time.stream_time import StreamTime
     from pravega_spark.retention.stream_retention import StreamRetention
     from pravega_spark.scaling.stream_scaling import StreamScaling
+    from pravega_spark.shared_state.revisioned_stream import RevisionedStream
+    from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
 
 _KNOWN_SCOPES = 64
 """A manager keeps the rows of at most this many scopes in memory."""
@@ -244,7 +262,8 @@ class StreamManager:
     ) -> MaintenanceResult:
         """Do one round of maintenance in threads of this process, over all streams by default.
 
-        ``kinds`` are some of "transactions", "scaling", "retention", "compaction" and "sweeping".
+        ``kinds`` are some of "transactions", "watermarks", "scaling", "folding", "retention",
+        "compaction" and "sweeping".
         A stream without news costs one storage call, unless its due hint says that it is due or
         ``full`` ignores the hints. ``parallelism`` is the number of streams at the same time; one
         that takes longer than ``limit`` fails and stops no other. A kind that another job has
@@ -284,8 +303,8 @@ class StreamManager:
         """Delete an empty scope; False if there is none. ``recursive`` deletes its content first.
 
         Raises ScopeNotEmpty. A recursive deletion first refuses new streams and reader groups,
-        then deletes every group, and seals and deletes every stream; a repeated call finishes one
-        that was interrupted.
+        then deletes every group, and seals and deletes all streams and tables; a repeated call
+        finishes one that was interrupted.
         """
         check_flag("recursive", recursive)
         found = self._scope(scope)
@@ -297,6 +316,8 @@ class StreamManager:
                 name = f"{scope}/{row_name(row)}"
                 if row["kind"] == GROUP:
                     self._group_lifecycle(name).delete(row["life"])
+                elif row["kind"] == TABLE:
+                    self._table(name).end_life(row["life"])
                 else:
                     self.stream(name)._end_life(row["life"])
         return found.delete(life)
@@ -347,9 +368,12 @@ class StreamManager:
 
     def list_streams(self, scope: str, *, tag: str | None = None) -> list[str]:
         """Return the names ``scope/stream`` of a scope's streams, or of those with a tag."""
+        return self._listed_by_tag(scope, STREAM, tag)
+
+    def _listed_by_tag(self, scope: str, kind: str, tag: str | None) -> list[str]:
         if tag is not None:
             check_text("a tag", tag)
-        rows = self._scope(scope).rows()
+        rows = self._scope(scope).rows(kind)
         return [
             f"{scope}/{name}"
             for name, row in sorted(rows.items())
@@ -427,6 +451,46 @@ class StreamManager:
             return self.list_reader_groups(scope)
         return []
 
+    # Key-value tables
+
+    def create_key_value_table(
+        self, table: str, configuration: KeyValueTableConfiguration | None = None
+    ) -> bool:
+        """Create a key-value table ``scope/table``; False if it exists, with any configuration.
+
+        Raises NoSuchScope, InvalidName, InvalidConfiguration.
+        """
+        wanted = KeyValueTableConfiguration() if configuration is None else configuration
+        if not isinstance(wanted, KeyValueTableConfiguration):
+            raise InvalidConfiguration(
+                f"a KeyValueTableConfiguration is needed, got {shown(configuration)}."
+            )
+        return self._table(table).create(wanted)
+
+    def key_value_table(self, table: str) -> KeyValueTable:
+        """Open a key-value table that exists. Raises NoSuchTable, InvalidName."""
+        log, view = self._table(table).existing()
+        return KeyValueTable(log, table, view, on_open=self._begin_maintenance)
+
+    def list_key_value_tables(self, scope: str, *, tag: str | None = None) -> list[str]:
+        """Return the names ``scope/table`` of a scope's tables, or of those with a tag."""
+        return self._listed_by_tag(scope, TABLE, tag)
+
+    def seal_key_value_table(self, table: str) -> bool:
+        """Stop all changes of a table for ever; False if it is sealed. Raises NoSuchTable."""
+        return self._table(table).seal()
+
+    def delete_key_value_table(self, table: str) -> bool:
+        """Delete a table with its data, as Pravega does without a seal before; False without one.
+
+        Objects of the table raise NoSuchTable from then on.
+        """
+        return self._table(table).delete()
+
+    def _table(self, table: str) -> TableLifecycle:
+        scope, _ = split_table(table)
+        return TableLifecycle(self._store, table, self._scope(scope), self._runtime)
+
     # Backup
 
     def backup(
@@ -485,6 +549,10 @@ class StreamManager:
     def scaling(self, stream: str) -> StreamScaling:
         """See :meth:`Stream.scaling`."""
         return self.stream(stream).scaling()
+
+    def event_time(self, stream: str) -> StreamTime:
+        """See :meth:`Stream.event_time`."""
+        return self.stream(stream).event_time()
 
     def stream_exists(self, stream: str) -> bool:
         """See :meth:`Stream.exists`."""
@@ -688,16 +756,65 @@ class StreamManager:
         return self.stream(stream).check_scale(epoch)
 
     def create_transactional_writer(
-        self, stream: str, writer_id: str | None = None, *, serializer: Serializer | None = None
+        self,
+        stream: str,
+        writer_id: str | None = None,
+        *,
+        serializer: Serializer | None = None,
+        large_events: bool = False,
     ) -> TransactionalWriter:
         """See :meth:`Stream.create_transactional_writer`."""
-        return self.stream(stream).create_transactional_writer(writer_id, serializer=serializer)
+        return self.stream(stream).create_transactional_writer(
+            writer_id, serializer=serializer, large_events=large_events
+        )
 
     def transaction(
-        self, stream: str, transaction_id: str, *, serializer: Serializer | None = None
+        self,
+        stream: str,
+        transaction_id: str,
+        *,
+        serializer: Serializer | None = None,
+        large_events: bool = False,
     ) -> Transaction:
         """See :meth:`Stream.transaction`."""
-        return self.stream(stream).transaction(transaction_id, serializer=serializer)
+        return self.stream(stream).transaction(
+            transaction_id, serializer=serializer, large_events=large_events
+        )
+
+    def create_joint_writer(
+        self,
+        streams: Iterable[str],
+        *,
+        serializer: Serializer | None = None,
+        large_events: bool = False,
+    ) -> JointWriter:
+        """Open a writer of transactions over several streams, which commit together or not at all.
+
+        ``large_events`` as in :meth:`create_writer`. Raises InvalidInput for no stream,
+        NoSuchStream, StreamSealed.
+        """
+        names = sorted(set(check_list("streams", streams)))
+        if not names:
+            raise InvalidInput("a joint writer needs the names of its streams, got none.")
+        writers = {
+            name: self.stream(name).create_transactional_writer(
+                serializer=serializer, large_events=large_events
+            )
+            for name in names
+        }
+        return JointWriter(open_decisions(self._store, self._runtime), writers)
+
+    def joint_transaction(
+        self, transaction_id: str, *, serializer: Serializer | None = None
+    ) -> JointTransaction:
+        """Open a transaction over several streams by its id: to write, commit or abort.
+
+        Nothing extends its leases: call ``ping``. Raises NoSuchTransaction, also when it ended.
+        """
+        decisions = open_decisions(self._store, self._runtime)
+        record = find_joint_record(decisions, transaction_id)
+        streams = [self._stream(name) for name, _ in record.participants]
+        return open_joint_transaction(decisions, record, streams, serializer=serializer)
 
     def list_transactions(self, stream: str) -> list[TransactionInfo]:
         """See :meth:`Stream.transactions`."""
@@ -713,17 +830,82 @@ class StreamManager:
         """See :meth:`Stream.sweep_transactions`."""
         return self.stream(stream).sweep_transactions(prepared_limit=prepared_limit)
 
+    def fence(self, stream: str, token: str, *, expected: str | None = None) -> bool:
+        """See :meth:`Stream.fence`."""
+        return self.stream(stream).fence(token, expected=expected)
+
+    def fencing_token(self, stream: str) -> str:
+        """See :meth:`Stream.fencing_token`."""
+        return self.stream(stream).fencing_token()
+
     def create_writer(
-        self, stream: str, writer_id: str | None = None, *, serializer: Serializer | None = None
+        self,
+        stream: str,
+        writer_id: str | None = None,
+        *,
+        serializer: Serializer | None = None,
+        fencing_token: str | None = None,
+        automatically_note_time: bool = False,
+        large_events: bool = False,
     ) -> EventStreamWriter:
         """See :meth:`Stream.create_writer`."""
-        return self.stream(stream).create_writer(writer_id, serializer=serializer)
+        return self.stream(stream).create_writer(
+            writer_id,
+            serializer=serializer,
+            fencing_token=fencing_token,
+            automatically_note_time=automatically_note_time,
+            large_events=large_events,
+        )
+
+    def revisioned_stream(
+        self,
+        stream: str,
+        *,
+        serializer: Serializer | None = None,
+        deserializer: Deserializer | None = None,
+    ) -> RevisionedStream:
+        """See :meth:`Stream.revisioned_stream`."""
+        return self.stream(stream).revisioned_stream(
+            serializer=serializer, deserializer=deserializer
+        )
+
+    def state_synchronizer(
+        self,
+        stream: str,
+        apply: Callable[[Any, Any], Any],
+        *,
+        serializer: Serializer | None = None,
+        deserializer: Deserializer | None = None,
+    ) -> StateSynchronizer:
+        """See :meth:`Stream.state_synchronizer`."""
+        return self.stream(stream).state_synchronizer(
+            apply, serializer=serializer, deserializer=deserializer
+        )
 
     def create_reader(
         self, stream: str, *, deserializer: Deserializer | None = None
     ) -> EventReader:
         """See :meth:`Stream.create_reader`."""
         return self.stream(stream).create_reader(deserializer=deserializer)
+
+    def create_byte_writer(
+        self,
+        stream: str,
+        writer_id: str | None = None,
+        *,
+        compression: str = UNCOMPRESSED,
+        fencing_token: str | None = None,
+    ) -> ByteStreamWriter:
+        """See :meth:`Stream.create_byte_writer`."""
+        return self.stream(stream).create_byte_writer(
+            writer_id, compression=compression, fencing_token=fencing_token
+        )
+
+    def create_byte_reader(
+        self, stream: str, *, timeout: float | None = None, follow: bool = True
+    ) -> ByteStreamReader:
+        """See :meth:`Stream.create_byte_reader`."""
+        return self.stream(stream).create_byte_reader(timeout=timeout, follow=follow)
 
     def read(
         self,

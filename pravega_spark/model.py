@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import io
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,8 +13,8 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from pravega_spark.arguments import is_number, shown
-from pravega_spark.errors import InvalidInput, InvalidStreamCut
-from pravega_spark.names import split_stream
+from pravega_spark.errors import IllegalState, InvalidInput, InvalidStreamCut
+from pravega_spark.names import split_log
 from pravega_spark.policies import StreamConfiguration
 from pravega_spark.units import count_text, size_text, time_text
 
@@ -247,7 +248,7 @@ class StreamCut:
                 f"{shown(text)} is not a valid stream cut; write "
                 "scope/stream@life:number#epoch=offset,..., 'earliest' or 'latest'."
             )
-        split_stream(match[1])
+        split_log(match[1])
         positions: dict[int, int] = {}
         for cell in filter(None, match[3].split(",")):
             segment, _, value = cell.partition("=")
@@ -328,7 +329,7 @@ class EventPointer:
             raise InvalidInput(
                 f"{shown(text)} is not a valid event pointer; write scope/stream@life:0#0=120."
             )
-        split_stream(match[1])
+        split_log(match[1])
         return cls(match[1], int(match[2]), parse_segment(match[3]), int(match[4]))
 
 
@@ -357,7 +358,19 @@ class SegmentRange:
 class Event:
     """An event that was read: data, routing key, time of writing and pointer."""
 
-    __slots__ = ("_life", "_stream", "data", "offset", "routing_key", "segment_id", "timestamp_us")
+    is_large: ClassVar[bool] = False
+    """Whether the payload is an object of its own, which ``data`` reads when it is first used."""
+
+    __slots__ = (
+        "_life",
+        "_size_bytes",
+        "_stream",
+        "data",
+        "offset",
+        "routing_key",
+        "segment_id",
+        "timestamp_us",
+    )
 
     def __init__(
         self,
@@ -387,6 +400,29 @@ class Event:
     def pointer(self) -> EventPointer:
         """The address of the event, for ``fetch_event``."""
         return EventPointer(self._stream, self._life, self.segment_id, self.offset)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the payload, also of an event that was deserialized."""
+        known: int | None = getattr(self, "_size_bytes", None)
+        return len(self.data) if known is None else known
+
+    def open(self) -> io.IOBase:
+        """Return the payload as a file with ``read`` and ``seek``; of a large event, not read yet.
+
+        Raises IllegalState for an event that was deserialized, unless it is large.
+        """
+        if not isinstance(self.data, bytes):
+            raise IllegalState(
+                f"the event {self.pointer} was deserialized to {type(self.data).__name__}, and its "
+                "bytes are gone; read it without a deserializer to open it as a file."
+            )
+        return io.BytesIO(self.data)
+
+    def decode_with(self, deserializer: Deserializer) -> None:
+        """Replace the bytes by what the deserializer makes of them."""
+        self._size_bytes = len(self.data)
+        self.data = deserializer(self.data)
 
     def __repr__(self) -> str:
         """Show pointer, key and data."""
@@ -438,6 +474,83 @@ class SubscriberInfo:
     since_ms: int
 
 
+def _utc(time_us: int | None) -> datetime | None:
+    """Return microseconds since 1970 as a datetime; None where that is None or has no datetime."""
+    try:
+        return None if time_us is None else _UTC_EPOCH + timedelta(microseconds=time_us)
+    except OverflowError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class WriterMark:
+    """What a writer noted last: all that it writes after ``cut`` is of ``time_us`` or later.
+
+    ``version`` is the version of the log that holds the note. A writer that is not ``is_alive`` has
+    left: its mark is used once more, and then dropped.
+    """
+
+    writer_id: str
+    time_us: int
+    """In microseconds since 1970."""
+    cut: StreamCut
+    version: int
+    is_alive: bool = True
+
+    @property
+    def time(self) -> datetime | None:
+        """The noted time, in UTC; None if it is beyond the years 1 to 9999."""
+        return _utc(self.time_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """How far the writers' times were at a cut of the stream, in microseconds since 1970.
+
+    Every event whose time was noted as earlier than ``lower_us`` lies before ``cut``. ``upper_us``
+    is the latest time that a writer had noted. ``version`` is the version of the log that holds
+    the watermark, None if none does yet.
+    """
+
+    lower_us: int
+    upper_us: int
+    cut: StreamCut
+    version: int | None = None
+
+    @property
+    def lower(self) -> datetime | None:
+        """The lower bound, in UTC; None if it is beyond the years 1 to 9999."""
+        return _utc(self.lower_us)
+
+    @property
+    def upper(self) -> datetime | None:
+        """The upper bound, in UTC; None if it is beyond the years 1 to 9999."""
+        return _utc(self.upper_us)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """The times between which a reader is, by the writers' notes: in microseconds since 1970.
+
+    What is still to be read is of ``lower_us`` or later: None before the first watermark.
+    ``upper_us`` is the upper bound of the first watermark that is ahead of the whole position:
+    None near the tail.
+    """
+
+    lower_us: int | None = None
+    upper_us: int | None = None
+
+    @property
+    def lower(self) -> datetime | None:
+        """The lower bound, in UTC, or None."""
+        return _utc(self.lower_us)
+
+    @property
+    def upper(self) -> datetime | None:
+        """The upper bound, in UTC, or None."""
+        return _utc(self.upper_us)
+
+
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
     """A stream at one version: configuration, layout, head and tail.
@@ -461,6 +574,8 @@ class StreamInfo:
     configuration_version: int
     files: FileTotals
     """The chunks of the newest version; ``Stream.storage`` also has what else is stored."""
+    watermark: Watermark | None = None
+    """As far as the notes of the newest version show it; None if no writer notes times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,7 +601,8 @@ class FileTotals:
 class MaintenanceKind(enum.Enum):
     """The work that keeps the streams of a root in order.
 
-    The job ``maintenance`` does all kinds; those except sweeping have a job of their own, too.
+    The job ``maintenance`` does all kinds; those except sweeping and watermarks have a job of their
+    own, too.
     """
 
     RETENTION = "retention"
@@ -494,6 +610,8 @@ class MaintenanceKind(enum.Enum):
     TRANSACTIONS = "transactions"
     COMPACTION = "compaction"
     SWEEPING = "sweeping"
+    WATERMARKS = "watermarks"
+    FOLDING = "folding"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,11 @@ from pravega_spark.errors import InvalidName
 
 MAX_SCOPE_LENGTH = 255
 MAX_NAME_LENGTH = 250
+TABLES_FOLDER = "_kv_tables"
+"""The folder of a scope's key-value tables; no name that a user chooses has an underscore."""
+FOLD_SUBSCRIBER = "pravega.fold"
+"""The plain subscriber of a table's change log that keeps it until it is folded."""
+_LOG_PARTS = 3
 _ALLOWED = re.compile(r"[A-Za-z0-9.\-]+")
 _DOTS = {".", ".."}
 _TRANSACTION = re.compile(r"[0-9a-f]{8}[0-9a-z]{8,56}")
@@ -78,6 +83,25 @@ def has_utf8(text: str) -> bool:
 def split_stream(stream: object) -> tuple[str, str]:
     """Split ``"scope/stream"`` into its two checked names."""
     return _split("stream", stream)
+
+
+def split_table(table: object) -> tuple[str, str]:
+    """Split ``"scope/table"`` into its two checked names."""
+    return _split("table", table)
+
+
+def table_log(scope: str, name: str) -> str:
+    """Return the internal name of a key-value table's change log."""
+    return f"{scope}/{TABLES_FOLDER}/{name}"
+
+
+def split_log(name: object) -> tuple[str, str]:
+    """Split the name of a stream, or of a table's change log, into the scope and the path in it."""
+    parts = name.split("/") if isinstance(name, str) else []
+    if len(parts) == _LOG_PARTS and parts[1] == TABLES_FOLDER:
+        scope, table = split_table(f"{parts[0]}/{parts[2]}")
+        return scope, f"{TABLES_FOLDER}/{table}"
+    return split_stream(name)
 
 
 def split_group(group: object) -> tuple[str, str]:

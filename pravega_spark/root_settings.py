@@ -19,6 +19,7 @@ from pravega_spark.limits import (
     COMPACT_HEAD_AFTER,
     COMPACT_TARGET,
     COMPACTION_INTERVAL,
+    FOLDING_INTERVAL,
     KEEP_COMPLETED,
     PREPARED_LIMIT,
     RETENTION_INTERVAL,
@@ -27,7 +28,9 @@ from pravega_spark.limits import (
     SWEEP_GRACE,
     SWEEP_RETAIN,
     SWEEPING_INTERVAL,
+    TIMESTAMP_AGGREGATION_TIMEOUT,
     TRANSACTIONS_INTERVAL,
+    WATERMARKS_INTERVAL,
 )
 from pravega_spark.setting_rules import (
     NEVER,
@@ -104,11 +107,18 @@ class EffectiveSettings:
         "1 minute",
         "time without a truncation after which truncated events leave the files",
     )
+    timestamp_aggregation_timeout_ms: int = _duration(
+        TIMESTAMP_AGGREGATION_TIMEOUT,
+        "0 s",
+        "silence after which a writer no longer holds the watermark back",
+    )
     retention_interval_ms: int = _interval(RETENTION_INTERVAL, "retention")
     scaling_interval_ms: int = _interval(SCALING_INTERVAL, "scaling")
     transactions_interval_ms: int = _interval(TRANSACTIONS_INTERVAL, "transactions")
     compaction_interval_ms: int = _interval(COMPACTION_INTERVAL, "compaction")
+    folding_interval_ms: int = _interval(FOLDING_INTERVAL, "folding")
     sweeping_interval_ms: int = _interval(SWEEPING_INTERVAL, "sweeping")
+    watermarks_interval_ms: int = _interval(WATERMARKS_INTERVAL, "watermarks")
     maintain: str = field(default=MAINTAIN.default, metadata={"rule": MAINTAIN})
     origins: tuple[tuple[str, SettingOrigin], ...] = ()
     """Where each setting that is not the default was given, by name."""

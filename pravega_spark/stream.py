@@ -8,6 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.arguments import check_flag, check_list, check_options, check_whole, shown
+from pravega_spark.byte_streams.byte_reader import ByteStreamReader
+from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
+from pravega_spark.engine.chunks.chunk_encoder import UNCOMPRESSED
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.layout import epochs
 from pravega_spark.engine.layout.located_cut import locate
@@ -17,6 +20,7 @@ from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.root_marker import bind_root, token_of
 from pravega_spark.engine.stream import (
     epoch_history,
+    fencing,
     lifecycle,
     repair,
     stream_sweep,
@@ -31,6 +35,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_settings import log_flags, stream_settings
 from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.stream.watermarks import known_watermarks
 from pravega_spark.engine.tables.scopes import DELETED, Scope
 from pravega_spark.engine.writing.event_encoder import Serializer
 from pravega_spark.errors import (
@@ -78,8 +83,11 @@ from pravega_spark.units import parse_duration_ms
 if TYPE_CHECKING:
     from pravega_spark.backup.table_restore import RestoredTable
     from pravega_spark.compaction.compaction_result import CompactionResult
+    from pravega_spark.event_time.stream_time import StreamTime
     from pravega_spark.retention.stream_retention import StreamRetention
     from pravega_spark.scaling.stream_scaling import StreamScaling
+    from pravega_spark.shared_state.revisioned_stream import RevisionedStream
+    from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
 
 
 class Stream:
@@ -201,6 +209,7 @@ class Stream:
             record.created_ms,
             record.configuration_version,
             files,
+            next(reversed(known_watermarks(view)), None),
         )
 
     def storage(self) -> StorageInfo:
@@ -611,22 +620,40 @@ class Stream:
 
         return StreamScaling(self._log(), self._view().life)
 
+    # Time
+
+    def event_time(self) -> StreamTime:
+        """Return what the stream's writers say about the time of their events: watermarks."""
+        from pravega_spark.event_time.stream_time import StreamTime
+
+        return StreamTime(self._log(), self._view().life)
+
     # Transactions
 
     def create_transactional_writer(
-        self, writer_id: str | None = None, *, serializer: Serializer | None = None
+        self,
+        writer_id: str | None = None,
+        *,
+        serializer: Serializer | None = None,
+        large_events: bool = False,
     ) -> TransactionalWriter:
         """Open a writer of transactions; with an id of your own, it fences its older session.
 
-        Raises StreamSealed, InvalidName.
+        ``large_events`` as in :meth:`create_writer`. Raises StreamSealed, InvalidName.
         """
         life = self._view().life
-        writer = TransactionalWriter(self._log(), writer_id, serializer=serializer, life=life)
+        writer = TransactionalWriter(
+            self._log(), writer_id, serializer=serializer, large_events=large_events, life=life
+        )
         self._on_open(writer, lambda opened: opened._closed)
         return writer
 
     def transaction(
-        self, transaction_id: str, *, serializer: Serializer | None = None
+        self,
+        transaction_id: str,
+        *,
+        serializer: Serializer | None = None,
+        large_events: bool = False,
     ) -> Transaction:
         """Open a transaction by its id: to ask its status, write, commit or abort.
 
@@ -634,7 +661,9 @@ class Stream:
         Raises NoSuchTransaction.
         """
         life = self._view().life
-        return Transaction(self._log(), transaction_id, serializer=serializer, life=life)
+        return Transaction(
+            self._log(), transaction_id, serializer=serializer, large_events=large_events, life=life
+        )
 
     def transactions(self) -> list[TransactionInfo]:
         """Return the transactions without an outcome with their status, the oldest first."""
@@ -662,17 +691,90 @@ class Stream:
 
     # Writing and reading
 
+    def fence(self, token: str, *, expected: str | None = None) -> bool:
+        """Set the fencing token, in one commit; False if it is the newest already.
+
+        From then on, writers that were opened with another token are refused, and stop with
+        FencingTokenMismatch. Writers without a token are not: they do not take part. An empty text
+        clears the token. With ``expected``, nothing is changed unless that is the newest token
+        (an empty text: none is set). Raises ConditionFailed, StreamSealed, InvalidInput.
+        """
+        fencing.check_fencing_token("token", token)
+        if expected is not None:
+            fencing.check_fencing_token("expected", expected)
+        return fencing.fence(self._log(), self._view().life, token, expected)
+
+    def fencing_token(self) -> str:
+        """Return the newest fencing token; an empty text if none is set."""
+        return self._view().fence.token
+
     def create_writer(
-        self, writer_id: str | None = None, *, serializer: Serializer | None = None
+        self,
+        writer_id: str | None = None,
+        *,
+        serializer: Serializer | None = None,
+        fencing_token: str | None = None,
+        automatically_note_time: bool = False,
+        large_events: bool = False,
     ) -> EventStreamWriter:
         """Open a writer; with an id of your own, it continues exactly where that id stopped.
 
-        Raises StreamSealed, InvalidName.
+        With a fencing token, every write is refused, and the writer stops, once the stream's
+        newest token is another one; see :meth:`fence`. With ``automatically_note_time`` it notes
+        the time of its clock every 5 s, for watermarks. ``large_events`` lets an event have up to
+        1 GiB instead of 8 MiB, as bytes, a file or an iterable of bytes. Raises StreamSealed,
+        InvalidName, FencingTokenMismatch.
         """
         life = self._view().life
-        writer = EventStreamWriter(self._log(), writer_id, serializer=serializer, life=life)
+        writer = EventStreamWriter(
+            self._log(),
+            writer_id,
+            serializer=serializer,
+            fencing_token=fencing_token,
+            life=life,
+            automatically_note_time=automatically_note_time,
+            large_events=large_events,
+        )
         self._on_open(writer._queue, lambda queue: queue.is_closed)
         return writer
+
+    def revisioned_stream(
+        self, *, serializer: Serializer | None = None, deserializer: Deserializer | None = None
+    ) -> RevisionedStream:
+        """Open the stream, which has one segment, as a log that is written at a known revision.
+
+        Values are bytes or str (read as bytes), unless functions are given. Raises StreamSealed,
+        and IllegalState for a stream of several segments.
+        """
+        from pravega_spark.shared_state.revisioned_stream import RevisionedStream
+
+        life = self._view().life
+        opened = RevisionedStream(
+            self._log(), serializer=serializer, deserializer=deserializer, life=life
+        )
+        self._on_open(opened, lambda stream: stream.is_closed)
+        return opened
+
+    def state_synchronizer(
+        self,
+        apply: Callable[[Any, Any], Any],
+        *,
+        serializer: Serializer | None = None,
+        deserializer: Deserializer | None = None,
+    ) -> StateSynchronizer:
+        """Open the stream, which has one segment, as a state that many processes change.
+
+        ``apply(state, update)`` returns the next state. States and updates are JSON, unless
+        functions are given. Raises StreamSealed, and IllegalState for a stream of several segments.
+        """
+        from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
+
+        life = self._view().life
+        opened = StateSynchronizer(
+            self._log(), apply, serializer=serializer, deserializer=deserializer, life=life
+        )
+        self._on_open(opened, lambda state: state.is_closed)
+        return opened
 
     def create_reader(self, *, deserializer: Deserializer | None = None) -> EventReader:
         """Return a reader without a group: of ranges, of batches, or following the tail.
@@ -682,6 +784,49 @@ class Stream:
         life = self._view().life
         reader = EventReader(self._log(), deserializer=deserializer, life=life)
         self._on_open(reader, lambda opened: False)
+        return reader
+
+    def create_byte_writer(
+        self,
+        writer_id: str | None = None,
+        *,
+        compression: str = UNCOMPRESSED,
+        fencing_token: str | None = None,
+    ) -> ByteStreamWriter:
+        """Open a writer of bytes; with an id of your own, it continues where that id stopped.
+
+        ``compression`` of the bytes is none, snappy or zstd. With a fencing token, every block is
+        refused, and the writer stops, once the stream's newest token is another one; see
+        :meth:`fence`. Raises IllegalState unless the stream has one segment, StreamSealed,
+        InvalidName, FencingTokenMismatch.
+        """
+
+        def seal(log: StreamLog, life: int) -> bool:
+            return lifecycle.seal(log, sweeper.end_all_transactions, life=life)
+
+        life = self._view().life
+        writer = ByteStreamWriter(
+            self._log(),
+            writer_id,
+            seal=seal,
+            compression=compression,
+            fencing_token=fencing_token,
+            life=life,
+        )
+        self._on_open(writer, lambda opened: opened.closed)
+        return writer
+
+    def create_byte_reader(
+        self, *, timeout: float | None = None, follow: bool = True
+    ) -> ByteStreamReader:
+        """Open a reader of bytes at the head. At the tail it waits, for ever or ``timeout`` s.
+
+        With ``timeout=0`` it does not wait, and without ``follow`` the present tail is the end.
+        Raises IllegalState unless the stream has one segment.
+        """
+        life = self._view().life
+        reader = ByteStreamReader(self._log(), timeout=timeout, follow=follow, life=life)
+        self._on_open(reader, lambda opened: opened.closed)
         return reader
 
     def read(

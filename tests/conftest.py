@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -17,6 +18,10 @@ from tests.harness.tiers import IS_LONG, LONG_TIMEOUT_SECONDS
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 for _name, _value in jvm.VARIABLES.items():
     os.environ.setdefault(_name, _value)
+
+# A shell starts commands in the background deaf to Ctrl-C, and their children too: tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # pytest-timeout limits a test's time; a deadline per example is flaky on a busy machine.
 settings.register_profile("pravega_spark", deadline=None)

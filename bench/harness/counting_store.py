@@ -43,6 +43,12 @@ class CountingStore(WrappedStore):
         self.read_bytes += len(found)
         return found
 
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        self.calls["get"] += 1
+        found = self.inner.get_range(key, start, end)
+        self.read_bytes += len(found)
+        return found
+
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         self.calls["get"] += len(keys)
         found = self.inner.get_many(keys)

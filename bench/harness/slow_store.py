@@ -9,8 +9,8 @@ from typing import Any
 from pravega_spark.engine.store import Store
 
 _CALLS = {
-    "delete", "exists", "folders", "get", "get_many", "list", "modified_ms", "open", "put",
-    "put_if_absent", "stage", "time_ms",
+    "delete", "exists", "folders", "get", "get_many", "get_range", "list", "modified_ms", "open",
+    "put", "put_if_absent", "stage", "time_ms",
 }  # fmt: skip
 
 

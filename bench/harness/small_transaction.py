@@ -8,12 +8,12 @@ from pravega_spark.transactions.transactional_writer import TransactionalWriter
 
 EVENTS = 100
 SEGMENTS = 4
-_KEYS = [f"key-{number}" for number in range(EVENTS)]
+KEYS = [f"key-{number}" for number in range(EVENTS)]
 
 
 def write_events(transaction: Transaction) -> Transaction:
     """Write 100 events with as many routing keys."""
-    for key in _KEYS:
+    for key in KEYS:
         transaction.write_event(EVENT, key)
     return transaction
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from pravega_spark.backup.table_at_version import keys_after
+from pravega_spark.engine.attached_objects import attached_object
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.actions import Add
@@ -14,10 +14,11 @@ from pravega_spark.engine.log.delta_checkpoint import checkpoint_key, digest_key
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.state_file import state_key, state_version
+from pravega_spark.engine.log.table_at_version import keys_after
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.errors import CorruptLog, DataLoss
-from pravega_spark.limits import COPY_PAGE_BYTES, COPY_PAGE_FILES
+from pravega_spark.limits import COPY_PAGE_BYTES, COPY_PAGE_FILES, LARGE_EVENT_BLOCK_BYTES
 
 
 def copy_files(log: Log, copy: LogReader, adds: Iterable[Add]) -> tuple[int, int]:
@@ -28,9 +29,9 @@ def copy_files(log: Log, copy: LogReader, adds: Iterable[Add]) -> tuple[int, int
     sizes = {entry.key: entry.size for entry in copy.store.list(f"{copy.path}/data")}
     count = size_bytes = 0
     for page in _pages(adds):
-        missing = [add for add in page if sizes.get(f"{log.path}/{add.path}") != add.size]
+        missing = [add for add in page if not _is_copied(add, log.path, sizes)]
         log.runtime.each(partial(_copy_file, log, copy), missing)
-        count, size_bytes = count + len(page), size_bytes + sum(add.size for add in page)
+        count, size_bytes = count + len(page), size_bytes + sum(add.stored_bytes for add in page)
     return count, size_bytes
 
 
@@ -39,14 +40,25 @@ def _pages(adds: Iterable[Add]) -> Iterator[list[Add]]:
     size_bytes = 0
     for add in adds:
         page.append(add)
-        size_bytes += add.size
+        size_bytes += add.stored_bytes
         if len(page) >= COPY_PAGE_FILES or size_bytes >= COPY_PAGE_BYTES:
             yield page
             page, size_bytes = [], 0
     yield page
 
 
+def _is_copied(add: Add, path: str, sizes: Mapping[str, int]) -> bool:
+    attached = attached_object(add.path)
+    if attached is not None and sizes.get(f"{path}/{attached[0]}") != attached[1]:
+        return False
+    return sizes.get(f"{path}/{add.path}") == add.size
+
+
 def _copy_file(log: Log, copy: LogReader, add: Add) -> None:
+    """Copy a data file, and before it the object of a large event, piece by piece."""
+    attached = attached_object(add.path)
+    if attached is not None:
+        _copy_attached(log, copy, *attached)
     key = f"{log.path}/{add.path}"
     try:
         data = log.store.get(key)
@@ -64,6 +76,27 @@ def _copy_file(log: Log, copy: LogReader, add: Add) -> None:
         )
     failpoint("backup.file")
     copy.store.put(key, data)
+
+
+def _copy_attached(log: Log, copy: LogReader, path: str, size: int) -> None:
+    key, where = f"{log.path}/{path}", f"{log.reader.where}/{path}"
+    try:
+        with log.store.open(key) as source:
+            found = source.size()
+            if found == size:
+                with copy.store.writer(key) as target:
+                    while data := source.read(LARGE_EVENT_BLOCK_BYTES):
+                        target.write(data)
+    except FileNotFoundError:
+        found = None
+    if found != size:
+        has = "does not exist" if found is None else f"has {found} bytes instead of {size}"
+        raise DataLoss(
+            f"{log.reader.where}: the object of a large event, {path}, {has}, so the table cannot "
+            "be backed up; restore the object from a copy.",
+            path=where,
+        )
+    failpoint("backup.object")
 
 
 def copy_log(log: Log, copy: LogReader, snapshot: Snapshot) -> None:

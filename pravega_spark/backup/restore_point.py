@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pravega_spark.backup.table_at_version import table_at
+from pravega_spark.engine.attached_objects import attached_object
 from pravega_spark.engine.log.actions import Add, Commit
 from pravega_spark.engine.log.file_index import rows_of
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.state_file import state_version
+from pravega_spark.engine.log.table_at_version import table_at
 from pravega_spark.engine.stream.records import WRITER_PREFIX, decode_writer
 from pravega_spark.errors import CorruptLog
 
@@ -91,7 +92,7 @@ def _newest_intact_in(
         commit = commit_if_readable(reader, version, light=False)
         assert commit is not None
         missing.difference_update(add.path for add in commit.adds)
-        missing.update(path for path in commit.removes if path not in sizes)
+        missing.update(p for p in commit.removes if p not in sizes or not _has_object(p, sizes))
         version -= 1
         if not missing:
             snapshot, missing = _missing_at(reader, sizes, version)
@@ -107,7 +108,13 @@ def _missing_at(
 
 
 def _is_stored(add: Add, sizes: Mapping[str, int]) -> bool:
-    return sizes.get(add.path) == add.size
+    return sizes.get(add.path) == add.size and _has_object(add.path, sizes)
+
+
+def _has_object(path: str, sizes: Mapping[str, int]) -> bool:
+    """Return whether the object that a file names is stored in full; True if it names none."""
+    attached = attached_object(path)
+    return attached is None or sizes.get(attached[0]) == attached[1]
 
 
 def _with_later_commits(reader: LogReader, intact: IntactVersion) -> IntactVersion:

@@ -22,9 +22,9 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import allow_incomplete, read_root
 from pravega_spark.engine.stream.stream_log import events_path
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.tables.scopes import DELETED, GROUP, GROUPS_FOLDER, Scope
+from pravega_spark.engine.tables.scopes import DELETED, GROUP, GROUPS_FOLDER, TABLE, Scope
 from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE, SettingsTable
-from pravega_spark.errors import Damaged, NoSuchScope, NoSuchStream
+from pravega_spark.errors import Damaged, IllegalState, NoSuchScope, NoSuchStream
 from pravega_spark.names import MAX_SCOPE_LENGTH, is_name, split_stream
 
 MAINTAIN: Final = "maintain"
@@ -85,6 +85,7 @@ def back_up(
     check_apart(source, target)
     tables = _SourceTables(source, target, runtime, name)
     tables.check_not_empty()
+    tables.check_no_tables()
     with allow_incomplete(target):
         claimed = BackupTarget(target, source, name, runtime)
         copied = tuple(
@@ -127,6 +128,18 @@ class _SourceTables:
             raise NoSuchScope(
                 f"{self._source.url} {what}: nothing was copied. Name another root, or restore "
                 "this one if it was moved or unmounted."
+            )
+
+    def check_no_tables(self) -> None:
+        """Raise IllegalState for scopes with key-value tables: a copy without them would lie."""
+        if "/" in self._name:
+            return
+        found = [f"{s.name}/{table}" for s in self._scopes() for table in sorted(s.rows(TABLE))]
+        if found:
+            raise IllegalState(
+                f"{self._source.url} holds the key-value tables {', '.join(found[:5])}, which a "
+                "backup does not copy: nothing was copied. Back up scopes without tables, or "
+                "single streams by their names 'scope/stream'."
             )
 
     def logs(self) -> Iterator[Log]:

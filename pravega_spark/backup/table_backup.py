@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from pravega_spark.backup.final_commit import close_copy
 from pravega_spark.backup.object_copy import copy_files, copy_log, write_pointer
-from pravega_spark.backup.table_at_version import table_at
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log.table_at_version import table_at
 from pravega_spark.engine.log.version_pins import Pin, pin, pins, release
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.records import STREAM_DOMAIN, StreamState, decode_stream

@@ -17,12 +17,12 @@ from pravega_spark.backup.restore_point import (
     commit_if_readable,
     newest_intact_version,
 )
-from pravega_spark.backup.table_at_version import is_commit_key, keys_after
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.actions import RESTORE, Body
 from pravega_spark.engine.log.create_once import create_object
 from pravega_spark.engine.log.log_reader import LogReader
+from pravega_spark.engine.log.table_at_version import is_commit_key, keys_after
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.limits import COPY_PAGE_FILES

@@ -84,7 +84,7 @@ def maintain(
     parallelism: int,
     **options: Any,
 ) -> int:
-    """Do the maintenance of the root: transactions, scaling, retention, compaction and sweeping.
+    """Do the maintenance of the root: transactions, watermarks, scaling, folding and the rest.
 
     Each kind of work has its own interval; a stream without news costs one storage call. Prints
     what was done at each stream; the last line is one JSON object. The exit status is 0 if nothing

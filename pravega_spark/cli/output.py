@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.store.root_marker import MARKER_KEY
-from pravega_spark.errors import InvalidInput
+from pravega_spark.engine.store.root_marker import MARKER_KEY, missing_marker
 from pravega_spark.manager import StreamManager
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -53,11 +52,9 @@ def open_root(root: str | None) -> StreamManager:
     """
     if root is None:
         raise click.UsageError("Missing option '--root' (or the variable PRAVEGA_SPARK_ROOT).")
-    if not open_store(root).exists(MARKER_KEY):
-        raise InvalidInput(
-            f"root {root} has no marker, so it holds no scope: create a scope first, restore or "
-            "mount the root if it was moved or unmounted, or use another root."
-        )
+    store = open_store(root)
+    if not store.exists(MARKER_KEY):
+        raise missing_marker(store)
     return StreamManager(root)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,8 +19,10 @@ from pravega_spark.compaction.plan_record import (
     read_record,
     store_record,
 )
+from pravega_spark.engine.attached_objects import attached_object
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.tables.scopes import TABLE_DOMAIN
 from pravega_spark.limits import COMPACT_SETTLE_MS
 from pravega_spark.model import SegmentRange
 from pravega_spark.root_settings import EffectiveSettings
@@ -63,6 +66,7 @@ def plan_stream(stream: StreamLog, view: StreamView, settings: EffectiveSettings
     Looks at the chunks that were committed since the stored record, and at the small ones in it.
     """
     now_ms, target = stream.now_ms(), settings.compact_target_bytes
+    keeps_times = _keeps_times(view)
     record = _usable(read_record(stream, view), target, now_ms)
     began_ms = now_ms if record is None else record.began_ms
     known = record.segments if record is not None else {}
@@ -72,13 +76,23 @@ def plan_stream(stream: StreamLog, view: StreamView, settings: EffectiveSettings
     for rng in view.located_head.ranges_to(view.located_tail):
         chunks, new = _chunks(stream, rng, known.get(rng.segment_id))
         found += new
-        ranges += _of_segment(view, rng, chunks, settings, now_ms)
+        if not keeps_times:
+            ranges += _of_segment(view, rng, chunks, settings, now_ms)
         divided = bool(chunks) and chunks[0].base_offset < rng.start
         is_sealed = view.segment(rng.segment_id).is_sealed
         kept = waiting(chunks[divided:], target, is_sealed=is_sealed, divided=divided)
         segments[rng.segment_id] = KnownSegment(rng.start, rng.end, (*chunks[:divided], *kept))
     left = PlanRecord(view.life, target, view.version, began_ms, segments)
     return CompactionPlan(ranges, live_count(stream), left, found)
+
+
+def _keeps_times(view: StreamView) -> bool:
+    """Return whether this is the log of a table with a ttl: entries end by the times of its chunks.
+
+    Merged chunks have one later time, and expired entries would come back. Folds truncate the log.
+    """
+    text = view.snapshot.domains.get(TABLE_DOMAIN)
+    return text is not None and json.loads(text).get("ttl") is not None
 
 
 def _usable(record: PlanRecord | None, target_bytes: int, now_ms: int) -> PlanRecord | None:
@@ -127,7 +141,9 @@ def _look_up(stream: StreamLog, rng: SegmentRange, start: int, end: int) -> list
     if start >= end:
         return []
     with stream.log.files() as files:
-        return [live_chunk(add) for add in files.find(rng.segment_id, start, end)]
+        adds = files.find(rng.segment_id, start, end)
+    # A large event is never merged: its chunk is a gap, at which a run of chunks ends.
+    return [live_chunk(add) for add in adds if attached_object(add.path) is None]
 
 
 def _of_segment(

@@ -60,6 +60,8 @@ def _inputs(stream: StreamLog, view: StreamView, rng: MergeRange) -> list[ChunkR
         return []
     if rng.is_head:
         return refs if len(refs) == 1 and refs[0].base_offset < rng.start else []
+    if any(ref.attachment for ref in refs):  # a large event, whose chunk is never merged
+        return []
     return refs if len(refs) > 1 and refs[0].base_offset == rng.start else []
 
 

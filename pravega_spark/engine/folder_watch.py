@@ -35,6 +35,8 @@ class FolderWatch:
         """Take what is called, in a thread of the watch, after files were added."""
         self.changed, self.is_used = changed, is_used
         self.is_live, self.was_used = True, True
+        self.names: list[str] = []
+        """The files that the present call of ``changed`` reports; empty if they are unknown."""
 
 
 class _FolderWatches:
@@ -112,15 +114,18 @@ class _FolderWatches:
         """Return the watches of folders in which something happened; end those that are gone."""
         from inotify_simple import flags
 
-        found: set[FolderWatch] = set()
+        found: dict[FolderWatch, list[str]] = {}
         for event in events:
             numbers = list(self._watches) if event.mask & flags.Q_OVERFLOW else [event.wd]
             is_gone = event.mask & (flags.IGNORED | flags.DELETE_SELF | flags.MOVE_SELF)
             for number in numbers:
                 watches = [watch for one in self._watches.get(number, ()) if (watch := one())]
-                found.update(watches)
+                for watch in watches:
+                    found.setdefault(watch, []).append(event.name)
                 if is_gone:
                     self._end(number)
+        for watch, names in found.items():
+            watch.names = names
         return list(found)
 
     def _drop_unused(self, inotify: INotify) -> bool:

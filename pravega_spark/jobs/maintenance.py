@@ -3,9 +3,9 @@
     python -m pravega_spark.jobs.maintenance --root s3://bucket/streams --once
     python -m pravega_spark.jobs.maintenance --root s3://bucket/streams --interval
 
-Works on all streams, groups and scopes, on Spark's executors: transactions, scaling, retention,
-compaction and sweeping. A stream without news costs one storage call. Prints what was done at each
-stream; the last line is one JSON object. docs/maintenance.md says what runs when.
+Works on all streams, groups and scopes, on Spark's executors: transactions, watermarks, scaling,
+retention, compaction and sweeping. A stream without news costs one storage call. Prints what was
+done at each stream; the last line is one JSON object. docs/maintenance.md says what runs when.
 """
 
 from __future__ import annotations

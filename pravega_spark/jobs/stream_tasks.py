@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.store.root_marker import MARKER_KEY
+from pravega_spark.engine.store.root_marker import MARKER_KEY, missing_marker
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import repaired
 from pravega_spark.errors import InvalidInput, NoSuchScope, NoSuchStream, PravegaSparkError
@@ -85,10 +85,7 @@ def find_root(root: str) -> str:
             "a folder or an object store."
         )
     if not store.exists(MARKER_KEY):
-        raise InvalidInput(
-            f"root {root} has no marker, so it holds no scope: create a scope first, restore or "
-            "mount the root if it was moved or unmounted, or use another root."
-        )
+        raise missing_marker(store)
     return store.url
 
 

@@ -14,9 +14,11 @@ FIGURES: Mapping[MaintenanceKind, Sequence[str]] = {
     MaintenanceKind.SCALING: ("splits", "merges"),
     MaintenanceKind.TRANSACTIONS: ("committed", "aborted", "cleared"),
     MaintenanceKind.COMPACTION: ("files_before", "files_after", "bytes_read", "bytes_written"),
+    MaintenanceKind.FOLDING: ("folds", "keys", "bytes_written"),
     MaintenanceKind.SWEEPING: (
         *("files", "bytes", "commits", "pending_files", "pending_bytes", "unmoved"),
     ),
+    MaintenanceKind.WATERMARKS: ("recorded", "dropped"),
 }
 """The figures of each kind, which are sums over all streams."""
 

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.store.root_marker import read_root
+from pravega_spark.engine.store.root_marker import missing_marker, read_root
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.tables.due_hints import DueHints, basis_of, drop_hints
 from pravega_spark.engine.tables.maintenance_table import open_maintenance
-from pravega_spark.engine.tables.scopes import Scope
+from pravega_spark.engine.tables.scopes import Scope, log_names
 from pravega_spark.engine.tables.settings_table import open_settings
-from pravega_spark.errors import Damaged, InvalidInput, NoSuchScope, NoSuchStream
+from pravega_spark.errors import Damaged, NoSuchScope, NoSuchStream
 from pravega_spark.limits import MAINTAINED_ROWS
+from pravega_spark.maintenance import table_folding
 from pravega_spark.maintenance.maintenance_result import (
     KindResult,
     MaintenanceResult,
@@ -31,7 +32,7 @@ from pravega_spark.maintenance.stream_work import WORKS, WorkOptions
 from pravega_spark.maintenance.unit_work import RoundTask, stream_hints, table_hints
 from pravega_spark.maintenance.work_outcome import WorkOutcome
 from pravega_spark.model import MaintenanceKind
-from pravega_spark.names import MAX_SCOPE_LENGTH, is_name, split_stream
+from pravega_spark.names import MAX_SCOPE_LENGTH, is_name, split_log, split_stream
 from pravega_spark.reader_groups.group_repair import repair_changing_groups
 
 logger = logging.getLogger(__name__)
@@ -95,10 +96,7 @@ class MaintenanceRound:
         """
         began, request, store = self._runtime.monotonic(), self._request, self._store
         if read_root(store) is None:
-            raise InvalidInput(
-                f"root {store.url} has no marker, so it holds no scope: create a scope first, "
-                "restore or mount the root if it was moved or unmounted, or use another root."
-            )
+            raise missing_marker(store)
         given = open_settings(store, self._runtime).read()
         options = WorkOptions(given, {}, request.dry_run, request.limit_seconds)
         scopes = recorded_scopes(request.scopes, request.streams, dry_run=request.dry_run)
@@ -130,7 +128,7 @@ class MaintenanceRound:
         found = [name for name in folders if is_name(name, MAX_SCOPE_LENGTH)]
         for scope in sorted({*request.scopes, *named, *found}):
             try:
-                rows = set(Scope(self._store, scope, self._runtime).rows())
+                rows = log_names(Scope(self._store, scope, self._runtime))
             except NoSuchScope:
                 if request.must_exist and (scope in request.scopes or scope in named):
                     raise
@@ -158,8 +156,9 @@ class MaintenanceRound:
         outcomes = list[WorkOutcome]()
         for work in self._works.values():
             work.hints.read()
-            every = dict.fromkeys(work.wanted, kinds)
-            work.due = every if request.full else work.hints.due(kinds, now_ms, work.wanted)
+            for some, names in table_folding.by_kinds(kinds, work.wanted):
+                every = dict.fromkeys(names, some)
+                work.due |= every if request.full else work.hints.due(some, now_ms, names)
         try:
             for outcome in self._execute(list(self._tasks(kinds)), options):
                 outcomes.append(outcome)
@@ -187,7 +186,7 @@ class MaintenanceRound:
         """Keep when the stream is due again; a stream that failed is looked at fully again."""
         if "/" not in outcome.unit:
             return
-        scope, short = split_stream(outcome.unit)
+        scope, short = split_log(outcome.unit)
         hints = self._works[scope].hints
         if outcome.failures:
             hints.drop(short)

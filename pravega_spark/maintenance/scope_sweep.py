@@ -9,17 +9,20 @@ from typing import NamedTuple
 
 from pravega_spark.engine.log.clock_record import Now
 from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.table_sweep import SweepResult, sweep_table
+from pravega_spark.engine.log.table_sweep import SweepResult, add_results, sweep_table
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import stream_sweep
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog, events_path
-from pravega_spark.engine.tables.scopes import GROUPS_FOLDER, Scope
+from pravega_spark.engine.tables.scopes import GROUPS_FOLDER, TABLE, Scope
 from pravega_spark.engine.tables.settings_table import SettingsTable
 from pravega_spark.errors import NoSuchScope
-from pravega_spark.names import is_name
+from pravega_spark.maintenance import table_folding
+from pravega_spark.names import TABLES_FOLDER, is_name, table_log
 from pravega_spark.root_settings import EffectiveSettings
+from pravega_spark.transactions.decision_log import open_decisions
+from pravega_spark.transactions.joint_sweep import sweep_joint_transactions
 
 
 class TableSweep(NamedTuple):
@@ -34,7 +37,8 @@ class TableSweep(NamedTuple):
 
 def table_path(scope: str, name: str) -> str:
     """Return the key of a table by its name in :func:`scope_sweeps`."""
-    is_own = name.startswith("_")
+    is_log = name.startswith(f"{TABLES_FOLDER}/") and name.count("/") == 1
+    is_own = name.startswith("_") and not is_log
     return f"{scope}/{name}" if is_own else events_path(f"{scope}/{name}")
 
 
@@ -67,7 +71,21 @@ def scope_sweeps(
             stream = open_stream(store, f"{scope}/{name}", runtime)
             sweep = TableSweep(stream.log, partial(_sweep_deleted, stream, *ages, now), False)
             sweeps[name] = sweep
+    tables: Mapping[str, object] = {}
+    with contextlib.suppress(*((NoSuchScope,) if deleted else ())):
+        tables = index.rows(TABLE)
+    for name in store.folders(f"{scope}/{TABLES_FOLDER}"):
+        if is_name(name) and name not in tables:
+            stream = open_stream(store, table_log(scope, name), runtime)
+            sweep = TableSweep(stream.log, partial(_sweep_deleted_table, stream, *ages, now), False)
+            sweeps[f"{TABLES_FOLDER}/{name}"] = sweep
     return sweeps
+
+
+def _sweep_deleted_table(stream: StreamLog, grace_ms: int, retain_ms: int, now: Now) -> SweepResult:
+    """Sweep the log of a deleted table, and the folded table, of which no row is left."""
+    swept = _sweep_deleted(stream, grace_ms, retain_ms, now)
+    return add_results(swept, table_folding.sweep_deleted_folded(stream, grace_ms, retain_ms, now))
 
 
 def _sweep_log(log: Log, grace_ms: int, retain_ms: int, now: Now) -> SweepResult:
@@ -83,6 +101,10 @@ def _sweep_deleted(stream: StreamLog, grace_ms: int, retain_ms: int, now: Now) -
 def sweep_root(
     store: Store, table: SettingsTable, settings: EffectiveSettings, now: Now
 ) -> SweepResult:
-    """Sweep the root's settings, and delete unfinished files of the root's own objects."""
+    """Sweep the root's settings and joint transactions, and delete its unfinished files."""
     store.discard_unfinished("", settings.grace_ms, deep=False)
-    return _sweep_log(table.table.log, settings.grace_ms, settings.retain_ms, now)
+    ages, runtime = (settings.grace_ms, settings.retain_ms), table.table.log.runtime
+    decisions = open_decisions(store, runtime)
+    sweep_joint_transactions(decisions, partial(open_stream, store, runtime=runtime), now)
+    result = _sweep_log(table.table.log, *ages, now)
+    return add_results(result, _sweep_log(decisions.log, *ages, now))

@@ -12,9 +12,10 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.due_hints import DueHints, basis_of
 from pravega_spark.engine.tables.maintenance_table import open_maintenance
-from pravega_spark.engine.tables.scopes import Scope
+from pravega_spark.engine.tables.scopes import Scope, log_names
 from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.errors import Damaged, NoSuchScope, PravegaSparkError
+from pravega_spark.maintenance import table_folding
 from pravega_spark.maintenance.stream_work import WorkOptions, do_work
 from pravega_spark.maintenance.unit_work import RoundTask, do_task, stream_hints
 from pravega_spark.model import MaintenanceKind
@@ -71,7 +72,7 @@ class RootStreams:
     def _names(self, scope: str) -> list[str]:
         known = self._scopes.setdefault(scope, Scope(self._store, scope, self._runtime))
         with contextlib.suppress(NoSuchScope):  # deleted since it was listed
-            return sorted(known.rows())
+            return sorted(log_names(known))
         del self._scopes[scope]
         return []
 
@@ -96,6 +97,9 @@ class RootStreams:
         self.was_idle = False
         if short == _LAST:
             return self._sweep_tables(scope) if kind is MaintenanceKind.SWEEPING else {}
+        if kind not in table_folding.kinds_of(short, (kind,)):
+            self.was_idle = True
+            return {}
         hints = self._hints_of(scope)
         if short not in hints.due((kind,), self._now_ms(), (short,)):
             self.was_idle = True

@@ -23,8 +23,9 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_limit import run_within, still_running
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import NoSuchStream, RootChanged
+from pravega_spark.event_time.watermark_update import update_watermark
 from pravega_spark.limits import STATE_FILE_COMMITS, STREAM_TIMEOUT
-from pravega_spark.maintenance import due_times
+from pravega_spark.maintenance import due_times, table_folding
 from pravega_spark.maintenance.sweep_outcome import swept_work
 from pravega_spark.maintenance.work_outcome import WorkOutcome
 from pravega_spark.model import MaintenanceKind, TransactionStatus
@@ -178,11 +179,19 @@ def _scaling(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkD
     return WorkDone(_would(did) if options.dry_run else did, figures, due_ms)
 
 
+def _folding(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:
+    """Fold the table whose change log this is, if that is due; other streams have none."""
+    done = table_folding.fold_if_due(stream, view, dry_run=options.dry_run)
+    due_ms = due_times.SELDOM if done.due_ms is None else done.due_ms
+    return WorkDone(_would(done.did) if options.dry_run else done.did, done.figures, due_ms)
+
+
 def _retention(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:
     given = RetentionOptions(root=options.root, sweep=False)
     if options.dry_run:
         result = dry_run_retention(stream, given, life=view.life)
     else:
+        table_folding.keep_unfolded(stream, view)
         release_absent_groups(stream, partial(open_stream, stream.store, runtime=stream.runtime))
         result = run_retention(stream, given, life=view.life)
     explained = result.explanation
@@ -204,13 +213,25 @@ def _retention(stream: StreamLog, view: StreamView, options: WorkOptions) -> Wor
     return WorkDone("; ".join(did), figures, due_ms)
 
 
+def _watermarks(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:
+    timeout_ms = options.settings(view).timestamp_aggregation_timeout_ms
+    update = update_watermark(stream, timeout_ms, life=view.life, dry_run=options.dry_run)
+    figures = {"recorded": int(update.watermark is not None), "dropped": len(update.dropped)}
+    did = [f"watermark {update.watermark.lower}"] if update.watermark is not None else []
+    did += [f"{len(update.dropped):,} writers dropped"] if update.dropped else []
+    text = ", ".join(did)
+    due_ms = stream.now_ms() + timeout_ms if update.held_by else due_times.SELDOM
+    return WorkDone(_would(text) if options.dry_run else text, figures, due_ms)
+
+
 def _sweeping(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:
     """Sweep, and write a state file that no writer has written although it is due."""
     now_ms, settings = stream.now_ms(), options.settings(view)
     ages = settings.grace_ms, settings.retain_ms
     if options.dry_run:
         swept = stream_sweep.preview_stream_sweep(stream, *ages, life=view.life)
-        work = swept_work([swept], now_ms, dry_run=True)
+        folded = table_folding.preview_folded(stream, view, *ages)
+        work = swept_work([swept, *folded], now_ms, dry_run=True)
         return WorkDone(work.did, work.figures, due_times.ALWAYS, left=work.left)
     state, _ = stream.log.reader.hint()
     if view.version - max(state, 0) > STATE_FILE_COMMITS:
@@ -222,9 +243,12 @@ def _sweeping(stream: StreamLog, view: StreamView, options: WorkOptions) -> Work
         completed_ms=settings.keep_completed_ms,
         life=view.life,
     )
-    work, due_ms = swept_work([swept], now_ms), due_times.ALWAYS
+    found = [swept, *table_folding.sweep_folded(stream, view, *ages)]
+    work, due_ms = swept_work(found, now_ms), due_times.ALWAYS
     if not work.did:
-        due_ms = next_due_ms(swept, due_times.after_idle_time(view, now_ms))
+        due_ms = due_times.after_idle_time(view, now_ms)
+        for one in found:
+            due_ms = next_due_ms(one, due_ms)
     return WorkDone(work.did, work.figures, due_ms, left=work.left)
 
 
@@ -260,9 +284,11 @@ def _would(did: str) -> str:
 
 WORKS: Final[Mapping[MaintenanceKind, Work]] = {
     MaintenanceKind.TRANSACTIONS: _transactions,
+    MaintenanceKind.WATERMARKS: _watermarks,
     MaintenanceKind.SCALING: _scaling,
+    MaintenanceKind.FOLDING: _folding,
     MaintenanceKind.RETENTION: _retention,
     MaintenanceKind.COMPACTION: _compaction,
     MaintenanceKind.SWEEPING: _sweeping,
 }
-"""The kinds in the order in which a round does them: what was truncated is swept once."""
+"""The kinds in the order in which a round does them: what was folded is truncated, and swept."""

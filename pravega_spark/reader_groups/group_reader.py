@@ -23,10 +23,11 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.limits import GROUP_BUFFER_EVENTS
-from pravega_spark.model import Deserializer, Event
+from pravega_spark.model import Deserializer, Event, TimeWindow
 from pravega_spark.names import check_name
 from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
 from pravega_spark.reader_groups.group_table import Streams
+from pravega_spark.reader_groups.group_windows import GroupWindows
 from pravega_spark.reader_groups.lease_extender import LeaseExtender
 from pravega_spark.reader_groups.position import EventRead, EventsRead, Position
 from pravega_spark.reader_groups.reader_membership import ReaderMembership
@@ -81,6 +82,7 @@ class EventStreamReader:
         membership = ReaderMembership(sync, streams, reader_id, lease_ms, subscriptions)
         self._membership = membership
         self._selector = SegmentSelector(streams, lambda: membership.state)
+        self._windows = GroupWindows(streams)
         self._extender: LeaseExtender | None = None
         if max_poll_interval_ms is not None:
             self._extender = LeaseExtender(membership, max_poll_interval_ms / 1_000)
@@ -116,7 +118,7 @@ class EventStreamReader:
         if event is not None:
             self._selector.advance(event.offset + 1)
             if self._deserializer is not None:
-                event.data = self._deserializer(event.data)
+                event.decode_with(self._deserializer)
         return marker, is_completed, event
 
     def read_events(
@@ -150,6 +152,17 @@ class EventStreamReader:
                 yield event
             elif is_completed:
                 return
+
+    def current_time_window(self, stream: str) -> TimeWindow:
+        """Return the times between which the group is in a stream, by the writers' notes.
+
+        It is the window of the readers' earliest positions, as this reader knows them, and never
+        goes back: nothing that the group has still to read is of a time before its lower bound.
+        Raises InvalidInput for a stream that the group does not read.
+        """
+        self._guard.check()
+        state = self._membership.state
+        return self._windows.of_stream(state, stream, self._selector.next_offsets)
 
     def keep_alive(self) -> None:
         """Extend the lease although the application asks for no event yet; moves no position.

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from pravega_spark.engine.chunks.chunk_reader import BATCH_SCHEMA, events_of
+from pravega_spark.engine.chunks.chunk_reader import BATCH_SCHEMA
+from pravega_spark.engine.stream.large_event import events_in, payload_of
 from pravega_spark.engine.stream.range_reader import read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.limits import GROUP_BUFFER_EVENTS
@@ -24,7 +25,8 @@ class SegmentBuffer:
     def __init__(self, stream: StreamLog, rng: SegmentRange) -> None:
         """Begin at the range's start; the first chunk is read at the first call."""
         self._range = rng
-        self._batches = read_range(stream, rng, batch_rows=GROUP_BUFFER_EVENTS)
+        self._stream = stream
+        self._batches = read_range(stream, rng, batch_rows=GROUP_BUFFER_EVENTS, payload_bytes=0)
         self._batch: pa.RecordBatch | None = None
         self._at = self._left = 0
         self._events: Iterator[Event] | None = None
@@ -51,7 +53,7 @@ class SegmentBuffer:
             assert self._batch is not None
             rng, rest = self._range, self._batch.slice(self._at)
             self._left = rest.num_rows
-            self._events = events_of(rest, rng.stream, rng.life, rng.segment_id)
+            self._events = events_in(self._stream, rng, rest, None)
         event = next(self._events)
         self._at += 1
         self._left -= 1
@@ -63,7 +65,7 @@ class SegmentBuffer:
         """Return up to ``limit`` of the events at hand."""
         batch = self._batch
         assert batch is not None
-        part = batch.slice(self._at, limit)
+        part = payload_of(self._stream, self._range, batch.slice(self._at, limit))
         self._at += part.num_rows
         self._events = None
         if self._at == batch.num_rows:

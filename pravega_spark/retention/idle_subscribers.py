@@ -6,6 +6,7 @@ from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream.records import SizedCut, SubscriberRecord
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.names import FOLD_SUBSCRIBER
 from pravega_spark.retention.stream_amounts import StreamAmounts
 
 
@@ -15,12 +16,14 @@ def idle_subscribers(
     """Return the subscribers that published nothing for longer than ``expire_ms``.
 
     A caught-up subscriber has nothing to publish, so silence alone does not make it idle: an event
-    must have waited for it as long.
+    must have waited for it as long. The fold of a table never expires: the table would lose what
+    is not folded yet.
     """
     return tuple(
         record
         for record in view.subscribers
-        if ages.now_ms - _last_seen_ms(record, ages, expire_ms) > expire_ms
+        if record.name != FOLD_SUBSCRIBER
+        and ages.now_ms - _last_seen_ms(record, ages, expire_ms) > expire_ms
         and (
             record.bound is None
             or 1_000 * amounts.age_seconds(held_from(view, record.bound)) > expire_ms

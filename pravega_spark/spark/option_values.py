@@ -143,6 +143,13 @@ def timestamp(name: str, text: str) -> Timestamp:
     return Timestamp((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
 
 
+@dataclass(frozen=True, slots=True)
+class LogVersion:
+    """The position after the commit of a version; -1 is before the first one."""
+
+    version: int
+
+
 def segment_offsets(name: str, text: str) -> str | SegmentOffsets:
     """Parse ``earliest``, ``latest`` or ``{"scope/stream": {"0#0": 120, "1#0": -1}}``.
 

@@ -116,6 +116,12 @@ READ = (
         ("approx_bytes_per_trigger",),
     ),
     Option(
+        "maxEventBytes",
+        option_values.size_bytes,
+        "64m",
+        "A large event above this size is read as its reference (JSON) instead of its bytes.",
+    ),
+    Option(
         "minOffsetsPerTrigger",
         option_values.positive_integer,
         "no wait",
@@ -179,6 +185,12 @@ READ = (
         "Names of the columns: Pravega's, or those of Spark's Kafka source.",
     ),
     Option(
+        "includeWatermark",
+        option_values.boolean,
+        "false",
+        "Add the column watermark: before it, nothing follows the micro-batch (streaming only).",
+    ),
+    Option(
         "metadata",
         option_values.one_of(
             "Streams",
@@ -188,10 +200,12 @@ READ = (
             "ReaderGroups",
             "Lag",
             "StreamCuts",
+            "Watermarks",
             "Transactions",
             "Settings",
             "Storage",
             "Maintenance",
+            "KeyValueTables",
         ),
         "-",
         "Read a table about streams and groups instead of events (batch only).",
@@ -290,14 +304,28 @@ _IGNORED = {
 }
 
 
-def parse(table: Iterable[Option], given: Mapping[str, str]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Format:
+    """The name of a data source, and its options for reading and for writing, for errors."""
+
+    name: str
+    read: tuple[Option, ...]
+    write: tuple[Option, ...]
+
+
+PRAVEGA = Format("pravega", READ, WRITE)
+
+
+def parse(
+    table: Iterable[Option], given: Mapping[str, str], source: Format = PRAVEGA
+) -> dict[str, Any]:
     """Return the values of the given options by canonical name; raise InvalidOption."""
     by_key = {key.lower(): o for o in table for key in (o.name, *o.aliases)}
     found: dict[str, Any] = {}
     for key, text in given.items():
         option = by_key.get(key.lower())
         if option is None:
-            _check_foreign(key, by_key)
+            _check_foreign(key, by_key, source)
             continue
         if text is None or not text.strip():
             continue
@@ -310,16 +338,16 @@ def parse(table: Iterable[Option], given: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def _check_foreign(key: str, by_key: Mapping[str, Option]) -> None:
+def _check_foreign(key: str, by_key: Mapping[str, Option], source: Format) -> None:
     """Accept Spark's own keys, warn about ignored options, raise InvalidOption for the rest."""
     low = key.lower()
     if low in _SPARK_KEYS:
         return
     if low in _TABLE_KEYS:
         raise InvalidOption(
-            "CREATE TABLE ... USING pravega is not supported, since Spark does not pass a table's "
-            "options to a Python data source; use CREATE TEMPORARY VIEW name USING pravega "
-            "OPTIONS (...)."
+            f"CREATE TABLE ... USING {source.name} is not supported, since Spark does not pass a "
+            "table's options to a Python data source; use CREATE TEMPORARY VIEW name USING "
+            f"{source.name} OPTIONS (...)."
         )
     if low in _IGNORED:
         logger.warning("option %s is ignored: %s.", key, _IGNORED[low])
@@ -328,11 +356,11 @@ def _check_foreign(key: str, by_key: Mapping[str, Option]) -> None:
         raise InvalidOption(
             f"option {key} is not available in this version of pravega_spark; remove it."
         )
-    other = {o.name.lower() for o in (*READ, *WRITE)}
+    other = {o.name.lower() for o in (*source.read, *source.write)}
     if low in other - set(by_key):
-        side = "writing" if low in {o.name.lower() for o in WRITE} else "reading"
+        side = "writing" if low in {o.name.lower() for o in source.write} else "reading"
         raise InvalidOption(f"option {key} is for {side} only; remove it.")
     near = difflib.get_close_matches(low, by_key, n=1, cutoff=0.5)
     names = ", ".join(sorted({option.name for option in by_key.values()}))
     hint = f"did you mean {by_key[near[0]].name}?" if near else f"the options are {names}."
-    raise InvalidOption(f"unknown option {shown(key)} of format 'pravega': {hint}")
+    raise InvalidOption(f"unknown option {shown(key)} of format {source.name!r}: {hint}")

@@ -8,11 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from pravega_spark.errors import InvalidName, InvalidOption
-from pravega_spark.limits import CHUNK_EVENTS, GROUP_INTERVAL_MS, MAX_TRIGGER_DELAY_MS
+from pravega_spark.limits import (
+    CHUNK_EVENTS,
+    GROUP_INTERVAL_MS,
+    MAX_TRIGGER_DELAY_MS,
+    SPARK_EVENT_BYTES,
+)
 from pravega_spark.model import StreamCut
 from pravega_spark.names import check_scope, split_group, split_stream
 from pravega_spark.spark import options
-from pravega_spark.spark.option_values import SegmentOffsets, Timestamp
+from pravega_spark.spark.option_values import LogVersion, SegmentOffsets, Timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +25,7 @@ class ReadBound:
     """Where a read starts or ends, as given by the user; ``option`` names it in errors."""
 
     option: str
-    value: str | SegmentOffsets | dict[str, StreamCut] | Timestamp
+    value: str | SegmentOffsets | dict[str, StreamCut] | Timestamp | LogVersion
 
     @property
     def is_latest(self) -> bool:
@@ -40,6 +45,7 @@ class ReadSettings:
     timestamp_strategy: str = "error"
     max_events: int | None = None
     max_bytes: int | None = None
+    max_event_bytes: int = SPARK_EVENT_BYTES
     min_events: int | None = None
     max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
     min_partitions: int = 0
@@ -52,6 +58,7 @@ class ReadSettings:
     group_mode: str | None = None
     group_interval_ms: int = GROUP_INTERVAL_MS
     maintain: str | None = None
+    include_watermark: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,7 @@ def read_settings(given: Mapping[str, str]) -> ReadSettings:
     metadata = found.get("metadata")
     scope = found.get("scope")
     if metadata is not None and scope is None and "stream" not in found:
-        path = _path(given)
+        path = path_of(given)
         if path is not None and "/" not in path:
             scope, given = path, {k: v for k, v in given.items() if k.lower() != "path"}
     streams = _streams(found, given, scope)
@@ -90,14 +97,15 @@ def read_settings(given: Mapping[str, str]) -> ReadSettings:
     if "maxTriggerDelay" in found and "minOffsetsPerTrigger" not in found:
         raise InvalidOption("option maxTriggerDelay needs minOffsetsPerTrigger; set both.")
     return ReadSettings(
-        root=_root(found),
+        root=root_of(found),
         streams=streams,
         pattern=found.get("subscribePattern"),
-        starting=_bound(found, "starting"),
-        ending=_bound(found, "ending"),
+        starting=bound_of(found, "starting"),
+        ending=bound_of(found, "ending"),
         timestamp_strategy=found.get("startingOffsetsByTimestampStrategy", "error"),
         max_events=found.get("maxOffsetsPerTrigger"),
         max_bytes=found.get("maxBytesPerTrigger"),
+        max_event_bytes=found.get("maxEventBytes", SPARK_EVENT_BYTES),
         min_events=found.get("minOffsetsPerTrigger"),
         max_trigger_delay_ms=found.get("maxTriggerDelay", MAX_TRIGGER_DELAY_MS),
         min_partitions=found.get("minPartitions", 0),
@@ -110,6 +118,7 @@ def read_settings(given: Mapping[str, str]) -> ReadSettings:
         group_mode=found.get("readerGroupMode"),
         group_interval_ms=found.get("readerGroupInterval", GROUP_INTERVAL_MS),
         maintain=found.get("maintain"),
+        include_watermark=found.get("includeWatermark", False),
     )
 
 
@@ -132,7 +141,7 @@ def write_settings(given: Mapping[str, str]) -> WriteSettings:
             "and numSegments."
         )
     return WriteSettings(
-        root=_root(found),
+        root=root_of(found),
         stream=streams[0],
         routing_key=found.get("routingKey"),
         event_time=found.get("eventTime"),
@@ -147,11 +156,13 @@ def write_settings(given: Mapping[str, str]) -> WriteSettings:
     )
 
 
-def _path(given: Mapping[str, str]) -> str | None:
+def path_of(given: Mapping[str, str]) -> str | None:
+    """Return the path of load(), save() or start()."""
     return next((v for k, v in given.items() if k.lower() == "path" and v), None)
 
 
-def _root(found: Mapping[str, Any]) -> str:
+def root_of(found: Mapping[str, Any]) -> str:
+    """Return the root; raise InvalidOption without one, and for one that tasks cannot reach."""
     if "root" not in found:
         raise InvalidOption(
             "option root is missing: name the folder or URL that holds the streams, such as "
@@ -171,7 +182,7 @@ def _streams(
     found: Mapping[str, Any], given: Mapping[str, str], scope: str | None
 ) -> tuple[str, ...]:
     """Return the streams named by path, ``stream`` (with ``scope``) or ``subscribe``."""
-    path = _path(given)
+    path = path_of(given)
     used = [name for name in ("stream", "subscribe", "subscribePattern") if name in found]
     if path is not None:
         used.insert(0, "path")
@@ -214,7 +225,7 @@ def _group(found: Mapping[str, Any], scope: str | None) -> str | None:
     return full
 
 
-def _bound(found: Mapping[str, Any], side: str) -> ReadBound | None:
+def bound_of(found: Mapping[str, Any], side: str) -> ReadBound | None:
     """Return the start or the end of the read: a timestamp overrides a cut, a cut offsets."""
     for name in (f"{side}Timestamp", f"{side}StreamCut", f"{side}Offsets"):
         if name in found:

@@ -56,7 +56,8 @@ class PravegaDataSource(DataSource):
             return TABLES[settings.metadata].schema
         from pravega_spark.spark.read.columns import schema_of
 
-        return schema_of(settings.column_names, settings.columns)
+        wanted, with_watermark = settings.columns, settings.include_watermark
+        return schema_of(settings.column_names, wanted, include_watermark=with_watermark)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch reader."""
@@ -66,6 +67,11 @@ class PravegaDataSource(DataSource):
                 f"option readerGroup={settings.group} is for readStream; a batch read keeps no "
                 "position. To read from the group's position, set the option startingStreamCut to "
                 "str(group.stream_cuts()[stream])."
+            )
+        if settings.include_watermark or "watermark" in settings.columns:
+            raise InvalidOption(
+                "the column watermark is for readStream, where it says what may still follow; for "
+                "a batch read take cuts from manager.event_time(stream)."
             )
         if settings.metadata is not None:
             from pravega_spark.spark.monitor.metadata.metadata_reader import MetadataReader

@@ -16,6 +16,7 @@ from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX
 from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
+from pravega_spark.engine.stream.mark_changes import noted_changes
 from pravega_spark.engine.stream.records import (
     OUTCOME_PREFIX,
     OpenTransaction,
@@ -23,6 +24,7 @@ from pravega_spark.engine.stream.records import (
     WriterRecord,
 )
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.time_marks import TimeNote
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.model import segment_text
 from pravega_spark.transactions.decision_cache import (
@@ -60,18 +62,16 @@ def find_and_commit_decided(
     return commit_decided(stream, life=view.life)
 
 
-def commit_decided(
-    stream: StreamLog, own: Manifests | None = None, *, life: int | None = None
-) -> StreamView:
+def commit_decided(stream: StreamLog, *own: Manifests, life: int | None = None) -> StreamView:
     """Commit every known decision that the log does not hold yet; return the new view.
 
-    ``own`` is a decision of this process; ``next_commit_order`` has read the earlier ones. A lost
+    ``own`` are decisions of this process; ``next_commit_order`` has read the earlier ones. A lost
     race reads no manifests again, since a busy log would not wait for that. ``life`` is the life
     of the stream that the call is for, by default the present one.
     """
     known = known_decisions(stream)
-    if own is not None:
-        known.add(own)  # a concurrent commit of this process can then include it
+    for manifests in own:
+        known.add(manifests)  # a concurrent commit of this process can then include it
 
     def decide(view: StreamView) -> Proposal[None]:
         decided = known.decided(view, own)
@@ -91,6 +91,7 @@ def _body(stream: StreamLog, view: StreamView, decided: Sequence[DecidedTransact
     domains: dict[str, str | None] = {}
     history: list[dict[str, object]] = []
     aborted: list[str] = []
+    notes: list[TimeNote] = []
     for item in decided:
         opened, closing, name = item.opened, item.closing, item.opened.transaction_id
         committed = closing.kind is ManifestKind.COMMITTING
@@ -116,7 +117,12 @@ def _body(stream: StreamLog, view: StreamView, decided: Sequence[DecidedTransact
         history.append(_history_entry(opened, closing, rows, sizes))
         if closing.note is not None and opened.writer_id is not None:
             domains |= _note_changes(view, opened, closing.note, version)
+        if closing.timestamp_us is not None and opened.writer_id is not None:
+            notes.append(TimeNote(opened.writer_id, closing.timestamp_us))
     rolling.finish()
+    latest = sorted(notes, key=lambda note: note.time_us or 0)
+    by_writer = {note.writer_id: note for note in latest}
+    domains |= noted_changes(view, by_writer.values(), builder.open_ends)
     operation = "COMMIT TRANSACTION" if history else "ABORT TRANSACTION"
     parameters = {"transactions": history, "aborted": aborted, "rolled": rolling.rolled}
     body = builder.body(operation, parameters)

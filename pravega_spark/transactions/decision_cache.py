@@ -108,12 +108,12 @@ class KnownDecisions:
         with self._lock:
             return max((m.entries[-1].order for m in self._closed.values()), default=0)
 
-    def decided(self, view: StreamView, own: Manifests | None) -> list[DecidedTransaction]:
+    def decided(self, view: StreamView, own: Iterable[Manifests]) -> list[DecidedTransaction]:
         """Return the decided transactions that the log holds as open, in commit order."""
         with self._lock:
             closed = dict(self._closed)
-        if own is not None:
-            closed[own.transaction_id] = own  # a thread with an older view may have forgotten it
+        for manifests in own:  # a thread with an older view may have forgotten them
+            closed[manifests.transaction_id] = manifests
         found = [
             DecidedTransaction(opened, manifests.entries[-1], manifests.chunks)
             for name, manifests in closed.items()

@@ -76,7 +76,8 @@ def _cells(chunk: StagedChunk) -> list[Any]:
         chunk.min_timestamp_us,
         chunk.max_timestamp_us,
         chunk.null_keys,
-        *((chunk.footer,) if chunk.footer else ()),
+        *((chunk.footer,) if chunk.footer or chunk.attachment else ()),
+        *((chunk.attachment,) if chunk.attachment else ()),
     ]
 
 

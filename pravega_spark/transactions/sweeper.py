@@ -14,7 +14,12 @@ from pravega_spark.engine.stream.stream_settings import stream_settings
 from pravega_spark.errors import IllegalState, TxnFailed
 from pravega_spark.names import is_transaction
 from pravega_spark.root_settings import EffectiveSettings
-from pravega_spark.transactions import committer, transaction_decisions, transaction_leases
+from pravega_spark.transactions import (
+    committer,
+    settlement,
+    transaction_decisions,
+    transaction_leases,
+)
 from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
 from pravega_spark.transactions.manifests import Manifests
 from pravega_spark.transactions.transaction_paths import (
@@ -53,10 +58,16 @@ def sweep_transactions(
     if prepared_limit_ms is None:
         settings = stream_settings(stream, before) if before.transactions else EffectiveSettings()
         prepared_limit_ms = settings.prepared_limit_ms
+    prepared_parts: dict[str, str] = {}
     for name, expiry in transaction_leases.expired_transactions(
         stream, before, prepared_limit_ms
     ).items():
-        abort(stream, before.transactions[name], expiry.reason, if_open=not expiry.is_prepared)
+        opened = before.transactions[name]
+        if expiry.is_prepared and opened.is_joint:
+            prepared_parts[name] = expiry.reason
+        else:
+            abort(stream, opened, expiry.reason, if_open=not expiry.is_prepared)
+    settlement.settle(stream, before, reasons=prepared_parts)
     after = committer.find_and_commit_decided(stream, before, before.transactions.keys())
     result = TransactionSweepResult(open=len(after.transactions), cleared=delete_remains(stream))
     for name in sorted(before.transactions):
@@ -94,6 +105,7 @@ def end_all_transactions(stream: StreamLog, life: int) -> None:
     view = stream.view(life=life)
     for _, opened in sorted(view.transactions.items()):
         abort(stream, opened, "the stream was sealed", if_open=True)
+    settlement.settle(stream, view, reasons=dict.fromkeys(view.transactions, "a stream was sealed"))
     prepared = sorted(
         committer.find_and_commit_decided(stream, view, view.transactions.keys()).transactions
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -50,6 +49,7 @@ class Transaction:
         transaction_id: str,
         *,
         serializer: Serializer | None = None,
+        large_events: bool = False,
         on_end: Callable[[Transaction], object] = lambda transaction: None,
         on_id: Callable[[Transaction], object] = lambda transaction: None,
         life: int | None = None,
@@ -61,25 +61,22 @@ class Transaction:
         default the present one.
         """
         check_transaction(transaction_id)
-        encoder = EventEncoder(stream.name, serializer)
+        self._encoder = EventEncoder(stream.name, serializer, large_events=large_events)
         view = stream.view(refresh=stream.log.snapshot is None, life=life)
         if transaction_id not in view.transactions:
             view = stream.view(life=life)
         found = transaction_lifecycle.find(view, transaction_id)
         self._stream = stream
-        self._id = transaction_id
-        self._life = view.life
+        self._id, self._life = transaction_id, view.life
         self._manifests = Manifests(stream, transaction_id)
         self._opened = found if isinstance(found, OpenTransaction) else None
         self._outcome = found if isinstance(found, TransactionOutcome) else None
         self._lease = Lease(stream, self._opened) if self._opened else None
         segments = view.epoch(self._opened.epoch).segments if self._opened else ()
         self._buffer = TransactionBuffer(stream, transaction_id, self.epoch, segments)
-        self._encoder = encoder
         self._on_end = on_end
         self._on_id = on_id
-        self._end_reported = self._opened is None
-        self._done = False
+        self._end_reported, self._done = self._opened is None, False
         """Whether a call of this handle committed, prepared or aborted the transaction."""
         self._lock = threading.RLock()
         self._guard = ProcessGuard(f"transaction {transaction_id}")
@@ -127,9 +124,13 @@ class Transaction:
 
         Raises TxnFailed if this handle knows that the transaction accepts no more events.
         """
-        data = self._encoder.event(event)
+        data = self._encoder.payload(event)
         self._encoder.check_key(routing_key)
         self._guard.check()
+        if not isinstance(data, bytes):
+            self._check_still_open()
+            self._join(self._buffer.collect_large(data, routing_key))
+            return
         with self._lock:
             self._make_room()
             self._buffer.add([data], routing_key, self._stream.runtime.now_us())
@@ -142,9 +143,10 @@ class Transaction:
         data = self._encoder.each(events)
         self._encoder.check_key(routing_key)
         self._guard.check()
-        now_us = self._stream.runtime.now_us()
-        # Takes no lock for that: the events may be those of a generator that waits.
-        batch = self._buffer.collect(data, routing_key, now_us, self._check_still_open)
+        # Takes no lock to collect: the events may be those of a generator that waits.
+        self._join(self._buffer.collect(data, routing_key, self._check_still_open))
+
+    def _join(self, batch: TransactionBuffer) -> None:
         with self._lock:
             self._make_room()
             self._buffer.join(batch)
@@ -208,8 +210,7 @@ class Transaction:
     def ping(self) -> None:
         """Restart the lease; raise PingFailed if it cannot be extended.
 
-        A writer does this in the background for its transactions. Beyond the maximum execution
-        time no lease is extended.
+        A writer does this in the background, up to the maximum execution time.
         """
         self._guard.check()
         with self._lock:
@@ -220,20 +221,17 @@ class Transaction:
 
         Takes no lock, so that a long write cannot let the lease run out.
         """
-        lease, known = self._lease, self._stream.log.snapshot
-        if lease is None or self._end_reported or self._guard.pid != os.getpid():
+        if self._lease is None or self._end_reported or self._guard.is_forked:
             return False
-        ended = known is not None and self._id not in known.open
-        if ended or self._manifests.is_prepared or not lease.can_extend():
-            return False
-        lease.extend()
-        return True
+        known = self._stream.log.snapshot
+        ended = self._manifests.is_prepared or (known is not None and self._id not in known.open)
+        return not ended and self._lease.extended()
 
     def prepare(self) -> None:
         """First phase of a two-phase commit: flush, and accept no more events.
 
-        A prepared transaction has no lease and outlives its writer: any process may commit or
-        abort it by its id. A second call does nothing. Raises TxnFailed if it has ended.
+        It has no lease then and outlives its writer: any process may commit or abort it by its id.
+        A second call does nothing. Raises TxnFailed if it has ended.
         """
         self._guard.check()
         with self._lock:
@@ -276,6 +274,7 @@ class Transaction:
                 return
             view, found = self._find()
             if isinstance(found, OpenTransaction):
+                transaction_lifecycle.check_not_joint(self._stream.name, found)
                 view, found = self._decide_commit(view, note, timestamp_us, wait=wait)
             if isinstance(found, TransactionOutcome):
                 self._check_committed(found, self._buffer.staged, self._buffer.unstaged)
@@ -315,6 +314,7 @@ class Transaction:
             if self._final is not TransactionStatus.ABORTED:
                 _, found = self._find()
                 if isinstance(found, OpenTransaction):
+                    transaction_lifecycle.check_not_joint(self._stream.name, found)
                     closing = Manifest(ManifestKind.ABORTING, reason="the application asked for it")
                     transaction_decisions.put_closing_manifest(self._manifests, closing)
                     _, found = self._commit_decided()

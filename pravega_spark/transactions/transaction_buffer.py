@@ -6,7 +6,7 @@ they fill a chunk, so that a large transaction makes few large files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from pravega_spark.engine.chunks.arrow_arrays import column
 from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events
 from pravega_spark.engine.chunks.chunk_encoder import checked_ends, cuts
 from pravega_spark.engine.chunks.chunk_writer import stage
+from pravega_spark.engine.chunks.large_event_writer import store_payload, store_reference
 from pravega_spark.engine.chunks.routing import Router, group
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.batch_staging import RoutedEvents, stage_routed
@@ -89,7 +90,6 @@ class TransactionBuffer:
         self,
         events: Iterable[bytes],
         routing_key: str | None,
-        time_us: int,
         check: Callable[[], None],
     ) -> TransactionBuffer:
         """Return a new buffer of the same transaction with these events, for :meth:`join`.
@@ -98,6 +98,7 @@ class TransactionBuffer:
         events if that raises. ``check`` is called each time that chunks were staged.
         """
         batch = TransactionBuffer(self._stream, self._id, self._epoch, self._segments)
+        time_us = self._stream.runtime.now_us()
         piece: list[bytes] = []
         size = 0
         for event in events:
@@ -109,6 +110,29 @@ class TransactionBuffer:
                 if batch.spill():
                     check()
         batch.add(piece, routing_key, time_us)
+        return batch
+
+    def collect_large(
+        self, pieces: Iterator[memoryview], routing_key: str | None
+    ) -> TransactionBuffer:
+        """Store a large event, and return a new buffer with its chunk, for :meth:`join`."""
+        stream, folder = self._stream, chunk_folder(self._id)
+        batch = TransactionBuffer(stream, self._id, self._epoch, self._segments)
+        segment_id = Router(self._segments).segment_of(
+            self._id if routing_key is None else routing_key
+        )
+        name = stream.runtime.token()
+        reference = store_payload(stream.store, stream.path, folder, pieces, name=name)
+        chunk = store_reference(
+            stream.store,
+            stream.path,
+            folder,
+            reference,
+            segment_id=segment_id,
+            key=routing_key,
+            time_us=stream.runtime.now_us(),
+        )
+        batch._add([chunk])
         return batch
 
     def join(self, batch: TransactionBuffer) -> None:

@@ -96,6 +96,13 @@ class Lease:
         with watch_of(self._store).call(self._runtime):
             _put_lease(self._stream, self._key)
 
+    def extended(self) -> bool:
+        """Restart the lease if it can be extended; return whether it was."""
+        if not self.can_extend():
+            return False
+        self.extend()
+        return True
+
 
 def extend_lease(lease: Lease | None, manifests: Manifests, status: TransactionStatus) -> None:
     """Restart the lease of a transaction; raise PingFailed if it cannot be extended."""
@@ -139,7 +146,8 @@ def expired_transactions(
     """Return the open transactions whose lease has run out, by id.
 
     A lease is not extended beyond the maximum execution time. A prepared transaction has no lease
-    and expires ``prepared_limit_ms`` after its preparation. A transaction that was never pinged
+    and expires ``prepared_limit_ms`` after its preparation; the part of a joint one has, since the
+    process that prepares it decides at once. A transaction that was never pinged
     gets its lease by this call, and one whose lease has run out its last one, unless this process
     has watched the storage for a whole lease; without ``write`` none does.
     """
@@ -157,7 +165,8 @@ def expired_transactions(
             expiry = _expiry(stream, opened, ages_ms, prepared_limit_ms)
             if expiry is None:
                 continue
-            next_number = 0 if expiry.is_prepared else _next_last_lease(stream, opened, idle_ms)
+            is_leased = opened.is_joint or not expiry.is_prepared
+            next_number = _next_last_lease(stream, opened, idle_ms) if is_leased else 0
             if not next_number:
                 found[name] = expiry
             elif write:
@@ -212,13 +221,16 @@ def _expiry(
     entries = manifests.read()
     if manifests.is_closed:
         return None
+    ran_out = f"its lease of {opened.lease_ms // 1000} s ran out"
+    if manifests.last is ManifestKind.PREPARED and opened.is_joint:
+        return Expiry(ran_out, True)  # its process decides at once, or is gone
     if manifests.last is ManifestKind.PREPARED:
         since_ms = ages_ms.get(manifests.key(len(entries) - 1), 0)
         reason = f"it was prepared {since_ms // 1000} s ago and not decided since"
         return Expiry(reason, True) if since_ms > prepared_limit_ms else None
     if age_ms(stream, opened) > opened.limit_ms - opened.created_ms:
         return Expiry("its maximum execution time ran out", False)
-    return Expiry(f"its lease of {opened.lease_ms // 1000} s ran out", False)
+    return Expiry(ran_out, False)
 
 
 def _base(stream: StreamLog) -> str:

@@ -21,6 +21,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append_draft import sealed_error
 from pravega_spark.errors import (
+    IllegalState,
     InvalidInput,
     NoSuchTransaction,
     TxnFailed,
@@ -44,13 +45,15 @@ def begin(
     lease_ms: int,
     execution_ms: int,
     writer: WriterRecord | None = None,
+    joint_token: str | None = None,
 ) -> OpenTransaction:
     """Commit the begin of a transaction, bound to the active epoch.
 
-    The first 8 digits of its id are that epoch, as in Pravega. Raises StreamSealed, NoSuchStream,
+    The first 8 digits of its id are that epoch, as in Pravega. With ``joint_token`` it is the part
+    of that joint transaction, and the token ends its id. Raises StreamSealed, NoSuchStream,
     StaleIdentity, and WriterFenced if a newer session of the writer is open.
     """
-    token = stream.runtime.token()
+    token = joint_token or stream.runtime.token()
 
     def decide(view: StreamView) -> Proposal[OpenTransaction]:
         if view.record.state is not StreamState.ACTIVE:
@@ -67,6 +70,7 @@ def begin(
             writer.writer_id if writer else None,
             writer.session if writer else 0,
             view.version + 1,
+            joint_token is not None,
         )
         body = Body(
             "BEGIN TRANSACTION",
@@ -125,6 +129,16 @@ def ended_error(stream: str, outcome: TransactionOutcome) -> TxnFailed:
         transaction_id=outcome.transaction_id,
         status=status_of(outcome),
     )
+
+
+def check_not_joint(stream: str, opened: OpenTransaction | None) -> None:
+    """Raise IllegalState for the part of a joint transaction, which its stream may not decide."""
+    if opened is not None and opened.is_joint:
+        raise IllegalState(
+            f"transaction {opened.transaction_id} of stream {stream} is part of the joint "
+            f"transaction {opened.token} over several streams: commit or abort that one, with "
+            f"StreamManager.joint_transaction({opened.token!r})."
+        )
 
 
 def check_note_writer(stream: str, opened: OpenTransaction | None) -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import Any
 
-from pravega_spark.arguments import check_function, shown
+from pravega_spark.arguments import check_flag, check_function, shown
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.records import StreamState, WriterRecord
@@ -50,6 +50,7 @@ class TransactionalWriter:
         writer_id: str | None = None,
         *,
         serializer: Serializer | None = None,
+        large_events: bool = False,
         life: int | None = None,
     ) -> None:
         """Open the writer; an id of the user's own costs a commit, which opens a session.
@@ -63,6 +64,7 @@ class TransactionalWriter:
         self._stream = stream
         self._life = view.life
         self._serializer = serializer
+        self._large_events = check_flag("large_events", large_events)
         self._guard = ProcessGuard(f"the transactional writer of {stream.name}")
         self._record: WriterRecord | None = None
         if writer_id is not None:
@@ -123,8 +125,11 @@ class TransactionalWriter:
         Raises InvalidConfiguration, StreamSealed, WriterFenced.
         """
         self._check_usable()
-        lease_ms = transaction_leases.parse_lease_ms(lease)
-        execution_ms = _execution_ms(lease_ms, max_execution)
+        return self._begin(*parse_limits(lease, max_execution))
+
+    def _begin(
+        self, lease_ms: int, execution_ms: int, joint_token: str | None = None
+    ) -> Transaction:
         self._sweep_if_due()
         opened = transaction_lifecycle.begin(
             self._stream,
@@ -132,6 +137,7 @@ class TransactionalWriter:
             lease_ms=lease_ms,
             execution_ms=execution_ms,
             writer=self._record,
+            joint_token=joint_token,
         )
         return self._open_handle(opened.transaction_id)
 
@@ -151,6 +157,7 @@ class TransactionalWriter:
             self._stream,
             transaction_id,
             serializer=self._serializer,
+            large_events=self._large_events,
             on_end=self._add_ended,
             on_id=self._leases.keep_handle,
             life=self._life,
@@ -240,12 +247,14 @@ class TransactionalWriter:
             )
 
 
-def _execution_ms(lease_ms: int, limit: str | float | None) -> int:
+def parse_limits(lease: str | float, limit: str | float | None) -> tuple[int, int]:
+    """Return a lease and a maximum execution time, in ms. Raises InvalidConfiguration."""
+    lease_ms = transaction_leases.parse_lease_ms(lease)
     if limit is None:
-        return min(MAX_EXECUTION_LEASES * lease_ms, MAX_EXECUTION_MS)
+        return lease_ms, min(MAX_EXECUTION_LEASES * lease_ms, MAX_EXECUTION_MS)
     execution_ms = parse_duration_ms("max_execution", limit)
     if execution_ms < lease_ms:
         raise InvalidConfiguration(
             f"max_execution {shown(limit)} is shorter than the lease of {lease_ms // 1000} s."
         )
-    return execution_ms
+    return lease_ms, execution_ms

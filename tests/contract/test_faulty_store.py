@@ -90,6 +90,7 @@ def test_refusal_is_raised_before_anything_is_done() -> None:
     for call in (
         lambda: store.put_if_absent("key", b""),
         lambda: store.get("key"),
+        lambda: store.get_range("key", 0, 1),
         lambda: store.get_many(["key"]),
         lambda: store.exists("key"),
         lambda: store.delete(["key"]),
@@ -101,7 +102,7 @@ def test_refusal_is_raised_before_anything_is_done() -> None:
         with pytest.raises(StoreFull, match="no space"):
             call()
     assert store.inner.list("") == []
-    assert len(store.fired) == 10
+    assert len(store.fired) == 11
 
 
 def test_damaged_reads_leave_the_object_intact() -> None:

@@ -210,6 +210,7 @@ def test_one_call_is_one_request(store: Store, proxy: FaultProxy) -> None:
     calls = {
         "get": lambda: store.get("log/1"),
         "get large": lambda: store.get("large"),
+        "range": lambda: store.get_range("large", 5_000_000, 5_100_000),
         "open": lambda: store.open("log/1").read(),
         "exists": lambda: store.exists("log/1"),
         "absent": lambda: store.exists("log/3"),

@@ -349,6 +349,18 @@ def test_open_reads_ranges(store: Store) -> None:
         assert file.read(10) == b""
 
 
+def test_a_range_is_read_in_one_call_and_ends_where_the_object_does(store: Store) -> None:
+    data = bytes(number % 251 for number in range(100_000))
+    store.put("chunk", data)
+    assert store.get_range("chunk", 70_000, 70_005) == data[70_000:70_005]
+    assert store.get_range("chunk", 0, 100_000) == data
+    assert store.get_range("chunk", 99_990, 200_000) == data[-10:]
+    assert store.get_range("chunk", 100_000, 100_001) == b""
+    assert store.get_range("chunk", 5, 5) == b""
+    with pytest.raises(FileNotFoundError):
+        store.get_range("absent", 0, 5)
+
+
 @on_one_s3
 def test_large_parquet_file_is_read_by_column(store: Store) -> None:
     rows = 3_000_000

@@ -24,6 +24,9 @@ MUST_RUN = {
     "README.md": 9,
     "docs/backup.md": 5,
     "docs/batch-reads.md": 8,
+    "docs/conditional-appends.md": 5,
+    "docs/byte-streams.md": 4,
+    "docs/key-value-tables.md": 7,
     "docs/maintenance.md": 3,
     "docs/monitoring.md": 9,
     "docs/reader-groups.md": 4,
@@ -31,7 +34,9 @@ MUST_RUN = {
     "docs/retention.md": 6,
     "docs/scaling.md": 6,
     "docs/settings.md": 2,
+    "docs/shared-state.md": 4,
     "docs/spark.md": 4,
+    "docs/time.md": 7,
     "docs/transactions.md": 6,
 }
 """The least number of blocks that run: so no page loses its examples."""

@@ -50,8 +50,10 @@ TABLES = (
     "<scope>/<stream>/events",
     "<scope>/<stream>/metadata",
     "<scope>/_reader_groups/<group>",
+    "<scope>/_kv_tables/<name>/table",
     "_settings",
     "_maintenance",
+    "_transactions",
 )
 PLACEHOLDERS = {
     "table": f"(?:{'|'.join(TABLES)})",
@@ -69,7 +71,7 @@ PLACEHOLDERS = {
     "name": "[^/]+",
     "lease": "[^/]+",
     "scope": "[^/_][^/]*",
-    "stream": "[^/_][^/]*",
+    "stream": "(?:_kv_tables/)?[^/_][^/]*",
     "group": "[^/]+",
 }
 
@@ -80,7 +82,7 @@ def pattern(text: str) -> re.Pattern[str]:
     for name, meaning in PLACEHOLDERS.items():
         found = found.replace(re.escape(f"<{name}>"), meaning)
         if name == "table":
-            found = re.sub(r"<(scope|stream|group)>", lambda m: PLACEHOLDERS[m[1]], found)
+            found = re.sub(r"<(scope|stream|group|name)>", lambda m: PLACEHOLDERS[m[1]], found)
     return re.compile(found)
 
 
@@ -251,6 +253,23 @@ def test_reader_of_the_page_reads_what_the_package_reads(written: Written) -> No
         )
     assert found.read() == expected
     assert sum(map(len, expected.values())) == 36
+
+
+def test_reader_of_the_page_reads_large_events(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("nyc")
+    manager.create_stream(STREAM)
+    large = bytes(range(256)) * 40_000
+    with manager.create_writer(STREAM, large_events=True) as writer:
+        for event in (b"before", large, b"after"):
+            writer.write_event(event, "UA")
+    found = Written(tmp_path, manager)
+    ((_, events),) = found.read().read().items()
+    assert [event.data for event in events] == [b"before", large, b"after"]
+    (path,) = tmp_path.rglob("*.event")
+    path.write_bytes(large[:-1] + b"x")
+    with pytest.raises(format_reader.Refused, match="damaged"):
+        found.read().read()
 
 
 def test_reader_of_the_page_finds_the_layouts(written: Written) -> None:

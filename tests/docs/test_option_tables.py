@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.spark import options
+from pravega_spark.spark.key_value import table_options
 
 PAGE = Path(__file__).parents[2] / "docs/spark.md"
 
@@ -25,7 +26,15 @@ def _table(rows: Iterable[options.Option]) -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize(("title", "rows"), [("read", options.READ), ("write", options.WRITE)])
+@pytest.mark.parametrize(
+    ("title", "rows"),
+    [
+        ("read", options.READ),
+        ("write", options.WRITE),
+        ("table read", table_options.TABLE_READ),
+        ("table write", table_options.TABLE_WRITE),
+    ],
+)
 def test_option_table_is_the_code_s(title: str, rows: tuple[options.Option, ...]) -> None:
     pattern = re.compile(rf"(<!-- {title} options: [^\n]*-->\n)(.*?)(<!-- end -->)", re.DOTALL)
     text = PAGE.read_text()

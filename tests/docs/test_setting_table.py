@@ -25,12 +25,15 @@ NO_JOB = {
     "maintain": "a `StreamManager` that was opened without `maintain`",
     "compact_target": "`compact_stream`",
     "compact_head_after": "`compact_stream`",
+    "timestamp_aggregation_timeout": "`event_time(stream).update`; job: `maintenance`",
 }
 """The calls that read a setting; a retention run sweeps, too."""
 
 
 def _readers(name: str) -> str:
     jobs = [job for job, names in SETTINGS_OF_JOBS.items() if name in names]
+    if name in ("watermarks_interval", "folding_interval"):
+        return "the job `maintenance` with `--interval`"
     if name.endswith("_interval"):
         return f"the job `{name.removesuffix('_interval')}` with `--interval`"
     if name in NO_JOB:

@@ -92,6 +92,11 @@ class FaultyStore(WrappedStore):
         fault = self._fault("get", key)
         return _spoil(self.inner.get(key), fault)
 
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """Return a part of the object, perhaps spoiled."""
+        fault = self._fault("get_range", key)
+        return _spoil(self.inner.get_range(key, start, end), fault)
+
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """Return the objects; each key has its own fault."""
         faults = [self._fault("get_many", key) for key in keys]

@@ -12,9 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pravega_spark.engine.chunks.routing import position
+from pravega_spark.key_value.change_codec import encode_change
+from pravega_spark.key_value.table_key import TableKey
 from tests.harness.format_story import COPY, GROUP, RESTORED, ROOT, STREAM, Story
 
 EVENTS, SCOPE = f"{STREAM}/events", "nyc/_scope"
+CAMERAS = "nyc/webcams/events"
 GROUP_TABLE = "nyc/_reader_groups/dashboards"
 WIDTH = 110
 LONG = 400
@@ -154,8 +157,22 @@ def _appended(made: _Maker) -> str:
     return _lines(*actions)
 
 
+def _large_event(made: _Maker) -> str:
+    """The ``add`` of a large event's chunk, and the chunk's row."""
+    add = next(a for a in made.commit("APPEND", CAMERAS) if "add" in a)
+    (chunk,) = made.story.of(f"{CAMERAS}/{add['add']['path']}")
+    (row,) = pq.ParquetFile(pa.BufferReader(chunk)).read().column("event").to_pylist()
+    return f"{_compact(add)}\n{row.decode()}"
+
+
 def _has_hold(text: str) -> bool:
     return json.loads(text)[4] is not None
+
+
+def _change(made: _Maker) -> str:
+    key = TableKey(b"UA1545")
+    put, removal = encode_change(key, b"227.00"), encode_change(key, None)
+    return f'put "UA1545", b"227.00": {put.hex()}\nremove "UA1545": {removal.hex()}'
 
 
 _TEXTS: dict[str, Callable[[_Maker], str]] = {
@@ -177,12 +194,21 @@ _TEXTS: dict[str, Callable[[_Maker], str]] = {
     "pravega.segment": lambda made: made.domain("pravega.segment.0", lambda t: "null" not in t),
     "pravega.writer": lambda made: made.domain("pravega.writer.ingest-1", lambda t: ",0," not in t),
     "pravega.note": lambda made: made.domain("pravega.note.ingest-1"),
+    "pravega.byte_head": lambda made: made.domain("pravega.byte_head"),
     "pravega.open": lambda made: made.domain("pravega.open."),
     "pravega.transaction": lambda made: made.domain(
         "pravega.transaction.", lambda t: t.startswith("[true")
     ),
+    "pravega.joint": lambda made: made.domain("pravega.joint.", lambda t: "null,null" not in t),
     "pravega.subscriber": lambda made: made.domain(f"pravega.subscriber.{GROUP}", _has_hold),
     "pravega.sample": lambda made: made.domain("pravega.sample."),
+    "pravega.fence": lambda made: made.domain("pravega.fence"),
+    "pravega.mark": lambda made: made.domain("pravega.mark.station-1"),
+    "pravega.watermark": lambda made: made.domain("pravega.watermark."),
+    "pravega.kv_table": lambda made: made.domain("pravega.kv_table"),
+    "pravega.folded": lambda made: made.domain("pravega.folded"),
+    "change of a key": _change,
+    "pravega.revision_mark": lambda made: made.domain("pravega.revision_mark"),
     "pravega.scope": lambda made: made.domain("pravega.scope"),
     "pravega.rows": lambda made: made.domain("pravega.rows.1"),
     "state header": lambda made: made.state()[0],
@@ -207,6 +233,7 @@ _TEXTS: dict[str, Callable[[_Maker], str]] = {
     "history rows": lambda made: made.rows(
         f"{STREAM}/metadata", lambda row: row["name"].startswith("pravega.note")
     ),
+    "large event": _large_event,
     "manifest": lambda made: made.first(f"{STREAM}/transactions/", "/00000000.json"),
     "backup marker": lambda made: made.last("_pravega_spark.json", COPY),
     "restore plan": _restore_plan,

@@ -159,6 +159,22 @@ class Table:
             raise Refused(f"{add['path']} has another footer")
         return data
 
+    def payload(self, add: Add, row: bytes) -> bytes:
+        """The bytes of a large event, by the reference that its chunk holds."""
+        reference = json.loads(row)
+        size, digest = reference["bytes"], reference["digest"]
+        path = add["path"].removesuffix(f"-{size}.parquet")
+        if (add["tags"]["attachment"], path) != (f"{size}-{digest}", reference["large_event"]):
+            raise Refused(f"{add['path']} names another object")
+        data = Path(self._folder, path).read_bytes()
+        step = reference["block_bytes"]
+        blocks = [data[at : at + step] for at in range(0, len(data), step)]
+        if len(data) != size or (self._digest_128 and self._digest_128(data) != digest):
+            raise Refused(f"{path} is damaged")
+        if self._digest_64 and [*map(self._digest_64, blocks)] != reference["blocks"]:
+            raise Refused(f"{path} is damaged")
+        return data
+
     # ---- the log
 
     def _get(self, key: str) -> bytes | None:
@@ -453,7 +469,8 @@ class Stream:
         columns = [table.column(n) for n in ("routing_key", "timestamp", "event")]
         keys, times, events = columns[0], columns[1].cast(pa.int64()), columns[2]
         cells = zip(keys.to_pylist(), times.to_pylist(), events.to_pylist(), strict=True)
-        for delta, (key, time_us, data) in enumerate(cells):
+        for delta, (key, time_us, row) in enumerate(cells):
+            data = self._table.payload(add, row) if "attachment" in add["tags"] else row
             yield Event(base + delta, key, time_us, data)
 
 

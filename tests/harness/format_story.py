@@ -14,11 +14,14 @@ from typing import Any
 from unittest.mock import patch
 
 from pravega_spark import (
+    KeyValueTableConfiguration,
     RetentionPolicy,
     ScalingPolicy,
     StreamConfiguration,
     StreamCut,
     StreamManager,
+    TableInsert,
+    TablePut,
 )
 from pravega_spark.engine.log import sweep_record
 from pravega_spark.engine.store.local import LocalStore
@@ -26,6 +29,10 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.due_hints import basis_of
 from pravega_spark.engine.tables.maintenance_entry import RunProgress
 from pravega_spark.engine.tables.maintenance_table import AUTO, JOB, MaintenanceTable
+from pravega_spark.event_time import watermark_update
+from pravega_spark.key_value.fold import fold
+from pravega_spark.key_value.folded_source import folded_table
+from pravega_spark.limits import MAX_EVENT_BYTES
 from pravega_spark.maintenance.unit_work import stream_hints
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.scaling import auto_scaling
@@ -33,6 +40,7 @@ from tests.harness.fake_runtime import DatedDisk, FakeRuntime
 from tests.harness.offering import offer, take
 
 STREAM, GROUP = "nyc/flights", "nyc/dashboards"
+FARES = "nyc/fares"
 HOUR = 3_600
 ROOT, COPY, RESTORED = "streams", "backup", "restored"
 
@@ -98,6 +106,7 @@ class Story:
 def _recorded(story: Story) -> Iterator[None]:
     """Record every put on a local disk below the story's folder."""
     put, stage, put_if_absent = LocalStore.put, LocalStore.stage, LocalStore.put_if_absent
+    writer = LocalStore.writer
 
     def note(store: LocalStore, key: str, data: Any) -> None:
         root = Path(store.url.removeprefix("file://")).relative_to(story.folder)
@@ -118,9 +127,16 @@ def _recorded(story: Story) -> Iterator[None]:
             note(store, key, data)
         return answer
 
+    @contextmanager
+    def noted_writer(store: LocalStore, key: str) -> Iterator[Any]:
+        with writer(store, key) as file:
+            yield file
+        note(store, key, store.get(key))
+
     with (
         patch.object(LocalStore, "put", noted_put),
         patch.object(LocalStore, "stage", noted_stage),
+        patch.object(LocalStore, "writer", noted_writer),
         patch.object(LocalStore, "put_if_absent", noted_create),
     ):
         yield
@@ -138,11 +154,17 @@ def write_story(folder: Path) -> Story:
         _read_in_a_group(manager, clock)
         _scale_and_truncate(manager, clock)
         _compact(manager, clock)
+        _write_large_events(manager)
         _sweep(manager, clock)
         _state_in_several_files(manager)
         _maintain(manager, clock)
+        _note_times(manager, clock)
         _copy(manager, clock, folder)
+        _truncate_bytes(manager)
         _end(manager, clock)
+        _share(manager)
+        _keep_values(manager)
+        _transact_jointly(manager)
     return story
 
 
@@ -220,6 +242,19 @@ def _compact(manager: StreamManager, clock: Clock) -> None:
     clock.sleep(60)
 
 
+def _write_large_events(manager: StreamManager) -> None:
+    """An event above 8 MiB, alone and in a transaction."""
+    manager.create_stream("nyc/webcams")
+    picture = random.Random(11).randbytes(MAX_EVENT_BYTES + 1_000)
+    with manager.create_writer("nyc/webcams", large_events=True) as writer:
+        writer.write_event(picture, "gate 7").result()
+    with (
+        manager.create_transactional_writer("nyc/webcams", large_events=True) as transactional,
+        transactional.begin_transaction() as transaction,
+    ):
+        transaction.write_event(picture, "gate 8")
+
+
 def _sweep(manager: StreamManager, clock: Clock) -> None:
     """Three sweeps, hours apart: marks, a checkpoint and state files, records that move."""
     with patch.object(sweep_record, "SWEEP_SEGMENT_FILES", 3):
@@ -267,6 +302,24 @@ def _maintain(manager: StreamManager, clock: Clock) -> None:
     hints.save()
 
 
+def _note_times(manager: StreamManager, clock: Clock) -> None:
+    """Watermarks, more than the log's state keeps, and marks that a job makes and removes."""
+    manager.create_stream("nyc/weather", StreamConfiguration(ScalingPolicy.fixed(2)))
+    time = manager.event_time("nyc/weather")
+    with (
+        patch.object(watermark_update, "MAX_WATERMARKS", 4),
+        manager.create_writer("nyc/weather", "station-1") as writer,
+    ):
+        for _ in range(6):
+            writer.write_event(b"21 C", "station-1")
+            writer.note_time(clock.now_ms() - HOUR * 1_000).result()
+            time.update()
+            clock.sleep(HOUR)
+    time.note("station-2", clock.now_ms())
+    time.remove_mark("station-2")
+    time.update()
+
+
 def _copy(manager: StreamManager, clock: Clock, folder: Path) -> None:
     """A backup, and a restore of a copy that lacks the newest chunk."""
     manager.backup(folder / COPY)
@@ -283,6 +336,17 @@ def _written(path: Path) -> int:
     return path.stat().st_mtime_ns
 
 
+def _truncate_bytes(manager: StreamManager) -> None:
+    """Blocks of bytes, and a head inside one of them."""
+    manager.create_stream("nyc/camera")
+    with manager.create_byte_writer("nyc/camera", "upload-1") as writer:
+        writer.write(bytes(5_000))
+        writer.flush()
+        writer.truncate_before(1_200)
+    manager.seal_stream("nyc/camera")
+    manager.delete_stream("nyc/camera")
+
+
 def _end(manager: StreamManager, clock: Clock) -> None:
     stream = StreamLog(manager._store, STREAM, clock)
     for event in (b"offered by one", b"and by another writer"):
@@ -294,3 +358,39 @@ def _end(manager: StreamManager, clock: Clock) -> None:
     for _ in range(2):
         manager.sweep_scope("nyc", grace="2 hours", retain="8 hours")
         clock.sleep(9 * HOUR)
+
+
+def _share(manager: StreamManager) -> None:
+    """Streams whose appends are conditional and fenced, and a shared state."""
+    manager.create_stream("nyc/tower")
+    manager.fence("nyc/tower", "shift-7")
+    with manager.create_writer("nyc/tower", fencing_token="shift-7") as leader:
+        leader.write_event(b"runway 4L", expected=manager.tail("nyc/tower")).result()
+    manager.create_stream("nyc/gates")
+    with manager.state_synchronizer("nyc/gates", lambda gates, gate: [*gates, gate]) as gates:
+        gates.initialize(["A1"])
+        gates.update_state_unconditionally(["A2"])
+        gates.compact()
+
+
+def _keep_values(manager: StreamManager) -> None:
+    """A key-value table with puts, and with updates on conditions."""
+    configuration = KeyValueTableConfiguration("string", partitions=2, ttl="30 days")
+    manager.create_key_value_table(FARES, configuration)
+    with manager.key_value_table(FARES) as table:
+        version = table.put("UA1545", b"227.00").result()
+        table.update([TablePut("UA1545", b"231.50", version), TableInsert("B6 725", b"150.00")])
+        table.remove("B6 725").result()
+    log = StreamLog(manager._store, "nyc/_kv_tables/fares", manager._runtime)
+    assert fold(log, folded_table(log, configuration)).is_published
+
+
+def _transact_jointly(manager: StreamManager) -> None:
+    """Commit over two streams, so late that nothing else is numbered or dated by it."""
+    manager.create_scope("bank")
+    streams = ["bank/moves", "bank/audit"]
+    for name in streams:
+        manager.create_stream(name)
+    with manager.create_joint_writer(streams) as writer, writer.begin_transaction() as transaction:
+        for name in streams:
+            transaction.write_event(name, b"-100", "alice")

@@ -93,8 +93,9 @@ def begun(
 ) -> Transaction:
     """Begin a transaction, without a thread that keeps it alive."""
     life = stream.view().life
-    times = {"lease_ms": lease_ms, "execution_ms": execution_ms}
-    opened = transaction_lifecycle.begin(stream, life, **times, writer=writer)
+    opened = transaction_lifecycle.begin(
+        stream, life, lease_ms=lease_ms, execution_ms=execution_ms, writer=writer
+    )
     return Transaction(stream, opened.transaction_id, **options)
 
 

@@ -16,7 +16,6 @@ from pravega_spark import (
     ScalingPolicy,
     StreamConfiguration,
     StreamManager,
-    session,
 )
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.jobs import compaction, job_runner, maintenance
@@ -25,24 +24,9 @@ from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.maintenance.stream_work import WORKS
 from tests.harness.folder_state import folder_state
 
-LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 KINDS = [kind.value for kind in WORKS]
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    made = session(
-        **{
-            "spark.master": "local[2]",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.driver.extraJavaOptions": LIGHT,
-        }
-    ).newSession()
-    made.conf.set("spark.sql.shuffle.partitions", "2")
-    return made
 
 
 class AnHourAgo(Runtime):

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from pravega_spark import (
     ScalingPolicy,
     StreamConfiguration,
     StreamManager,
-    session,
 )
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.subscribers import publish, subscribe
@@ -38,19 +36,6 @@ SMALL, READ, UNREAD, FREE = "s/small", "s/read", "t/unread", "t/free"
 CLASSIC = {"PYSPARK_SUBMIT_ARGS": "--master local[2] pyspark-shell"}
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    made = session(
-        **{
-            "spark.master": "local[2]",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-        }
-    ).newSession()
-    made.conf.set("spark.sql.shuffle.partitions", "2")
-    return made
 
 
 def made(manager: StreamManager, name: str, policy: RetentionPolicy | None) -> None:
@@ -301,11 +286,3 @@ def test_every_command_on_the_page_is_parsed() -> None:
             "/data/streams",
             "/tmp/streams",
         )
-
-
-@pytest.fixture(autouse=True)
-def _handlers() -> Iterator[None]:
-    """Restore the signal handler: the rounds run in the tests' own process."""
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)

@@ -8,14 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager, session
+from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -31,19 +30,6 @@ HOT, COLD, CALM, FIXED = "s/hot", "s/cold", "s/calm", "t/fixed"
 CLASSIC = {"PYSPARK_SUBMIT_ARGS": "--master local[2] pyspark-shell"}
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    made = session(
-        **{
-            "spark.master": "local[2]",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-        }
-    ).newSession()
-    made.conf.set("spark.sql.shuffle.partitions", "2")
-    return made
 
 
 class Past(FakeRuntime):
@@ -287,11 +273,3 @@ def test_bad_input_is_one_clear_error(
     assert says in err
     assert "Traceback" not in err
     assert out == ""
-
-
-@pytest.fixture(autouse=True)
-def _handlers() -> Iterator[None]:
-    """Restore the signal handler: the rounds run in the tests' own process."""
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from pravega_spark import StreamManager, session
+from pravega_spark import StreamManager
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.jobs import job_runner, transactions
 from pravega_spark.model import TransactionStatus
@@ -50,19 +50,6 @@ time.sleep(600)
 """A process that has three transactions when it is killed."""
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    made = session(
-        **{
-            "spark.master": "local[2]",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-        }
-    ).newSession()
-    made.conf.set("spark.sql.shuffle.partitions", "2")
-    return made
 
 
 class World(NamedTuple):

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,12 +23,15 @@ from pravega_spark.limits import CHECKPOINT_COMMITS, STATE_FILE_COMMITS
 from tests.harness.tiers import sized
 
 PACE = LifePace(
-    keep="3 hours", grace="30 minutes", maintenance=120, scope=60, policy=960, cycle=720, busy=120
+    keep="90 minutes", grace="15 minutes", maintenance=60, scope=60, policy=480, cycle=360, busy=60
 )
-"""Three policies of 960 appends are four cycles of the load: lives of so many appends compare."""
-YOUNG, OLD = 2_880, sized(8_640, 100_800, "PRAVEGA_SPARK_LIFE")
-GAUGES, APART = 12, 120
-DISK_PACE = replace(PACE, policy=1_000_000)
+"""Three policies of 480 appends are four cycles of the load: lives of so many appends compare."""
+YOUNG, OLD = 1_440, sized(4_320, 100_800, "PRAVEGA_SPARK_LIFE")
+GAUGES = 12
+DISK_PACE = LifePace(
+    keep="3 hours", grace="30 minutes", maintenance=120, scope=60, policy=10**6, cycle=720, busy=120
+)
+"""Twice as slow: the versions behind a checkpoint are many beside those of so short a time."""
 YOUNG_DISK, OLD_DISK = 1_440, sized(2_880, 100_800, "PRAVEGA_SPARK_DISK_LIFE")
 FLAT, UNEVEN = 1.3, 2.0
 """How much larger the old life's highest values may be; in proportion they would be threefold."""
@@ -80,10 +82,11 @@ def peaks(
 
     One value would depend on where the writers are between two state files or checkpoints.
     """
-    life.live(appends - APART * gauges - life.appends)
+    apart = life.pace.maintenance
+    life.live(appends - apart * gauges - life.appends)
     found: dict[str, float] = {}
     for _ in range(gauges):
-        life.live(APART)
+        life.live(apart)
         for name, value in gauge(life).items():
             found[name] = max(value, found.get(name, 0))
     return found
@@ -98,7 +101,7 @@ def assert_flat(life: LongLife, young: Mapping[str, float], old: Mapping[str, fl
     }
     assert grown == {}
     assert {name for name, most in BOUNDED.items() if state_of(life)[name] > most} == set()
-    cycles = life.appends // PACE.cycle
+    cycles = life.appends // life.pace.cycle
     assert life.splits >= 3 * cycles
     assert life.merges >= 2 * cycles
     assert 1 < life.amplification < 3

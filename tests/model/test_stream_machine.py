@@ -369,7 +369,7 @@ class StreamMachine(RuleBasedStateMachine):
         stream = self._open(self.inner)
         found = [
             events_of(stream, segment_id)[base + row][1]
-            for segment_id, base, rows in appended.ranges
+            for segment_id, base, rows, _ in appended.ranges
             for row in range(rows)
         ]
         if not appended.duplicate and self._truth().head == before.head:

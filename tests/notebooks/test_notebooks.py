@@ -16,6 +16,16 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
 }
+RUN_EACH = """
+import contextlib, pathlib, runpy, sys
+
+for notebook in sys.argv[1:]:
+    name = pathlib.Path(notebook).stem
+    sys.argv = [notebook, "--root", str(pathlib.Path.cwd() / f"{name}-streams")]
+    with open(f"{name}.txt", "w") as out, contextlib.redirect_stdout(out):
+        runpy.run_path(notebook, run_name="__main__")
+"""
+"""Runs notebooks one after the other as ``python notebook --root ...`` does, with one JVM."""
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
@@ -28,17 +38,17 @@ def test_notebook_has_the_databricks_source_format(notebook: Path) -> None:
     assert all(cell.startswith("\n\n") for cell in cells[1:])
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs_as_plain_python(notebook: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which one process has run all notebooks; with what each has printed."""
+    folder = tmp_path_factory.mktemp("notebooks")
     options = " ".join(f"--conf {name}={value}" for name, value in SMALL.items())
     done = subprocess.run(
-        [sys.executable, str(notebook), "--root", str(tmp_path / "streams")],
+        [sys.executable, "-c", RUN_EACH, *map(str, NOTEBOOKS)],
         capture_output=True,
         text=True,
-        timeout=240,
         check=False,
-        cwd=tmp_path,
+        cwd=folder,
         env={
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
@@ -46,5 +56,14 @@ def test_notebook_runs_as_plain_python(notebook: Path, tmp_path: Path) -> None:
         },
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.splitlines()[-1].startswith(f"{notebook.stem}: ")
-    assert len(list(tmp_path.glob("pictures/*.png"))) == PICTURES.get(notebook.stem, 0)
+    return folder
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_runs_as_plain_python(notebook: Path, folder: Path) -> None:
+    printed = (folder / f"{notebook.stem}.txt").read_text()
+    assert printed.splitlines()[-1].startswith(f"{notebook.stem}: ")
+    pictures = list(folder.glob(f"pictures/{notebook.stem}-*.png"))
+    assert len(pictures) == PICTURES.get(notebook.stem, 0)

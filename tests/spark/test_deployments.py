@@ -90,19 +90,23 @@ def wait_for(log: Path, pattern: str) -> re.Match[str]:
     raise AssertionError(f"{log} never matched {pattern!r}: {log.read_text()[-2000:]}")
 
 
-@pytest.fixture
-def master(tmp_path: Path) -> Iterator[str]:
-    """Start a master and two workers from the installed package; yield the master's URL."""
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start a master and two workers from the installed package; yield the master's URL.
+
+    Each application has executors of its own.
+    """
+    folder = tmp_path_factory.mktemp("cluster")
     local = ("--host", "127.0.0.1", "--webui-port", "0")
     with ExitStack() as stack:
-        log = tmp_path / "master.log"
+        log = folder / "master.log"
         kind = "org.apache.spark.deploy.master.Master"
         stack.enter_context(spark_class(log, kind, *local, "--port", "0"))
         url = wait_for(log, r"Starting Spark master at (spark://\S+)")[1]
         kind = "org.apache.spark.deploy.worker.Worker"
         for name in ("worker-1", "worker-2"):
-            sizes = ("--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / name))
-            log = tmp_path / f"{name}.log"
+            sizes = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / name))
+            log = folder / f"{name}.log"
             stack.enter_context(spark_class(log, kind, *local, *sizes, url))
             wait_for(log, "Successfully registered with master")
         yield url

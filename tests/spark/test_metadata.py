@@ -20,6 +20,11 @@ def test_every_table_is_a_frame_and_sql_joins_them(
     manager = StreamManager(root)
     manager.create_reader_group("s/g", ["s/a"], retention="automatic")
     manager.create_transactional_writer("s/a").begin_transaction()
+    with manager.create_writer("s/a", writer_id="noting") as noting:
+        noting.note_time(1_700_000_000_000)
+        noting.flush()
+        manager.event_time("s/a").update()
+    manager.create_key_value_table("s/k")
     for name, table in TABLES.items():
         frame = spark.read.format("pravega").options(root=root, metadata=name).load()
         assert frame.schema == table.schema

@@ -38,11 +38,13 @@ RANGE = SegmentRange("s/t", 1, 0, 3, 5)
 SAMPLES: dict[str, Any] = {
     "int | None": 7,
     "str | None": "s/t",
+    "bytes | str | int | None": b"key",
     "tuple[str, ...]": ("s/g", "s/h"),
     "tuple[SegmentRange, ...]": (RANGE,),
     "StreamCut | None": CUT,
     "SegmentRange | None": RANGE,
     "EventPointer | None": EventPointer("s/t", 1, 0, 4),
+    "StreamCut | EventPointer | int | str | None": EventPointer("s/t", 1, 0, 4),
     "TransactionStatus | None": TransactionStatus.COMMITTED,
     "StreamConfiguration | None": StreamConfiguration(tags={"eu"}),
 }

@@ -44,6 +44,8 @@ def test_process_that_only_opens_an_existing_stream_ends_with_status_0(tmp_path:
 UNCLOSED = """
 import sys
 from pravega_spark import StreamManager
+from pravega_spark.engine.writing import writer_exit
+writer_exit.WRITER_EXIT_SECONDS = 200.0  # however slow the machine is
 manager = StreamManager(sys.argv[1])
 {writes}
 """

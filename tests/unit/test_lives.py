@@ -20,14 +20,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pravega_spark.byte_streams.byte_reader import ByteStreamReader
+from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
 from pravega_spark.errors import (
+    NoSuchStream,
     NotFound,
     PravegaSparkError,
     ReinitializationRequired,
     StaleIdentity,
 )
 from pravega_spark.event_reader import EventReader
+from pravega_spark.event_time.stream_time import StreamTime
 from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.key_value.fold import fold
+from pravega_spark.key_value.folded_source import folded_table
+from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.table_update import TablePut
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import EventPointer, SegmentRange, StreamCut
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
@@ -35,6 +43,7 @@ from pravega_spark.reader_groups.group_configuration import ReaderGroupConfigura
 from pravega_spark.reader_groups.group_reader import EventStreamReader
 from pravega_spark.retention.stream_retention import StreamRetention
 from pravega_spark.scaling.stream_scaling import StreamScaling
+from pravega_spark.transactions.joint_transaction import JointTransaction
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
 from tests.harness.failpoints import at_failpoint
@@ -43,8 +52,11 @@ from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 from tests.unit.test_stream import verbs as stream_verbs
 
-S, G, H = "s/t", "s/g", "s/h"
+S, G, H, K = "s/t", "s/g", "s/h", "s/k"
+ONE = "s/one"
+"""A stream of one segment."""
 STREAM, SCOPE = f"{S}/events", "s/_scope"
+TABLE = "s/_kv_tables/k/events"
 GROUP, HALF_MADE = "s/_reader_groups/g", "s/_reader_groups/h"
 WRITING = ("put", "put_if_absent", "delete")
 KEEP_ONE_BYTE = RetentionPolicy.by_size(1)
@@ -69,6 +81,8 @@ class World:
     """The id of a transaction that is open in the first life."""
     tail: StreamCut = StreamCut.EARLIEST
     event: EventPointer | None = None
+    joint: str = ""
+    """The id of a joint transaction that is open in the first life."""
 
     def __post_init__(self) -> None:
         self.runtime = FakeRuntime()
@@ -80,7 +94,7 @@ class World:
 
     def copy(self) -> World:
         """A copy of all objects, which changes independently."""
-        made = World(self.runtime.wall_ms, self.transaction, self.tail, self.event)
+        made = World(self.runtime.wall_ms, self.transaction, self.tail, self.event, self.joint)
         made.inner._objects = dict(self.inner._objects)
         for key in made.inner._objects:
             made.inner._folders.add(key)
@@ -110,8 +124,16 @@ class World:
             flushed = writer.begin_transaction(lease=10)
             flushed.write_event(b"y", "k")
             flushed.flush()
+        other.create_stream(ONE)
         other.create_reader_group(G, [S], retention="manual")
         other.subscribe(S, "nightly")
+        other.create_key_value_table(
+            K, KeyValueTableConfiguration("string", tags=configuration.tags)
+        )
+        with other.key_value_table(K) as table:
+            table.insert("k", "1")
+            log = table._stream  # folded: otherwise its deletion creates the folded table
+            fold(log, folded_table(log, table.configuration))
 
     def end(self) -> None:
         """Delete everything, in any state that the process under test has left."""
@@ -184,6 +206,15 @@ def overloaded(world: World) -> None:
             world.runtime.sleep(15)
 
 
+def noted(world: World) -> None:
+    """A writer that notes times, and one that has left."""
+    for name in ("here", "gone"):
+        writer = world.other.create_writer(S, name)
+        writer.note_time(100).result()
+        if name == "gone":
+            writer.close()
+
+
 def many_chunks(world: World) -> None:
     """Old chunks that are merged, and a head that divides one of them."""
     with world.other.create_writer(S) as writer:
@@ -197,6 +228,50 @@ def many_chunks(world: World) -> None:
 def written(writer: Any) -> None:
     with writer:
         writer.write_event(b"late", "k")
+
+
+def of_one_segment(world: World) -> None:
+    """A stream of bytes, and a next life that is one, too."""
+    world.other.update_stream(S, scaling=ScalingPolicy.fixed(1))
+    with world.other.create_byte_writer(S) as writer:
+        writer.write(b"0123456789")
+
+
+def bytes_written(writer: Any) -> None:
+    with writer:
+        writer.write(b"late")
+
+
+def bytes_read(world: World) -> None:
+    of_one_segment(world)
+    assert world.manager.create_byte_reader(S, timeout=0).read(4) == b"0123"
+
+
+def bytes_truncated(manager: StreamManager) -> None:
+    with manager.create_byte_writer(S) as writer:
+        writer.truncate_before(5, past_subscribers=True)
+
+
+def marked(log: Any) -> None:
+    for value in (b"a", b"b"):
+        log.write_unconditionally(value)
+    log.write_conditionally(log.fetch_latest_revision(), b"c")
+    log.compare_and_set_mark(None, log.fetch_latest_revision())
+    log.truncate_to_revision(log.get_mark())
+    log.compare_and_set_mark(log.get_mark(), None)
+
+
+def counted(state: Any) -> None:
+    state.initialize(0)
+    state.update_state(lambda known, updates: updates.append(1))
+    state.update_state_unconditionally([1])
+    state.compact()
+    state.compact()
+
+
+def written_jointly(transaction: JointTransaction) -> None:
+    with transaction:
+        transaction.write_event(S, b"late", "k")
 
 
 WRITES: dict[str, list[Verb]] = {
@@ -255,11 +330,17 @@ WRITES: dict[str, list[Verb]] = {
         Verb(lambda w: w.manager.maintain(kinds=["retention"], streams=[S])),
         Verb(lambda w: w.manager.maintain(kinds=["sweeping"], streams=[S])),
         Verb(lambda w: w.manager.maintain(kinds=["scaling"], streams=[S]), before=overloaded),
+        Verb(lambda w: w.manager.maintain(kinds=["watermarks"], streams=[S]), before=noted),
     ],
     "scale_stream": [
         Verb(lambda w: w.manager.scale_stream(S, [0, 1], [(0, 0.3), (0.3, 0.6), (0.6, 1)])),
     ],
     "scaling": [Verb(lambda w: w.manager.scaling(S).run(), before=overloaded)],
+    "event_time": [
+        Verb(lambda w: w.manager.event_time(S).update(), before=noted),
+        Verb(lambda w: w.manager.event_time(S).note("job", 100)),
+        Verb(lambda w: w.manager.event_time(S).remove_mark("here"), before=noted),
+    ],
     "create_transactional_writer": [
         Verb(lambda w: w.manager.create_transactional_writer(S, "tw").close()),
         Verb(lambda w: written(w.manager.create_transactional_writer(S).begin_transaction())),
@@ -269,6 +350,13 @@ WRITES: dict[str, list[Verb]] = {
         Verb(lambda w: w.manager.transaction(S, w.transaction).abort()),
         Verb(lambda w: w.manager.transaction(S, w.transaction).prepare()),
         Verb(lambda w: w.manager.transaction(S, w.transaction).ping()),
+    ],
+    "create_joint_writer": [
+        Verb(lambda w: written_jointly(w.manager.create_joint_writer([S]).begin_transaction())),
+    ],
+    "joint_transaction": [
+        Verb(lambda w: written_jointly(w.manager.joint_transaction(w.joint))),
+        Verb(lambda w: w.manager.joint_transaction(w.joint).abort()),
     ],
     "sweep_transactions": [Verb(lambda w: w.manager.sweep_transactions(S))],
     "create_reader_group": [
@@ -292,9 +380,43 @@ WRITES: dict[str, list[Verb]] = {
     "repair_reader_groups": [
         Verb(lambda w: w.manager.repair_reader_groups(), HALF_MADE, half_made),
     ],
+    "fence": [
+        Verb(lambda w: w.manager.fence(S, "second leader")),
+        Verb(lambda w: w.manager.fence(S, "second leader", expected="")),
+    ],
+    "create_key_value_table": [
+        Verb(lambda w: w.manager.create_key_value_table(K), TABLE),
+        Verb(lambda w: w.manager.create_key_value_table(K), TABLE, emptied),
+    ],
+    "seal_key_value_table": [Verb(lambda w: w.manager.seal_key_value_table(K), TABLE)],
+    "delete_key_value_table": [
+        Verb(lambda w: w.manager.delete_key_value_table(K), SCOPE),
+    ],
+    "key_value_table": [
+        Verb(lambda w: w.manager.key_value_table(K).put("k", "late").result(), TABLE),
+        Verb(lambda w: w.manager.key_value_table(K).remove("k").result(), TABLE),
+        Verb(lambda w: w.manager.key_value_table(K).insert("late", "late"), TABLE),
+        Verb(lambda w: w.manager.key_value_table(K).update([TablePut("k", "late")]), TABLE),
+    ],
+    "create_byte_writer": [
+        Verb(lambda w: w.manager.create_byte_writer(S, "w").close(), before=of_one_segment),
+        Verb(lambda w: bytes_written(w.manager.create_byte_writer(S)), before=of_one_segment),
+        Verb(lambda w: bytes_truncated(w.manager), before=of_one_segment),
+        Verb(lambda w: w.manager.create_byte_writer(S).seal(), before=of_one_segment),
+    ],
+    "revisioned_stream": [
+        Verb(lambda w: marked(w.manager.revisioned_stream(ONE)), f"{ONE}/events"),
+    ],
+    "state_synchronizer": [
+        Verb(
+            lambda w: counted(w.manager.state_synchronizer(ONE, lambda a, b: a + b)),
+            f"{ONE}/events",
+        ),
+    ],
     "create_writer": [
         Verb(lambda w: w.manager.create_writer(S, "w").close()),
         Verb(lambda w: written(w.manager.create_writer(S))),
+        Verb(lambda w: written(w.manager.create_writer(S, "w", fencing_token=""))),
     ],
 }
 """Verbs that write, with calls on the objects that they return."""
@@ -311,6 +433,7 @@ READS: dict[str, Callable[[World], Any]] = {
     "stream_info": lambda w: w.manager.stream_info(S),
     "stream_storage": lambda w: w.manager.stream_storage(S),
     "list_subscribers": lambda w: w.manager.list_subscribers(S),
+    "fencing_token": lambda w: w.manager.fencing_token(S),
     "tags": lambda w: w.manager.tags(S),
     "head": lambda w: w.manager.head(S),
     "head_filter": lambda w: w.manager.head_filter(S),
@@ -326,10 +449,12 @@ READS: dict[str, Callable[[World], Any]] = {
     "list_transactions": lambda w: w.manager.list_transactions(S),
     "list_completed_transactions": lambda w: w.manager.list_completed_transactions(S),
     "list_reader_groups": lambda w: w.manager.list_reader_groups("s"),
+    "create_byte_reader": bytes_read,
     "create_reader": lambda w: list(w.manager.create_reader(S).events()),
     "read": lambda w: list(w.manager.read(S)),
     "follow": lambda w: list(w.manager.follow(S, "earliest", timeout=0)),
     "fetch_event": lambda w: w.manager.fetch_event(str(w.event)),
+    "list_key_value_tables": lambda w: w.manager.list_key_value_tables("s"),
     "segment_ranges": lambda w: w.manager.segment_ranges(S),
 }
 
@@ -345,6 +470,8 @@ def first() -> World:
     world = World()
     world.begin(FIRST)
     world.transaction = world.other.list_transactions(S)[0].transaction_id
+    with world.other.create_joint_writer([S]) as writer:
+        world.joint = writer.begin_transaction(lease=10).id
     world.tail = world.other.tail(S)
     world.event = next(world.other.read(S)).pointer
     world.runtime.sleep(2 * 86_400)  # long enough for sweeps and expiries
@@ -410,6 +537,8 @@ class Stop:
         changed = [key for key, data in theirs.items() if now.get(key) != data]
         new = now.keys() - self.begun.keys()
         commits = [key for key in new if "/_delta_log/0" in key and key.endswith(".json")]
+        # The log of decisions is the root's, and its records name lives.
+        commits = [key for key in commits if not key.startswith("_transactions/")]
         swept = [key for key in commits if STREAM not in key and b'"SWEEP"' in now[key]]
         names = ("/_pravega/sweep.json", "/_pravega/compaction.json")
         records = [key for key in changed if key.endswith(names)]
@@ -533,9 +662,40 @@ HANDLES = [
                 pa.table({"event": [b"late"]})
             ).result(),
             "flush": lambda writer, w: [writer.write_event(b"late"), writer.flush("note")],
+            "note_time": lambda writer, w: writer.note_time(1).result(),
         },
         frozenset({"writer_id", "last_event_number", "last_note", "last_note_event_number"})
         | {"close"},
+    ),
+    Handle(
+        ByteStreamWriter,
+        lambda w: w.manager.create_byte_writer(ONE, "mine"),
+        {
+            "write": lambda writer, w: [writer.write(b"late"), writer.flush()],
+            "flush": lambda writer, w: [writer.write(b"late"), writer.flush()],
+            "fetch_head_offset": lambda writer, w: writer.fetch_head_offset(),
+            "fetch_tail_offset": lambda writer, w: writer.fetch_tail_offset(),
+            "truncate_before": lambda writer, w: writer.truncate_before(0),
+            "seal": lambda writer, w: writer.seal(),
+            "close_and_seal": lambda writer, w: writer.close_and_seal(),
+        },
+        frozenset({"writer_id", "acknowledged_bytes", "writable", "tell", "close"}),
+    ),
+    Handle(
+        ByteStreamReader,
+        lambda w: w.manager.create_byte_reader(ONE, timeout=0),
+        {
+            "seek": lambda reader, w: reader.seek(0, 2),
+            "skip": lambda reader, w: reader.skip(1),
+            "available": lambda reader, w: reader.available(),
+            "fetch_head_offset": lambda reader, w: reader.fetch_head_offset(),
+            "fetch_tail_offset": lambda reader, w: reader.fetch_tail_offset(),
+            "wait_for_data": lambda reader, w: reader.wait_for_data(0),
+            "readinto": lambda reader, w: reader.readinto(bytearray(1)),
+            "read": lambda reader, w: reader.read(1),
+            "readall": lambda reader, w: reader.readall(),
+        },
+        frozenset({"readable", "seekable", "tell", "close"}),
     ),
     Handle(
         StreamRetention,
@@ -554,6 +714,21 @@ HANDLES = [
         },
     ),
     Handle(
+        StreamTime,
+        lambda w: w.manager.event_time(S),
+        {
+            "watermark": lambda time, w: time.watermark(),
+            "watermarks": lambda time, w: time.watermarks(),
+            "update": lambda time, w: time.update(),
+            "cut_at": lambda time, w: time.cut_at(1),
+            "cut_before": lambda time, w: time.cut_before(1),
+            "window_at": lambda time, w: time.window_at("earliest"),
+            "marks": lambda time, w: time.marks(),
+            "note": lambda time, w: time.note("job", 1),
+            "remove_mark": lambda time, w: time.remove_mark("job"),
+        },
+    ),
+    Handle(
         EventReader,
         lambda w: w.manager.create_reader(S),
         {
@@ -567,7 +742,7 @@ HANDLES = [
             "cut_at": lambda reader, w: reader.cut_at(0),
             "fetch": lambda reader, w: reader.fetch(w.event),
         },
-        frozenset({"position"}),
+        frozenset({"position", "current_time_window"}),
     ),
     Handle(
         EventStreamReader,
@@ -578,7 +753,7 @@ HANDLES = [
             "keep_alive": lambda reader, w: reader.keep_alive(),
             "__iter__": iterate,
         },
-        frozenset({"position", "close", "close_at"}),
+        frozenset({"position", "close", "close_at", "current_time_window"}),
         ReinitializationRequired,
     ),
 ]
@@ -613,6 +788,9 @@ def test_handle_of_an_ended_life_does_nothing_in_the_next(
             call(made, world)
     elif name == "close_at":
         made.close_at(made.position)
+    elif handle.kind is EventStreamReader and name == "current_time_window":
+        with pytest.raises(NoSuchStream):
+            made.current_time_window(S)
     else:
         member = getattr(made, name)
         _ = member() if callable(member) else member

@@ -80,8 +80,7 @@ def manager(store: Spy) -> StreamManager:
 def filled(manager: StreamManager, name: str = "s/t", count: int = 5) -> list[EventPointer]:
     manager.create_stream(name)
     with manager.create_writer(name) as writer:
-        futures = [writer.write_event(b"%d" % n, "k") for n in range(count)]
-    return [future.result() for future in futures]
+        return list(writer.write_events([b"%d" % n for n in range(count)], "k").result())
 
 
 # --------------------------------------------------------------------------------------- scopes

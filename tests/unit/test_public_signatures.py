@@ -22,7 +22,7 @@ PUBLIC = sorted(
 )
 
 
-ALIASES = {"Deserializer", "Notification", "Serializer"}
+ALIASES = {"Deserializer", "ExpectedPosition", "Notification", "Serializer"}
 """Types that are not classes."""
 
 

@@ -64,6 +64,8 @@ class StagedChunk(_Formatted):
     null_keys: int
     footer: str = ""
     """The digest of the file's footer; empty in manifests of earlier versions."""
+    attachment: str = ""
+    """Size and digest of the object whose reference is the only event; else empty."""
 
     def stats(self) -> str:
         """Return Delta's statistics of the file as JSON, formatted by hand because commits wait.
@@ -113,6 +115,8 @@ class ChunkRef:
     max_timestamp_us: int
     footer: str = ""
     """The digest of the file's footer; empty for chunks that earlier versions wrote."""
+    attachment: str = ""
+    """Size and digest of the object whose reference is the only event; else empty."""
 
     @property
     def end(self) -> int:

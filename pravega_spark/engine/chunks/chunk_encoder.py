@@ -18,10 +18,13 @@ from pravega_spark.limits import MAX_EVENT_BYTES, ROW_GROUP_BYTES, ROW_GROUP_EVE
 
 SMALL_CHUNK_BYTES: Final = 16 << 10
 """Up to this payload zstd's set-up costs more than it saves: such chunks use snappy."""
+UNCOMPRESSED: Final = "none"
 MAX_ROWS: Final = (1 << 31) - 1
 """``offset_delta`` is an int32."""
 
 _ZSTD_LEVEL: Final = 1
+_BLOCK_PAGE_BYTES: Final = 4 << 20
+"""Pages of blocks of bytes: events of a page of 1 MiB each are slower to write and to read."""
 _WRITER_OPTIONS: Final[dict[str, Any]] = {
     "version": "2.6",
     "use_dictionary": ["routing_key"],
@@ -50,8 +53,14 @@ class ChunkEncoder:
         codec, level = compression, _ZSTD_LEVEL if compression == "zstd" else None
         if small and compression == "zstd":
             codec, level = "snappy", None
+        page_bytes = _BLOCK_PAGE_BYTES if compression == UNCOMPRESSED else None
         self._writer = pq.ParquetWriter(
-            sink, FILE_SCHEMA, compression=codec, compression_level=level, **_WRITER_OPTIONS
+            sink,
+            FILE_SCHEMA,
+            compression=codec,
+            compression_level=level,
+            data_page_size=page_bytes,
+            **_WRITER_OPTIONS,
         )
         self._sums: list[int] = []
         self.rows = self.event_bytes = self.null_keys = 0

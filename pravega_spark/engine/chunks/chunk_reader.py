@@ -14,9 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from pravega_spark.engine.chunks.arrow_arrays import column
+from pravega_spark.engine.chunks.block_reader import open_blocks
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, ChunkRef
 from pravega_spark.engine.chunks.chunk_file import open_chunk
+from pravega_spark.engine.chunks.reference_batches import marked, marked_ref
 from pravega_spark.engine.chunks.small_chunks import Fetched, read_together, runs
+from pravega_spark.engine.chunks.tiny_reader import tiny_columns
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import DataLoss, InvalidInput
@@ -34,6 +37,7 @@ from pravega_spark.model import Event, SegmentRange
 BATCH_SCHEMA: Final = pa.schema((pa.field("offset", pa.int64()), *EVENT_SCHEMA))
 """The columns of events that :func:`read` yields if all are requested."""
 BATCH_COLUMNS: Final = tuple(BATCH_SCHEMA.names)
+_ONLY_EVENTS: Final = pa.schema([BATCH_SCHEMA.field("event")])
 _FEW_ROWS: Final = 512
 """Below this many rows an Arrow array costs more than its copy into a larger one."""
 
@@ -72,7 +76,8 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events of ``rng`` from its chunks, given in offset order.
 
-    Small files are fetched several at a time, and small batches are joined. Raises DataLoss where
+    Small files are fetched several at a time, and small batches are joined. The event of a large
+    one is its reference, in a batch of its own that is ``marked``. Raises DataLoss where
     the chunks leave a gap or end before the range does, and what :func:`read` raises.
     """
     names = _checked(columns)
@@ -251,6 +256,21 @@ def _read(
     if start == end:
         return
     schema = pa.schema([BATCH_SCHEMA.field(name) for name in names])
+    # Of a large event the log records the size of the payload, not that of the row.
+    held = None if data is None or ref.attachment else tiny_columns(ref, data)
+    if held is not None:
+        held["offset"] = column(np.arange(ref.base_offset, ref.end, dtype=np.int64), pa.int64())
+        batch = pa.RecordBatch.from_arrays([held[name] for name in names], schema=schema)
+        if start > ref.base_offset or end < ref.end:
+            batch = batch.slice(start - ref.base_offset, end - start)
+        yield from (batch.slice(at, batch_rows) for at in range(0, end - start, batch_rows))
+        return
+    if names == ("event",):
+        for batch in _block_batches(store, table_path, ref, start, end, data):
+            yield batch
+            start += 1
+        if start == end:
+            return
     columns = [name for name in names if name != "offset"]
     with open_chunk(store, table_path, ref, data) as chunk:
         first, last = start - ref.base_offset, end - ref.base_offset
@@ -260,7 +280,20 @@ def _read(
                 column(offsets, pa.int64()) if name == "offset" else batch.column(name)
                 for name in names
             ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            yield marked(pa.RecordBatch.from_arrays(arrays, schema=schema), ref)
+
+
+def _block_batches(
+    store: Store, table_path: str, ref: ChunkRef, start: int, end: int, data: bytes | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield each event of a chunk of blocks, without a copy, until Arrow must read the next one."""
+    with open_blocks(store, table_path, ref, data) as blocks:
+        if blocks is None:
+            return
+        for block in blocks.events(start - ref.base_offset, end - ref.base_offset):
+            ends = pa.py_buffer(np.array([0, block.size], np.int32))
+            event = pa.Array.from_buffers(pa.binary(), 1, [None, ends, block])
+            yield pa.RecordBatch.from_arrays([event], schema=_ONLY_EVENTS)
 
 
 def _joined(
@@ -270,6 +303,12 @@ def _joined(
     held: list[pa.Table | pa.RecordBatch] = []
     rows = size = 0
     for part in parts:
+        if isinstance(part, pa.RecordBatch) and marked_ref(part) is not None:
+            if held:
+                yield _join(held)
+                held, rows, size = [], 0, 0
+            yield part
+            continue
         if held and (rows + part.num_rows > batch_rows or size + part.nbytes > ROW_GROUP_BYTES):
             yield _join(held)
             held, rows, size = [], 0, 0

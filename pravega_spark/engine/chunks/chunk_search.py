@@ -66,7 +66,7 @@ def offset_after(store: Store, table_path: str, ref: ChunkRef, size_bytes: int) 
 
     If the chunk is smaller, returns its end and its size.
     """
-    if size_bytes > ref.event_bytes:
+    if size_bytes > ref.event_bytes or ref.attachment:  # a large event is the only one
         return ref.end, ref.event_bytes
     with open_chunk(store, table_path, ref) as chunk:
         sums = chunk.sums()
@@ -78,6 +78,17 @@ def offset_after(store: Store, table_path: str, ref: ChunkRef, size_bytes: int) 
                 return ref.base_offset + at + found + 1, int(ends[found])
             before = int(ends[-1])
     return ref.end, before
+
+
+def row_group_with(store: Store, table_path: str, ref: ChunkRef, at: int) -> tuple[int, int]:
+    """Return the first offset of the row group that holds byte ``at`` of the chunk's events.
+
+    With it comes the number of bytes before it, in the chunk. Only the footer is read.
+    """
+    with open_chunk(store, table_path, ref) as chunk:
+        sums = chunk.sums()
+        row, before = sums[min(bisect_right(sums, at, key=_bytes), len(sums) - 1) - 1]
+        return ref.base_offset + row, before
 
 
 def _row(entry: tuple[int, int]) -> int:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
+from itertools import pairwise
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pravega_spark.engine.chunks.arrow_arrays import offsets_of
 from pravega_spark.engine.chunks.chunk import StagedChunk, as_events
 from pravega_spark.engine.chunks.chunk_encoder import (
     SMALL_CHUNK_BYTES,
@@ -22,8 +23,14 @@ from pravega_spark.engine.chunks.chunk_encoder import (
     row_groups,
     times_of,
 )
-from pravega_spark.engine.chunks.footer import digest_of
-from pravega_spark.engine.chunks.tiny_chunk import TINY_BYTES, TINY_ROWS, LoneEvent, encode_tiny
+from pravega_spark.engine.chunks.footer import FooterSink, digest_of
+from pravega_spark.engine.chunks.tiny_chunk import (
+    TINY_BYTES,
+    TINY_ROWS,
+    LoneEvent,
+    encode_blocks,
+    encode_tiny,
+)
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import InvalidInput
@@ -67,7 +74,7 @@ class ChunkWriter:
         """The row group that was begun last."""
         self._object = store.writer(f"{table_path}/{self._path}")
         self._is_open = True
-        self._file = _Tail(self._object.__enter__())
+        self._file = FooterSink(self._object.__enter__())
         self._encoder = ChunkEncoder(pa.PythonFile(self._file, mode="w"), compression)
 
     def write(self, events: pa.Table | pa.RecordBatch) -> None:
@@ -157,32 +164,6 @@ def _joined(ends: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.concatenate([part + size for part, size in zip(ends, before, strict=True)])
 
 
-class _Tail(io.RawIOBase):
-    """Passes writes on, and keeps those of the footer."""
-
-    def __init__(self, file: pa.NativeFile) -> None:
-        super().__init__()
-        self._file = file
-        self._keeps = False
-        self.kept = bytearray()
-        self.size = 0
-
-    def keep(self) -> None:
-        """Keep what is written from now on."""
-        self._keeps = True
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._file.write(data)
-        if self._keeps:
-            self.kept += data
-        written = memoryview(data).nbytes
-        self.size += written
-        return written
-
-
 class _Discarded(Exception):
     """Ends the store's context of a chunk that was not closed."""
 
@@ -210,6 +191,48 @@ def stage(
         store.put(f"{table_path}/{encoded.chunk.path}", encoded.data)
         chunks.append(encoded.chunk)
     return chunks
+
+
+def are_blocks(events: pa.Table) -> bool:
+    """Return whether :func:`stage_blocks` takes these events: few long ones without keys."""
+    return bool(
+        events.num_rows <= TINY_ROWS
+        and TINY_BYTES < events.nbytes <= ROW_GROUP_BYTES + SMALL_CHUNK_BYTES
+        and events.column("routing_key").null_count == events.num_rows
+    )
+
+
+def _blocks(events: pa.Array) -> Iterator[memoryview]:
+    """Yield the bytes of each event, without a copy."""
+    data = events.buffers()[2]
+    held = memoryview(data if data is not None else b"").cast("B")
+    for first, last in pairwise(offsets_of(events).tolist()):
+        yield held[first:last]
+
+
+def stage_blocks(
+    store: Store, table_path: str, folder: str, segment_id: int, events: pa.Table, *, name: str
+) -> StagedChunk:
+    """Store blocks of bytes durably as one chunk, as they are, without a copy in memory."""
+    times: list[int] = times_of(events).tolist()
+    column = events.column("event")
+    blocks = [block for part in column.chunks for block in _blocks(part)]
+    parts = encode_blocks(times, blocks)
+    path = f"data/{folder}/{name}.parquet"
+    with store.writer(f"{table_path}/{path}") as file:
+        for part in parts:
+            file.write(part)
+    return StagedChunk(
+        path,
+        segment_id,
+        rows=len(times),
+        size=sum(map(len, parts)),
+        event_bytes=sum(map(len, blocks)),
+        min_timestamp_us=min(times),
+        max_timestamp_us=max(times),
+        null_keys=len(times),
+        footer=digest_of(bytes(parts[-1])),
+    )
 
 
 def store_together(

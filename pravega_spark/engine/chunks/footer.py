@@ -6,9 +6,10 @@ number, and their XXH3 with 64 bits in 16 hexadecimal digits.
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import xxhash
@@ -55,3 +56,32 @@ def decode_sums(metadata: Mapping[bytes, bytes] | None) -> list[int] | None:
     """Return the event bytes before each row group; None if the footer does not record them."""
     found = (metadata or {}).get(SUMS_KEY)
     return None if found is None else [int(number) for number in found.split(b",")]
+
+
+class FooterSink(io.RawIOBase):
+    """Passes writes on, and keeps those of the footer."""
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        """Take the file that the bytes go to."""
+        super().__init__()
+        self._file = file
+        self._keeps = False
+        self.kept = bytearray()
+        self.size = 0
+
+    def keep(self) -> None:
+        """Keep what is written from now on."""
+        self._keeps = True
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Write all bytes."""
+        self._file.write(data)
+        if self._keeps:
+            self.kept += data
+        written = memoryview(data).nbytes
+        self.size += written
+        return written

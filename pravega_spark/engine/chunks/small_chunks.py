@@ -17,6 +17,7 @@ from pravega_spark.engine.chunks.arrow_arrays import numbers
 from pravega_spark.engine.chunks.chunk import FILE_SCHEMA, ChunkRef
 from pravega_spark.engine.chunks.chunk_file import check_sizes
 from pravega_spark.engine.chunks.footer import is_footer, length_of
+from pravega_spark.engine.chunks.tiny_reader import tiny_columns
 from pravega_spark.limits import MAX_EVENT_BYTES, ROW_GROUP_BYTES
 
 Fetched = tuple[ChunkRef, bytes | None]
@@ -30,15 +31,19 @@ def runs(files: Iterable[Fetched], most_rows: int) -> Iterator[list[Fetched]]:
     for ref, data in files:
         rows, size = rows + ref.rows, size + ref.event_bytes
         fits = rows <= most_rows and size <= ROW_GROUP_BYTES and ref.base_offset == end
-        if run and not (fits and data is not None and ref.footer):
+        if run and not (fits and data is not None and _can_be_joined(ref)):
             yield run
             run = []
         if not run:
             rows, size = ref.rows, ref.event_bytes
         run.append((ref, data))
-        end = ref.end if data is not None and ref.footer else -1
+        end = ref.end if data is not None and _can_be_joined(ref) else -1
     if run:
         yield run
+
+
+def _can_be_joined(ref: ChunkRef) -> bool:
+    return ref.footer != "" and not ref.attachment
 
 
 def read_together(run: Sequence[Fetched], names: Sequence[str]) -> pa.Table | None:
@@ -57,6 +62,10 @@ def read_together(run: Sequence[Fetched], names: Sequence[str]) -> pa.Table | No
 
 def _events(ref: ChunkRef, data: bytes, columns: Sequence[str]) -> pa.Table:
     """Return the events of one file; raise ValueError if the log records another one."""
+    held = tiny_columns(ref, data)
+    if held is not None:
+        schema = pa.schema([FILE_SCHEMA.field(name) for name in columns])
+        return pa.Table.from_arrays([held[name] for name in columns], schema=schema)
     if len(data) != ref.size or not is_footer(
         memoryview(data)[-length_of(ref.footer) :], ref.footer
     ):

@@ -9,7 +9,7 @@ takes at least a block of the disk, and an object store charges by calls.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from struct import Struct
@@ -18,6 +18,9 @@ from zlib import crc32
 
 TINY_ROWS: Final = 16
 """For more events Arrow's writer takes less time for each than this module."""
+PAGE_ROWS: Final = 4
+"""Long events in one page: a reader has a page in memory."""
+Part = bytes | memoryview
 TINY_BYTES: Final = 2_048
 """The most bytes of keys and events: then the file fits into a block of 4 KiB."""
 
@@ -110,7 +113,7 @@ _DELTA_BOUNDS: Final = [
 
 
 @lru_cache(maxsize=TINY_ROWS)
-def _all_present(rows: int) -> bytes:
+def all_present(rows: int) -> bytes:
     """Return the definition levels of an optional column without nulls: one run."""
     return _levels(_number(rows) + b"\x01")
 
@@ -122,7 +125,7 @@ def _levels(encoded: bytes) -> bytes:
 def _present(values: Sequence[bytes | None]) -> bytes:
     """Return the definition levels of a column: a bit for each row, in groups of eight."""
     if None not in values:
-        return _all_present(len(values))
+        return all_present(len(values))
     bits = sum(1 << row for row, value in enumerate(values) if value is not None)
     groups = -(-len(values) // 8)
     return _levels(_varint(groups << 1 | 1) + bits.to_bytes(groups, "little"))
@@ -137,11 +140,27 @@ def _joined(values: Sequence[bytes]) -> bytes:
 
 def _page(rows: int, data: bytes) -> bytes:
     """Return a data page with its header, which holds a checksum."""
-    check = crc32(data)
-    size = _number(len(data))
-    return b"\x15\x00\x15%b\x15%b\x15%b\x1c\x15%b\x15\x00\x15\x06\x15\x06\x00\x00%b" % (
-        size, size, _number(check - (1 << 32) if check >> 31 else check), _number(rows), data
+    return page_header(rows, len(data), crc32(data)) + data
+
+
+def page_header(rows: int, length: int, check: int) -> bytes:
+    """Return the header of a page of so many rows and bytes, with their CRC."""
+    size = _number(length)
+    return b"\x15\x00\x15%b\x15%b\x15%b\x1c\x15%b\x15\x00\x15\x06\x15\x06\x00\x00" % (
+        size, size, _number(check - (1 << 32) if check >> 31 else check), _number(rows)
     )  # fmt: skip
+
+
+def _blocks_page(events: Sequence[memoryview]) -> Iterator[Part]:
+    """Yield the parts of a page: its header, and each event after its length."""
+    parts: list[Part] = [all_present(len(events))]
+    for event in events:
+        parts += (_LENGTH.pack(len(event)), event)
+    check = 0
+    for part in parts:
+        check = crc32(part, check)
+    yield page_header(len(events), sum(map(len, parts)), check)
+    yield from parts
 
 
 @lru_cache(maxsize=64)
@@ -165,9 +184,34 @@ def encode_tiny(
 
     ``times_us`` are in microseconds since 1970, keys in UTF-8. The events are not checked here.
     """
-    rows = len(events)
+    page = _page(len(events), all_present(len(events)) + _joined(events))
+    head, footer = _frame(keys, times_us, len(page))
+    return b"".join((head, page, footer))
+
+
+def encode_blocks(times_us: Sequence[int], events: Sequence[memoryview]) -> list[Part]:
+    """Return the file of long events without keys, at most ``TINY_ROWS``, in parts.
+
+    The parts that hold events are the callers' buffers, of which nothing is copied.
+    """
+    pages = (events[first : first + PAGE_ROWS] for first in range(0, len(events), PAGE_ROWS))
+    parts = [part for page in pages for part in _blocks_page(page)]
+    head, footer = block_frame(times_us, sum(map(len, parts)))
+    return [head, *parts, footer]
+
+
+def block_frame(times_us: Sequence[int], pages_bytes: int) -> tuple[bytes, bytes]:
+    """Return what stands before the pages of :func:`encode_blocks`, and what stands behind them."""
+    return _frame([None] * len(times_us), times_us, pages_bytes)
+
+
+def _frame(
+    keys: Sequence[bytes | None], times_us: Sequence[int], events_bytes: int
+) -> tuple[bytes, bytes]:
+    """Return what stands before the pages of events, and the footer; they have so many bytes."""
+    rows = len(keys)
     named = [key for key in keys if key is not None]
-    present = _all_present(rows)
+    present = all_present(rows)
     time = _TIMES[1].pack
     key_bounds = b"\x3c\x36%b\x00" % _number(rows)
     if named:
@@ -181,19 +225,20 @@ def encode_tiny(
             present + _TIMES[rows].pack(*times_us),
             _bounds(0, time(max(times_us)), time(min(times_us))),
         ),
-        (b"event", _BYTE_ARRAY, present + _joined(events), b""),
+        (b"event", _BYTE_ARRAY, b"", b""),
     )
-    pages = [_page(rows, data) for _, _, data, _ in columns]
-    *starts, end = accumulate(map(len, pages), initial=len(_MAGIC))
+    pages = [_page(rows, data) for _, _, data, _ in columns[:-1]]
+    sizes = [*map(len, pages), events_bytes]
+    *starts, end = accumulate(sizes, initial=len(_MAGIC))
     chunks = [
         b"%b%b\x16%b\x26%b%b\x00\x00"
         % (_column_head(name, kind, rows), size, size, _number(start), bounds)
         for (name, kind, _, bounds), start, size in zip(
-            columns, starts, [_number(len(page)) for page in pages], strict=True
+            columns, starts, map(_number, sizes), strict=True
         )
     ]
     count, size = _number(rows), _number(end - len(_MAGIC))
     footer = b"%b%b\x19\x1c\x19\x4c%b\x16%b\x16%b\x26%b\x16%b\x14\x00\x00%b" % (
         _HEAD, count, b"".join(chunks), size, count, _number(len(_MAGIC)), size, _TAIL
     )  # fmt: skip
-    return b"".join((_MAGIC, *pages, footer, _LENGTH.pack(len(footer)), _MAGIC))
+    return b"".join((_MAGIC, *pages)), footer + _LENGTH.pack(len(footer)) + _MAGIC

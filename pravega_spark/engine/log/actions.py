@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import xxhash
 
+from pravega_spark.engine.attached_objects import stored_bytes_of
 from pravega_spark.engine.json_codec import (
     DECODE_ERRORS,
     decode_error_text,
@@ -22,6 +23,7 @@ from pravega_spark.engine.json_codec import (
     to_json,
     typed,
 )
+from pravega_spark.engine.principal import principal
 from pravega_spark.errors import CorruptLog, ForeignTable
 from pravega_spark.limits import CLOCK_SKEW_MS
 
@@ -43,6 +45,11 @@ class Add:
     stats: str | None = None
     tags: Mapping[str, str] | None = None
     data_change: bool = True
+
+    @property
+    def stored_bytes(self) -> int:
+        """The size of the file and of the object that is attached to it."""
+        return stored_bytes_of(self.path, self.size)
 
     def to_action(self) -> dict[str, Any]:
         """Return the Delta ``add`` action."""
@@ -124,7 +131,7 @@ class ActionLines(Sequence[_Action_co]):
     @property
     @abstractmethod
     def size_bytes(self) -> int:
-        """The size of all files."""
+        """The size of all files, with the objects attached to them."""
 
 
 def _lines(actions: Sequence[Add] | Sequence[Remove]) -> Iterable[str]:
@@ -159,11 +166,11 @@ class Body:
 
     @property
     def removed_bytes(self) -> int:
-        """The size of the removed files."""
+        """The size of the removed files, with the objects attached to them."""
         removes = self.removes
         if isinstance(removes, ActionLines):
             return removes.size_bytes
-        return sum(remove.size for remove in removes)
+        return sum(stored_bytes_of(remove.path, remove.size) for remove in removes)
 
     def encode(self, token: str, timestamp_ms: int, clock_ms: int | None = None) -> bytes:
         """Return the bytes of the commit file.
@@ -182,6 +189,7 @@ class Body:
             "engineInfo": ENGINE,
             "txnId": token,
             **_own_clock(timestamp_ms, clock_ms),
+            **_user_name(),
         }
         lines: list[str] = []
         if self.protocol is not None:
@@ -235,7 +243,7 @@ class Commit:
     adds: Sequence[Add] = ()
     removes: Sequence[str] = ()
     removed_bytes: int = 0
-    """The size of the removed files."""
+    """The size of the removed files, with the objects attached to them."""
 
     @property
     def clock_ms(self) -> int:
@@ -253,6 +261,11 @@ class Commit:
 def _own_clock(timestamp_ms: int, clock_ms: int | None) -> dict[str, int]:
     far = clock_ms is not None and timestamp_ms - clock_ms > CLOCK_SKEW_MS
     return {"clock": clock_ms} if far and clock_ms is not None else {}
+
+
+def _user_name() -> dict[str, str]:
+    name = principal()
+    return {} if name is None else {"userName": name}
 
 
 def _digest(head: bytes, rest: bytes) -> bytes:
@@ -322,8 +335,9 @@ def _parse(version: int, info: Mapping[str, Any], rest: bytes, light: bool) -> C
         if kind == "add":
             adds.append(Add.from_action(value))
         elif kind == "remove":
-            removes.append(typed(value["path"], str))
-            removed_bytes += typed(value.get("size", 0), int)
+            path = typed(value["path"], str)
+            removes.append(path)
+            removed_bytes += stored_bytes_of(path, typed(value.get("size", 0), int))
         elif kind == "domainMetadata":
             text = None if value["removed"] else typed(value["configuration"], str)
             domains[typed(value["domain"], str)] = text

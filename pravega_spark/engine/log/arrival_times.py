@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from pravega_spark.limits import POLL_GAP_FRACTION, POLL_IDLE_FRACTION, POLL_SPREAD_FRACTION
+from pravega_spark.limits import (
+    POLL_GAP_FRACTION,
+    POLL_IDLE_FRACTION,
+    POLL_SPREAD_FRACTION,
+    POLL_WATCHED_SECONDS,
+)
 
 _GAP_WEIGHT, _SPREAD_WEIGHT = 1 / 8, 1 / 4
 """Weights of the newest gap, as in TCP's estimate of a round trip (RFC 6298)."""
@@ -49,3 +54,10 @@ class ArrivalTimes:
         else:
             pause = (idle - end) * POLL_IDLE_FRACTION
         return min(self._longest, max(self._shortest, pause))
+
+    def watched_pause(self, now: float) -> float:
+        """Return the seconds until the next poll where new commits are reported: a rare check."""
+        if self._last is None:
+            self._last = now
+        shortest, longest = POLL_WATCHED_SECONDS
+        return min(longest, max(shortest, (now - self._last) * POLL_IDLE_FRACTION))

@@ -91,16 +91,17 @@ class Now:
     """The clock that dates objects: a record dated by it never looks older than it is."""
 
 
-def read_now(store: Store, runtime: Runtime, *, keep: bool = True) -> Now:
+def read_now(store: Store, runtime: Runtime, *, keep: bool = True, warn: bool = True) -> Now:
     """Return the present time for decisions by age; ``keep`` renews the root's clock record.
 
     On a disk dated by this host's clock, an unexplained jump of that clock is not followed: a
-    warning reports it, and decisions by age are late by that much until ``confirm_clock``. If the
-    storage refuses to replace the record, the older one decides: it explains less, never more.
+    warning reports it, unless ``warn`` is false, and decisions by age are late by that much until
+    ``confirm_clock``. If the storage refuses to replace the record, the older one decides: it
+    explains less, never more.
     """
     storage_ms, wall_ms = store.time_ms(), runtime.now_ms()
     if store.has_clock:
-        if wall_ms + CLOCK_SKEW_MS < storage_ms:
+        if warn and wall_ms + CLOCK_SKEW_MS < storage_ms:
             logger.warning(
                 "the clock of this host is %s behind that of %s: deletions by age are late by "
                 "that much. Set the host's clock.",
@@ -110,7 +111,7 @@ def read_now(store: Store, runtime: Runtime, *, keep: bool = True) -> Now:
         return Now(min(storage_ms, wall_ms), storage_ms)
     known = _stored(store)
     record = _first(storage_ms, runtime) if known is None else _later(known, storage_ms, runtime)
-    if record.believed_ms + CLOCK_SKEW_MS < storage_ms:
+    if warn and record.believed_ms + CLOCK_SKEW_MS < storage_ms:
         logger.warning(
             "the clock of %s jumped ahead by %s, to %s, and nothing explains it: only what was "
             "old enough before the jump is deleted by age. If the clock is right now, call "

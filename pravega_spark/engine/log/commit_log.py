@@ -19,6 +19,7 @@ from pravega_spark.engine.log import commit_logging
 from pravega_spark.engine.log.actions import REQUEST, Body, parse_commit
 from pravega_spark.engine.log.commit_clock import CommitClock
 from pravega_spark.engine.log.create_once import create_once
+from pravega_spark.engine.log.durable_version import DurableVersion
 from pravega_spark.engine.log.file_index import FileIndex
 from pravega_spark.engine.log.log_follower import LogFollower
 from pravega_spark.engine.log.log_identity import LogIdentity
@@ -69,8 +70,7 @@ class Log:
         self._follower = LogFollower(store, path, runtime)
         self.reader = self._follower.reader
         self._identity = LogIdentity(self._follower)
-        self._durable_version = -1
-        """The newest version that is known to be durable."""
+        self.durable = DurableVersion(store, self.reader.folder, runtime)
         self._winner: bytes | None = None
         """The commit that was found where this process tried to commit."""
         self._has_lost = False
@@ -111,7 +111,7 @@ class Log:
         Costs no call, except for a snapshot that is not known to be durable or if none is known.
         """
         known = self._follower.snapshot
-        if known is not None and known.version == self._durable_version:
+        if known is not None and self.durable.covers(known.version):
             return known
         with self._lock:
             if self._follower.snapshot is None:
@@ -181,13 +181,13 @@ class Log:
         """Open the log again at its next use, because what is stored of it looks wrong."""
         with self._lock:
             self._follower.forget()
+            self.durable.forget()
 
     def make_durable(self) -> None:
         """Make the snapshot durable: its committer may not have an answer from the disk yet."""
         snapshot = self._follower.snapshot
-        if snapshot is not None and snapshot.version != self._durable_version:
-            self.store.make_durable(self.reader.folder)
-            self._durable_version = snapshot.version
+        if snapshot is not None:
+            self.durable.ensure(snapshot.version)
 
     # -------------------------------------------------------------------------------- committing
 
@@ -328,6 +328,7 @@ class Log:
         if follower.snapshot is not known:
             return False
         self._winner = None
+        self.durable.sent(version)
         won = self._put(version, token, data, [f"{self.path}/{path}" for path in body.added_paths])
         if won and known is not None and follower.is_stale() and follower.was_cleaned_past(known):
             raise CommitUnknown(
@@ -336,6 +337,7 @@ class Log:
                 version=version,
             )
         if not won:
+            self.durable.sent(-1)
             self._apply_winner(reads_on=reads_on)
             return False
         self._has_lost = False
@@ -343,7 +345,7 @@ class Log:
             self.reader.kept.keep(version, data)
         follower.advance(body.committed(version, token, timestamp_ms, clock_ms), sent_at)
         self._identity.remember()
-        self._durable_version = version
+        self.durable.reached(version)
         commit_logging.log_commit(self.reader.where, version, body)
         return True
 

@@ -109,7 +109,7 @@ class RecentLayer:
         self.removed |= removed - ours
         self.net += FileTotals(
             len(adds) - len(commit.removes),
-            sum(add.size for add in adds) - commit.removed_bytes,
+            sum(add.stored_bytes for add in adds) - commit.removed_bytes,
         )
 
     def add(self, add: Add) -> None:
@@ -264,7 +264,7 @@ class FileIndex:
         if self._older is None:
             self._older = self._recorded(newest.older)
         if self._older is None:
-            sizes = [add.size for add in self.all()]
+            sizes = [add.stored_bytes for add in self.all()]
             newest = self._newest  # reading may have renewed it
             self._older = FileTotals(len(sizes), sum(sizes)) - newest.net
         return self._older + newest.net

@@ -266,3 +266,14 @@ class LogReader:
             error.locate(self.where)
             raise
         return layer
+
+
+def snapshot_at(reader: LogReader, version: int) -> Snapshot:
+    """Return the state of a table at a version that its log has; raise CorruptLog without it."""
+    opened = reader.open(below=version + 1)
+    if opened is None:
+        raise reader.missing(0, version)
+    found = opened[0]
+    for commit in reader.span(found.version, version, light=True):
+        found = found.apply(commit)
+    return found

@@ -18,15 +18,18 @@ from typing import Any, NamedTuple
 from pravega_spark.engine.folder_watch import FolderWatch
 from pravega_spark.engine.log.arrival_times import ArrivalTimes
 from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.state_file import state_version
 from pravega_spark.engine.runtime import ProcessGuard, Runtime
 from pravega_spark.errors import CorruptLog, RootChanged, StoreError
-from pravega_spark.limits import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS, POLL_WATCHED_SECONDS
+from pravega_spark.limits import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
 
 _LOCAL = "file://"
 _UNKNOWN = -1
 """The version of a log that must be opened again; its next poll does that."""
 _WATCH_RETRY_SECONDS = 60.0
 """How long a folder that cannot be watched is polled alone."""
+_REPORTING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
+"""File systems of one machine, which report each new file; polls show whether others do."""
 _BEHIND = 2
 """After so many polls in a row that found a commit, the log is read on to its newest version."""
 
@@ -142,11 +145,20 @@ class LogTail:
                 return False
             folder = f"{url.removeprefix(_LOCAL)}/{self._log.reader.folder}"
             self._watch = self._runtime.watch_folder(folder, self._report, self._waiters.__len__)
-            self._due = self._due if self._watch is None else 0.0
-            return self._watch is not None
+            if self._watch is None:
+                return False
+            self._due = 0.0
+            self._trusts_reports |= self._log.store.storage.partition(" ")[0] in _REPORTING
+            return True
 
     def _report(self) -> None:
-        """Have the log polled now: its folder has changed."""
+        """Have the log polled now: its folder has changed.
+
+        The wait for the disk begins at once, since a reported commit is visible.
+        """
+        watch = self._watch
+        if watch is not None and self._waiters:
+            self._log.durable.begin(max(map(state_version, watch.names), default=_UNKNOWN))
         with self._lock:
             self._is_reported, self._trusts_reports, self._due = True, True, 0.0
             if self._waiters:
@@ -189,7 +201,8 @@ class LogTail:
             if is_new and not was_reported:
                 self._trusts_reports = False  # until the next one: it may be on its way
             is_watched = self._watch is not None and self._watch.is_live and self._trusts_reports
-            self._due = now + (POLL_WATCHED_SECONDS if is_watched else self._arrivals.pause(now))
+            pause = self._arrivals.watched_pause if is_watched else self._arrivals.pause
+            self._due = now + pause(now)
 
     def _read(self) -> bool:
         """Read the next commit by one call; several where a call is cheap, or many are behind.
@@ -199,7 +212,7 @@ class LogTail:
         if self._is_local:
             self._read_on_disk()
         elif self._hits >= _BEHIND:
-            self._log.refresh(durable=True)
+            self._log.refresh()
         else:
             return self._log.read_next() is None
         return True
@@ -207,10 +220,13 @@ class LogTail:
     def _read_on_disk(self) -> None:
         """Read all commits; notice that the log is gone, which looks like one that stays as it is.
 
-        Raises RootChanged if it was replaced.
+        The wait for the disk begins; those that wait end it before they hand out anything. Raises
+        RootChanged if the log was replaced.
         """
         try:
-            self._log.refresh(durable=True, verifies=True)
+            snapshot = self._log.refresh(verifies=True)
+            if snapshot is not None:
+                self._log.durable.begin(snapshot.version)
         except StoreError as error:
             reader, version = self._log.reader, self.version
             if version < 0 or reader.has(version):

@@ -14,6 +14,7 @@ from dataclasses import astuple, dataclass, field
 
 import xxhash
 
+from pravega_spark.engine.attached_objects import with_attached
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.engine.log.commit_log import Log
@@ -87,12 +88,13 @@ class SweepRecord:
     def added_from(self, log: Log, staged_from: int, staged_below: int) -> set[str]:
         """Return the committed files of the folders of [staged_from, staged_below), at least.
 
+        With each comes the object that is attached to it.
         A file is committed after the version at which it was staged. Raises SegmentLost.
         """
-        found = set(self.tail.added_paths())
+        found = set(with_attached(self.tail.added_paths()))
         for segment in self.segments:
             if segment.version > staged_from and segment.staged_from < staged_below:
-                found |= set(_load(log, segment).added_paths())
+                found.update(with_attached(_load(log, segment).added_paths()))
         return found
 
     def removed_until(self, log: Log, mark: int) -> tuple[int, list[str]]:

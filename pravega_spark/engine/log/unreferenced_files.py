@@ -8,6 +8,9 @@ retained version names them, and no later commit does: a path is added once.
 such a file can be deleted if no commit added it, whatever any clock shows. The same holds for the
 folder of a transaction (``data/t-<id>/``) once the transaction has ended.
 
+**Attached objects.** The object of a large event lives as long as the chunk that names it, which
+its path tells. It counts with its chunk, and its bytes are the chunk's.
+
 **Orphan files.** Some foreign Delta writers write their files before their commit is refused. Such
 a file names no version and can never be committed. Only its age decides, by the storage's clock.
 
@@ -21,6 +24,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from pravega_spark.engine.attached_objects import attached_to, with_attached
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.snapshot import Snapshot
@@ -190,13 +194,13 @@ def _is_uncommittable(path: str, snapshot: Snapshot) -> bool:
 def _unnamed(log: Log, mark: int, sizes: dict[str, int]) -> dict[str, int]:
     """Return the files that neither the newest version names nor one from a mark on."""
     with log.files() as files:
-        for add in files.all():
-            sizes.pop(add.path, None)
+        for path in with_attached(add.path for add in files.all()):
+            sizes.pop(path, None)
         snapshot = log.snapshot
     assert snapshot is not None
     if sizes:
         for commit in log.reader.span(mark, snapshot.version):
-            for path in commit.removes:
+            for path in with_attached(commit.removes):
                 sizes.pop(path, None)
     return sizes
 
@@ -218,7 +222,8 @@ def _foreign_folders(log: Log) -> list[str]:
 
 def _delete(log: Log, doomed: _Doomed, grace_ms: int | None, *, everywhere: bool) -> int:
     """Delete the files; return their number with that of unfinished files, which it adds."""
-    keys = [f"{log.path}/{path}" for path in sorted(doomed.paths)]
+    attached = attached_to(doomed.paths)
+    keys = [f"{log.path}/{path}" for path in sorted(doomed.paths | attached)]
     pages = [keys[first : first + _DELETE_PAGE] for first in range(0, len(keys), _DELETE_PAGE)]
     together = 1 if log.store.is_local else _DELETE_PAGES  # on a disk threads only add waits
     for first in range(0, len(pages), together):
@@ -233,4 +238,4 @@ def _delete(log: Log, doomed: _Doomed, grace_ms: int | None, *, everywhere: bool
             for folder in _foreign_folders(log):
                 unfinished += log.store.discard_unfinished(f"{log.path}/{folder}", grace_ms)
     doomed.size_bytes += sum(entry.size for entry in unfinished)
-    return len(keys) + len(unfinished)
+    return len(doomed.paths - attached) + len(unfinished)

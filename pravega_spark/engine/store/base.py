@@ -109,6 +109,13 @@ class Store(Protocol):
         """Return the whole object. Raise FileNotFoundError if absent."""
         ...
 
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """Return bytes [start, end) of the object in one call; fewer where it ends before.
+
+        Raise FileNotFoundError if absent.
+        """
+        ...
+
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """Return the objects in order, None for each absent one; in parallel if that is faster."""
         ...

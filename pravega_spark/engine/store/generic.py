@@ -126,6 +126,15 @@ class GenericStore:
             raise self._read_error(error, key) from error
         return data
 
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """Return a part of the object."""
+        fs, path = self._at(key)
+        try:
+            data: bytes = fs.cat_file(path, start=start, end=end)
+        except Exception as error:
+            raise self._read_error(error, key) from error
+        return data
+
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """Return the objects in order, None for each absent one; in parallel if the driver can."""
         if not keys:

@@ -15,6 +15,7 @@ from pravega_spark.engine.store.base import Entry, Put
 from pravega_spark.engine.store.durable_folders import REOPEN, DurableFolders
 from pravega_spark.engine.store.local_batch import finish_in, publish
 from pravega_spark.engine.store.local_files import (
+    ABSENT,
     StagedFile,
     UnknownOutcome,
     delete_old,
@@ -22,6 +23,7 @@ from pravega_spark.engine.store.local_files import (
     list_folder,
     lowest_folder,
     not_durable,
+    read_file,
     redirected,
     refusal,
     root_changed,
@@ -38,7 +40,6 @@ from pravega_spark.errors import StoreError
 
 _PUBLISH_ATTEMPTS = 10
 """How often a put creates its folder again while deletions prune it."""
-_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 class LocalStore:
@@ -98,21 +99,18 @@ class LocalStore:
         path = self._base + check_key(key)
         try:
             return os.stat(path).st_mtime_ns // 1_000_000
-        except _ABSENT:
+        except ABSENT:
             return None
         except OSError as error:
             raise StoreError(f"{path} cannot be read: {error.strerror}.", url=path) from error
 
     def get(self, key: str) -> bytes:
         """Return the whole file."""
-        path = self._base + check_key(key)
-        try:
-            with open(path, "rb", buffering=0) as file:
-                return file.readall()
-        except _ABSENT:
-            raise FileNotFoundError(f"{path} does not exist.") from None
-        except OSError as error:
-            raise StoreError(f"{path} cannot be read: {error.strerror}.", url=path) from error
+        return read_file(self._base + check_key(key))
+
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """Return a part of the file."""
+        return read_file(self._base + check_key(key), start, end)
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """Return the files in order, None for each absent one."""
@@ -220,7 +218,7 @@ class LocalStore:
             path = self._base + check_key(key)
             try:
                 os.unlink(path)
-            except _ABSENT:
+            except ABSENT:
                 continue
             except OSError as error:
                 raise refusal(error, path) from error
@@ -250,7 +248,7 @@ class LocalStore:
         try:
             with os.scandir(self._base + check_prefix(prefix)) as items:
                 return sorted(item.name for item in items if item.is_dir())
-        except _ABSENT:
+        except ABSENT:
             return []
         except OSError as error:
             raise StoreError(
@@ -263,7 +261,7 @@ class LocalStore:
         try:
             return pa.OSFile(path, "r")
         except OSError as error:
-            if isinstance(error, _ABSENT) or not os.path.isfile(path):
+            if isinstance(error, ABSENT) or not os.path.isfile(path):
                 raise FileNotFoundError(f"{path} does not exist.") from None
             raise StoreError(f"{path} cannot be read: {error}.", url=path) from error
 
@@ -272,7 +270,7 @@ class LocalStore:
         folder = (self._base + check_prefix(prefix)).rstrip("/")
         try:
             self._durable.sync(folder)
-        except _ABSENT:
+        except ABSENT:
             return  # nothing is visible in a folder that does not exist
         except UnknownOutcome as error:
             reason = f"cannot be made durable: {error}. {REOPEN}"
@@ -388,7 +386,7 @@ class LocalStore:
             folder = waiting.pop()
             try:
                 waiting += list_folder(self._base, folder, after, before, found)
-            except _ABSENT:
+            except ABSENT:
                 continue
             except OSError as error:
                 raise StoreError(

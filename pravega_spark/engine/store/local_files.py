@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import itertools
 import os
 import re
@@ -16,6 +17,7 @@ from pravega_spark.engine.store.base import Entry
 from pravega_spark.engine.store.object_keys import is_visible
 from pravega_spark.errors import RootChanged, StoreError, StoreFull, StoreReadOnly, StoreRefused
 
+ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _NO_LINKS = frozenset(
@@ -45,6 +47,26 @@ class _HiddenNames:
 _hidden_names = _HiddenNames()
 _HIDDEN_NAME = re.compile(r"\.\d+-[0-9a-f]{16}-\d+\.tmp")
 _CHECKSUM_NAME = re.compile(r"\.(part-.+)\.crc")
+
+
+def read_file(path: str, start: int = 0, end: int | None = None) -> bytes:
+    """Return bytes [start, end) of a file; all by default. Raise FileNotFoundError, StoreError."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            if start:
+                file.seek(start)
+            return file.readall() if end is None else _read_up_to(file, end - start)
+    except ABSENT:
+        raise FileNotFoundError(f"{path} does not exist.") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}.", url=path) from error
+
+
+def _read_up_to(file: io.FileIO, size: int) -> bytes:
+    data = file.read(size) if size > 0 else b""
+    while data and len(data) < size and (more := file.read(size - len(data))):
+        data += more  # a read may return less than is there, above 2 GiB and on some mounts
+    return data
 
 
 def is_hidden_name(name: str) -> bool:

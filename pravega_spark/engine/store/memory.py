@@ -155,6 +155,10 @@ class MemoryStore:
             raise FileNotFoundError(f"{self.url}/{key} does not exist.")
         return found.data
 
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """Return a part of the object."""
+        return self.get(key)[start:end]
+
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """Return the objects in order, None for each absent one."""
         found = [self._objects.get(check_key(key)) for key in keys]

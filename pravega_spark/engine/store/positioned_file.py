@@ -31,7 +31,11 @@ class PositionedFile(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move the position; it never lies before the first byte."""
+        """Move the position, as ``io.BytesIO`` does; return it. Raises ValueError."""
+        if whence not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
+            raise ValueError(f"seek: whence must be 0, 1 or 2, got {whence!r}.")
+        if whence == io.SEEK_SET and offset < 0:
+            raise ValueError(f"seek: a position must not be negative, got {offset}.")
         base = 0
         if whence == io.SEEK_CUR:
             base = self._position

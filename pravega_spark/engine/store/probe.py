@@ -32,8 +32,9 @@ def ensure_probed(store: Store, runtime: Runtime = SYSTEM, *, refresh: bool = Tr
     """Probe the root unless its marker names this storage; then write such a marker.
 
     Costs one read if the marker does; none without ``refresh`` if this process has read it already.
-    A new marker records the runtime's time. Raises StoreRefused for a root that fails the probe, or
-    whose marker has an unknown format, and what the store raises.
+    A new marker records the runtime's time. On return there is a marker. Raises StoreRefused for a
+    root that fails the probe, or whose marker has an unknown format, StoreUnavailable if a new
+    marker could not be proved to be there, and what the store raises.
     """
     storage = store.storage
     root = read_root(store, refresh=refresh)
@@ -51,15 +52,33 @@ def ensure_probed(store: Store, runtime: Runtime = SYSTEM, *, refresh: bool = Tr
                 "root": os.urandom(12).hex(),
                 "storage": [storage],
             }
-            store.put_if_absent(MARKER_KEY, encode(record))
+            _mark(store, runtime, encode(record))
         else:
             with contextlib.suppress(StoreError):  # the next writer probes again
                 store.put(MARKER_KEY, root.marker(storage))
-        # After a lost race or a lost answer, the existing marker counts. After a lost request
-        # there is none: the next process that opens the root probes it again.
-        root = read_root(store, refresh=True)
-    if root is not None:
-        root.is_proved = True
+        root = read_root(store, refresh=True)  # after a lost race, the winner's marker
+        if root is None:
+            raise _unanswered(store, MARKER_KEY)
+    root.is_proved = True
+
+
+def _mark(store: Store, runtime: Runtime, marker: bytes) -> None:
+    """Create the marker, unless there is one; send it again while it got no answer.
+
+    Whoever opens the root looks for it, so nothing else may be stored before it is.
+    """
+    if store.put_if_absent(MARKER_KEY, marker) is Put.CREATED:
+        return
+    if not store.exists(MARKER_KEY):
+        outage_key = _outage_key(f"{PROBE_FOLDER}/{os.urandom(8).hex()}/")
+        try:
+            answer = _create(store, runtime, MARKER_KEY, marker, outage_key)
+        finally:
+            with contextlib.suppress(StoreError):  # a sweep reports that
+                store.delete([outage_key])
+        if answer is Put.CREATED:
+            return
+    store.make_durable("")  # a lost answer did not confirm that, nor has a winner waited for it
 
 
 def probe(store: Store, *, token: str | None = None, runtime: Runtime = SYSTEM) -> None:
@@ -84,10 +103,10 @@ def probe(store: Store, *, token: str | None = None, runtime: Runtime = SYSTEM) 
             store.delete([*keys, _outage_key(keys[0])])
 
 
-def _create(store: Store, runtime: Runtime, key: str, data: bytes) -> Put:
+def _create(store: Store, runtime: Runtime, key: str, data: bytes, outage_key: str) -> Put:
     """Create an object; UNKNOWN if it exists, or if the store gave no answer to any attempt.
 
-    Between two attempts another object is put, which the store repeats, reports and, at last,
+    Between two attempts ``outage_key`` is put, which the store repeats, reports and, at last,
     refuses as every call in an outage.
     """
     deadline, failures = runtime.monotonic() + store.retry_seconds, 0
@@ -95,7 +114,7 @@ def _create(store: Store, runtime: Runtime, key: str, data: bytes) -> Put:
         answer = store.put_if_absent(key, data)
         if answer is not Put.UNKNOWN or runtime.monotonic() >= deadline or store.exists(key):
             return answer
-        store.put(_outage_key(key), b"")
+        store.put(outage_key, b"")
         failures += 1
         runtime.sleep(pause_seconds(runtime, failures))
 
@@ -107,9 +126,11 @@ def _outage_key(key: str) -> str:
 
 def _check_second_create(store: Store, runtime: Runtime, key: str) -> None:
     first, second = b"first", b"second, which must not replace it"
-    if _create(store, runtime, key, first) is Put.UNKNOWN and not store.exists(key):
+    if _create(store, runtime, key, first, _outage_key(key)) is Put.UNKNOWN and not store.exists(
+        key
+    ):
         raise _unanswered(store, key)
-    answer = _create(store, runtime, key, second)
+    answer = _create(store, runtime, key, second, _outage_key(key))
     if answer is Put.CREATED:
         raise _failed(store, f"{key} could be created twice")
     content = _read(store, key)
@@ -124,7 +145,7 @@ def _check_races(store: Store, runtime: Runtime, keys: list[str]) -> None:
     def create(creator: tuple[str, int]) -> Put:
         key, number = creator
         start.wait()
-        return _create(store, runtime, key, _content(number))
+        return _create(store, runtime, key, _content(number), _outage_key(key))
 
     with ThreadPoolExecutor(len(creators), thread_name_prefix="probe") as pool:
         answers = dict(zip(creators, pool.map(create, creators), strict=True))

@@ -105,6 +105,10 @@ class RetryingStore:
         """Return the whole object."""
         return self._retries.call(partial(self.inner.get, key))
 
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """Return a part of the object."""
+        return self._retries.call(partial(self.inner.get_range, key, start, end))
+
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """Return the objects in order, None for each absent one."""
         return self._retries.call(partial(self.inner.get_many, keys))

@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from pravega_spark.engine.store.base import Store
-from pravega_spark.errors import RootChanged, StoreRefused
+from pravega_spark.errors import InvalidInput, RootChanged, StoreRefused
+from pravega_spark.names import MAX_SCOPE_LENGTH, is_name
 
 MARKER_KEY = "_pravega_spark.json"
 """The key of the root marker: it exists once the probe was passed."""
@@ -26,6 +28,8 @@ MARKER_FORMAT = 1
 COPY_FORMAT = 0
 """Format of the marker of an incomplete root: a backup is being copied to it."""
 PROBE_FOLDER = "_probe"
+_SCOPE_TABLE = "_scope"
+"""The folder that each scope has."""
 _STORAGES = 8
 """A marker names at most this many storages: the last ones on which the root was probed."""
 
@@ -169,6 +173,24 @@ def allow_incomplete(store: Store) -> Iterator[None]:
         known = _known.get(store)
         if known is not None:
             known.stamp = _UNSEEN  # its marker shows whether it is complete now
+
+
+def missing_marker(store: Store) -> InvalidInput:
+    """Return the error of a root without a marker, which is not written to; it names its scopes."""
+    names = (name for name in store.folders("") if is_name(name, MAX_SCOPE_LENGTH))
+    scopes = list(islice((name for name in names if _SCOPE_TABLE in store.folders(name)), 3))
+    if not scopes:
+        return InvalidInput(
+            f"root {store.url} has no marker, so it holds no scope: create a scope first, "
+            "restore or mount the root if it was moved or unmounted, or use another root."
+        )
+    return InvalidInput(
+        f"root {store.url} has no marker, but holds scopes: {', '.join(scopes)}. Its marker "
+        f"{MARKER_KEY} was lost, or this is a part of a copy. Put the marker back from a copy of "
+        f"the root. If there is none and the data is complete, create_scope({scopes[0]!r}) of a "
+        "new StreamManager probes the storage and writes another marker; every process that had "
+        "opened the root must then open it again."
+    )
 
 
 def read_record(store: Store) -> dict[str, Any] | None:

@@ -33,7 +33,7 @@ from pravega_spark.engine.store.s3_errors import (
     meaning_of,
     refusal,
 )
-from pravega_spark.engine.store.s3_file import open_object
+from pravega_spark.engine.store.s3_file import open_object, read_part
 from pravega_spark.engine.store.s3_settings import read_settings
 from pravega_spark.engine.store.s3_upload import abort_uploads, upload
 from pravega_spark.engine.store.store_cache import shared
@@ -162,6 +162,14 @@ class S3Store:
         client, name = self._client, self._base + check_key(key)
         try:
             return client.call("GetObject", name).data
+        except Exception as error:
+            raise self._read_error(error, key) from error
+
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """Return a part of the object, in one request."""
+        client, name = self._client, self._base + check_key(key)
+        try:
+            return read_part(client, name, start, end)
         except Exception as error:
             raise self._read_error(error, key) from error
 

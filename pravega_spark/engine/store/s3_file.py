@@ -35,6 +35,25 @@ def open_object(client: S3Client, name: str, url: str) -> pa.NativeFile:
     return pa.PythonFile(_RangeFile(client, name, url, size, reply.data), mode="r")
 
 
+def read_part(client: S3Client, name: str, start: int, end: int) -> bytes:
+    """Return bytes [start, end) of the object, fewer where it ends before; one request.
+
+    Raises ClientError and ConnectionError.
+    """
+    if start >= end:
+        end = start + 1  # a request shows whether the object exists
+        return read_part(client, name, start, end)[:0]
+    try:
+        reply = client.call("GetObject", name, headers={"Range": f"bytes={start}-{end - 1}"})
+    except Exception as error:
+        if is_empty_range(error):
+            return b""
+        raise
+    if "content-range" in reply.headers:
+        return reply.data
+    return reply.data[start:end]  # a server that ignores ranges sends everything
+
+
 class _RangeFile(PositionedFile):
     """The bytes of a large object, fetched range by range; its end is in memory."""
 

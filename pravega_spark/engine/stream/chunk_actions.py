@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, overload
 
+from pravega_spark.engine.attached_objects import stored_bytes_of
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.json_codec import quoted
 from pravega_spark.engine.log.actions import ActionLines, Add, Remove
@@ -54,8 +55,8 @@ class AddedChunks(ActionLines[Add]):
 
     @property
     def size_bytes(self) -> int:
-        """The size of the chunks' files."""
-        return sum(placed.chunk.size for placed in self.placed)
+        """The size of the chunks' files, with the objects of large events."""
+        return sum(stored_bytes_of(one.chunk.path, one.chunk.size) for one in self.placed)
 
     def lines(self) -> Iterable[str]:
         """Return the actions as JSON texts."""
@@ -66,7 +67,7 @@ class AddedChunks(ActionLines[Add]):
             f'"stats":{chunk.stats_json()},"tags":{{"rows":"{chunk.rows}",'
             f'"bytes":"{chunk.event_bytes}","baseBytes":"{base_bytes}",'
             f'"minTimestamp":"{chunk.min_timestamp_us}",'
-            f'"maxTimestamp":"{chunk.max_timestamp_us}"{_footer(chunk)}}}}}}}'
+            f'"maxTimestamp":"{chunk.max_timestamp_us}"{_tags(chunk)}}}}}}}'
             for chunk, offset, base_bytes in self.placed
         ]
 
@@ -108,8 +109,8 @@ class RemovedChunks(ActionLines[Remove]):
 
     @property
     def size_bytes(self) -> int:
-        """The size of the chunks' files."""
-        return sum(cell[4] for _, cell in self.cells)
+        """The size of the chunks' files, with the objects of large events."""
+        return sum(stored_bytes_of(cell[3], cell[4]) for _, cell in self.cells)
 
     @property
     def event_bytes(self) -> int:
@@ -149,10 +150,13 @@ def chunk_add(
             "minTimestamp": str(chunk.min_timestamp_us),
             "maxTimestamp": str(chunk.max_timestamp_us),
             **({"footer": chunk.footer} if chunk.footer else {}),
+            **({"attachment": chunk.attachment} if chunk.attachment else {}),
         },
         data_change,
     )
 
 
-def _footer(chunk: StagedChunk) -> str:
-    return f',"footer":"{chunk.footer}"' if chunk.footer else ""
+def _tags(chunk: StagedChunk) -> str:
+    """Return the tags that not every chunk has."""
+    text = f',"footer":"{chunk.footer}"' if chunk.footer else ""
+    return f'{text},"attachment":"{chunk.attachment}"' if chunk.attachment else text

@@ -18,6 +18,7 @@ from pravega_spark.engine.stream.records import (
     encode_epoch,
 )
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.tables.scopes import TABLE_DOMAIN
 from pravega_spark.model import Epoch, StreamCut, segment_text
 
 
@@ -35,6 +36,10 @@ class CommitBuilder:
         self._epochs: dict[int, Epoch] = {}
         self.active = view.active
         self.record: StreamRecord = view.record
+        if TABLE_DOMAIN in view.snapshot.domains:  # entries end by it: never before earlier ones
+            now_ms = max(now_ms, view.timestamp_ms)
+        self.added_ms = now_ms
+        """The time of the added chunks in the log."""
         self.adds = AddedChunks(now_ms)
         self._growing: dict[int, _Growth] = {}
         """Segments with appended chunks that are open; a record for each chunk would be slow."""
@@ -87,6 +92,11 @@ class CommitBuilder:
 
     def _all_grown(self) -> Iterable[tuple[int, _Growth]]:
         return (*self._grown.items(), *self._growing.items())
+
+    @property
+    def open_ends(self) -> dict[int, int]:
+        """The next offsets of the active segments: the tail after the changes so far."""
+        return {s: self.segment(s).next_offset for s in self.active.segment_ids}
 
     def has_segment(self, segment_id: int) -> bool:
         """Return True if the segment has a record, or gets one in this commit."""

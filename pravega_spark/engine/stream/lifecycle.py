@@ -7,7 +7,7 @@ stream's record. Creating the name again is the next commit of the same log, wit
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pravega_spark.engine.failpoints import failpoint
@@ -43,6 +43,7 @@ from pravega_spark.policies import ScalingPolicy, ScalingType, StreamConfigurati
 
 logger = logging.getLogger(__name__)
 
+NOTHING: Mapping[str, str] = {}
 DELETION = "DELETE STREAM"
 """The operation of the commit that ends a life."""
 
@@ -61,15 +62,25 @@ def next_life(stream: StreamLog) -> int | None:
     return view.life + 1 if view.record.state is StreamState.DELETED else None
 
 
-def create(stream: StreamLog, life: int, configuration: StreamConfiguration) -> bool:
-    """Begin a life of the stream; return False if that life or a later one has begun already."""
+def create(
+    stream: StreamLog,
+    life: int,
+    configuration: StreamConfiguration,
+    domains: Mapping[str, str] = NOTHING,
+) -> bool:
+    """Begin a life of the stream; return False if that life or a later one has begun already.
+
+    ``domains`` are what the change log of a table has beside those of every stream.
+    """
 
     def decide(snapshot: Snapshot | None) -> Proposal[bool]:
         before = None if snapshot is None else StreamView(snapshot).record
         begun = 0 if before is None else before.life
         if begun >= life:
             return None, False
-        return _creation(stream, snapshot, before, configuration), True
+        body = _creation(stream, snapshot, before, configuration)
+        body.domains = {**body.domains, **domains}
+        return body, True
 
     return stream.log.commit(decide).value
 

@@ -9,7 +9,7 @@ from pravega_spark.engine.tables.maintenance_entry import intervals_ms, overdue_
 from pravega_spark.engine.tables.maintenance_table import open_maintenance
 from pravega_spark.errors import Damaged
 from pravega_spark.model import MaintenanceKind
-from pravega_spark.names import split_stream
+from pravega_spark.names import split_log
 from pravega_spark.policies import ScalingType
 
 
@@ -28,7 +28,7 @@ def overdue_maintenance(stream: StreamLog, view: StreamView) -> dict[Maintenance
     except Damaged:  # the record decides nothing, so nothing fails without it
         return {}
     intervals = intervals_ms(read_sources(stream).of_root())
-    scope, _ = split_stream(stream.name)
+    scope, _ = split_log(stream.name)
     texts = {
         kind: overdue_text(
             entries, kind, scope, since_ms=time_ms, now_ms=now_ms, interval_ms=intervals[kind]

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from pravega_spark.engine.attached_objects import attached_object
 from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.chunk_reader import first_gap
+from pravega_spark.engine.stream.large_event import with_payload
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import DataLoss, PravegaSparkError, TruncatedData
 from pravega_spark.limits import READ_BATCH_EVENTS
@@ -41,16 +43,21 @@ def read_range(
     columns: Sequence[str] | None = None,
     batch_rows: int = READ_BATCH_EVENTS,
     on_loss: OnLoss = fail,
+    payload_bytes: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events of ``rng`` in order; return only at its end.
 
     ``refs`` are chunks that a planner found earlier: while their files exist, the log is not read.
-    A file that is missing (compacted, swept) is looked up again by offset. ``on_loss`` decides
+    A file that is missing (compacted, swept) is looked up again by offset. The payload of a large
+    event of at most ``payload_bytes`` (None: of any) is read; a larger one stays a reference, in a
+    batch that is marked. ``on_loss`` decides
     about events that are truncated (TruncatedData), that no chunk of the log holds, or whose file
     is lost (both DataLoss): by default it raises. Raises CorruptChunk for a damaged file;
     StaleIdentity or NoSuchStream if the life of the range has ended when the log is read.
     """
-    return _RangeReader(stream, rng, refs or (), columns, batch_rows, on_loss).batches()
+    reader = _RangeReader(stream, rng, refs or (), columns, batch_rows, on_loss)
+    reader.payload_bytes = payload_bytes
+    return reader.batches()
 
 
 class _RangeReader:
@@ -73,6 +80,7 @@ class _RangeReader:
         self._on_loss = on_loss
         self._at = rng.start
         self._page = _FIRST_PAGE
+        self.payload_bytes: int | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         misses, missed_at = 0, -1
@@ -106,8 +114,9 @@ class _RangeReader:
         for batch in chunk_reader.read_range(
             store, path, refs, rng, columns=self._columns, batch_rows=rows
         ):
+            full = with_payload(self._stream, batch, self.payload_bytes)
             self._at += batch.num_rows
-            yield batch
+            yield full
 
     def _look_up(self) -> None:
         """Find the next chunks in the log, or report the events that it does not hold."""
@@ -140,7 +149,7 @@ class _RangeReader:
                 yield from self._read([ref], rest)
             except FileNotFoundError:
                 lost = replace(rest, start=self._at)
-                where = f"{self._stream.log.reader.where}/{ref.path}"
+                where = f"{self._stream.log.reader.where}/{self._missing(ref)}"
                 error = DataLoss(
                     f"{lost} is lost: the log names {ref}, whose file {where} does not exist; "
                     "restore the file from a copy.",
@@ -148,6 +157,12 @@ class _RangeReader:
                     path=where,
                 )
                 self._lose(end, error)
+
+    def _missing(self, ref: ChunkRef) -> str:
+        """Return the path of the file that is lost: the chunk, or the object that it names."""
+        attached = attached_object(ref.path)
+        store, path = self._stream.store, self._stream.path
+        return attached[0] if attached and store.exists(f"{path}/{ref.path}") else ref.path
 
     def _lose(self, end: int, error: PravegaSparkError) -> None:
         end = min(end, self._rng.end)

@@ -11,6 +11,8 @@
 | ``pravega.transaction.<id>`` | TransactionOutcome: committed or aborted, when, how much |
 | ``pravega.subscriber.<name>`` | SubscriberRecord: generation, published cut, time |
 | ``pravega.sample.<version>`` | SampleRecord, an entry of the retention set: time, size, tail |
+| ``pravega.fence`` | FenceRecord: the newest fencing token |
+| ``pravega.revision_mark`` | RevisionMark: a revision that the users of a revisioned stream share |
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ NOTE_PREFIX = "pravega.note."
 OUTCOME_PREFIX = "pravega.transaction."
 SUBSCRIBER_PREFIX = "pravega.subscriber."
 SAMPLE_PREFIX = "pravega.sample."
+FENCE_DOMAIN = "pravega.fence"
+MARK_DOMAIN = "pravega.revision_mark"
 FORMAT = 1
 RESTORED_SESSION = -1
 """Session of a query's or an application's record after a restore; otherwise it is 0."""
@@ -265,7 +269,8 @@ class OpenTransaction:
 
     ``lease_ms`` is how long it lives without a ping, ``limit_ms`` when it ends in any case.
     ``writer_id`` is None for one that belongs to no writer; ``session`` is the writer's.
-    ``version`` is that of its beginning, 0 where an older version of this package began it.
+    ``version`` is that of its beginning, 0 where an older version of this package began it. A joint
+    one is the part of a transaction over several streams, whose decision is not the stream's.
     """
 
     transaction_id: str
@@ -276,11 +281,18 @@ class OpenTransaction:
     writer_id: str | None = None
     session: int = 0
     version: int = 0
+    is_joint: bool = False
+
+    @property
+    def token(self) -> str:
+        """The id without the epoch: of a joint transaction, the same in all of its streams."""
+        return self.transaction_id[8:]
 
     def encode(self) -> str:
         """Return the JSON text."""
         times = [self.created_ms, self.lease_ms, self.limit_ms]
-        return to_json([self.epoch, *times, self.writer_id, self.session, self.version])
+        joint = [True] if self.is_joint else []
+        return to_json([self.epoch, *times, self.writer_id, self.session, self.version, *joint])
 
 
 @lru_cache(maxsize=4096)
@@ -414,6 +426,44 @@ def decode_sample(version: int, text: str) -> SampleRecord:
     tail = SizedCut.of_cells(cells)
     assert tail is not None, f"sample {version} holds no cut"
     return SampleRecord(version, time_ms, size_bytes, tail)
+
+
+@dataclass(frozen=True, slots=True)
+class FenceRecord:
+    """The newest fencing token, and the version that set it; an empty one if none is set."""
+
+    token: str = ""
+    version: int = 0
+
+    def encode(self) -> str:
+        """Return the JSON text."""
+        return to_json([self.token, self.version])
+
+
+@_sound
+def decode_fence(text: str) -> FenceRecord:
+    """Read what ``FenceRecord.encode`` wrote."""
+    token, version = json.loads(text)
+    return FenceRecord(typed(token, str), typed(version, int))
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionMark:
+    """The mark of a revisioned stream: segment, offset, and the version that set it."""
+
+    segment_id: int
+    offset: int
+    version: int
+
+    def encode(self) -> str:
+        """Return the JSON text."""
+        return to_json([self.segment_id, self.offset, self.version])
+
+
+@_sound
+def decode_mark(text: str) -> RevisionMark:
+    """Read what ``RevisionMark.encode`` wrote."""
+    return RevisionMark(*(typed(value, int) for value in json.loads(text)))
 
 
 def _load(domain: str, text: str) -> Any:

@@ -17,9 +17,9 @@ from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.tables.scopes import Scope, row_configuration
+from pravega_spark.engine.tables.scopes import Scope, row_configuration, row_domains, row_name
 from pravega_spark.errors import NoSuchScope, NoSuchStream, StoreReadOnly
-from pravega_spark.names import split_stream
+from pravega_spark.names import split_log
 
 _Value = TypeVar("_Value")
 
@@ -57,17 +57,17 @@ def repair(stream: StreamLog, index: Scope | None = None) -> bool:
     if view is not None and view.record.state is not StreamState.DELETED:
         return True
     ended = 0 if view is None else view.life
-    scope, name = split_stream(stream.name)
+    scope, path = split_log(stream.name)
     index = index or Scope(stream.store, scope, stream.runtime)
-    row = index.rows().get(name)
+    row = index.log_row(path)
     if row is not None and view is None:
         check_has_log(stream)
     if row is None or row["life"] > ended + 1:
         return False
     if row["life"] <= ended:
-        index.drop_row(name, ended)
+        index.drop_row(row_name(row), ended, row["kind"])
         return False
-    lifecycle.create(stream, row["life"], row_configuration(row))
+    lifecycle.create(stream, row["life"], row_configuration(row), row_domains(row))
     return True
 
 

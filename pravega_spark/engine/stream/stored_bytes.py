@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from pravega_spark.engine.attached_objects import attached_object, attached_to, with_attached
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.sweep_record import removed_since_retention_mark
 from pravega_spark.engine.log.swept_totals import read_swept
@@ -108,13 +109,14 @@ def stored_bytes(
     with log.files() as files:
         snapshot = log.snapshot
         assert snapshot is not None
-        live = {add.path for add in files.all()}
+        live = set(with_attached(add.path for add in files.all()))
         totals = files.totals()
     found = _Chunks(snapshot, live, removed_since_retention_mark(log, snapshot))
     groups: dict[StorageKind, FileTotals] = dict.fromkeys(StorageKind, FileTotals())
-    for entry in entries:
-        kind = found.kind_of(entry.key.removeprefix(f"{log.path}/"))
-        groups[kind] += FileTotals(1, entry.size)
+    paths = [entry.key.removeprefix(f"{log.path}/") for entry in entries]
+    attached = attached_to(paths)  # counts as one file with its chunk
+    for path, entry in zip(paths, entries, strict=True):
+        groups[found.kind_of(path)] += FileTotals(path not in attached, entry.size)
     groups[StorageKind.LIVE] = totals
     groups[StorageKind.TRANSACTIONS] = _total(manifests)
     groups[StorageKind.HISTORY] = _total(history)
@@ -133,7 +135,11 @@ class _Chunks:
     def __init__(self, snapshot: Snapshot, live: set[str], removed: Mapping[str, int]) -> None:
         self.snapshot = snapshot
         self._live = live
-        self._removed = removed
+        self._removed = dict(removed)
+        for path, version in removed.items():
+            attached = attached_object(path)
+            if attached is not None:
+                self._removed[attached[0]] = version
         self.first_removed: int | None = None
         """The oldest version that removed a retained chunk."""
         self.first_staged: int | None = None

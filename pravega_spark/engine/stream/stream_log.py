@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from pravega_spark.engine.chunks import chunk_reader, chunk_search
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.footer import checked_digest
+from pravega_spark.engine.chunks.large_event_reference import checked_attachment
 from pravega_spark.engine.json_codec import DECODE_ERRORS
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.actions import Add
@@ -27,7 +29,7 @@ from pravega_spark.errors import (
 from pravega_spark.model import (
     SegmentRange,
 )
-from pravega_spark.names import split_stream
+from pravega_spark.names import split_log
 
 Sizes = dict[tuple[int, int], int]
 """Bytes of a segment before an offset, by both."""
@@ -49,7 +51,7 @@ class StreamLog:
 
     def __init__(self, store: Store, name: str, runtime: Runtime = SYSTEM) -> None:
         """Take the stream's name; nothing is read before it is needed."""
-        split_stream(name)
+        split_log(name)
         self.name = name
         self.store = store
         self.path = events_path(name)
@@ -58,6 +60,8 @@ class StreamLog:
         self.log.maintain = checkpointing.maintain_in_background
         self.tail = LogTail(self.log)
         self._view: StreamView | None = None
+        self.shared: WeakValueDictionary[object, object] = WeakValueDictionary()
+        """What users of the open stream share in this process, as long as one of them holds it."""
 
     @property
     def append_group(self) -> object | None:
@@ -87,12 +91,18 @@ class StreamLog:
             snapshot = self.log.refresh(durable=True)
         return self._checked(snapshot, life)
 
-    def view_after_wait(self, life: int | None = None) -> StreamView:
+    def view_after_wait(self, life: int | None = None, *, durable: bool = True) -> StreamView:
         """Return the last known view, whose commits are durable; raises as :meth:`view` does.
 
         For those that waited at the tail, and so need not ask the storage for a newer version.
+        Without ``durable`` the caller ends the wait for the disk with :meth:`ensure_durable`.
         """
-        return self._checked(self.log.known_durable(), life)
+        snapshot = None if durable else self.log.snapshot
+        return self._checked(snapshot or self.log.known_durable(), life)
+
+    def ensure_durable(self, view: StreamView) -> None:
+        """Return when no power cut can take back what the view shows; raise StoreError if not."""
+        self.log.durable.ensure(view.version)
 
     def _checked(self, snapshot: Snapshot | None, life: int | None) -> StreamView:
         if snapshot is None:
@@ -290,6 +300,7 @@ def chunk_ref(add: Add, where: str) -> ChunkRef:
             int(tags["minTimestamp"]),
             int(tags["maxTimestamp"]),
             checked_digest(tags.get("footer", "")),
+            checked_attachment(tags.get("attachment", "")),
         )
     except DECODE_ERRORS as error:
         raise CorruptLog(

@@ -107,7 +107,7 @@ def move_head(
     goal = _goal(known, cut)
     if goal.cut == known.head:
         return None
-    _refuse_held(known, goal, allowed, expired)
+    refuse_held(known, goal, allowed, expired)
     oldest = _oldest_epoch(known, goal.cut)
     sizes = _sizes(known, goal.cut, bytes_at or partial(stream.bytes_at, view=known))
     append_history(stream, list(_unneeded_records(known, oldest)))
@@ -122,7 +122,7 @@ def move_head(
         head = _goal(view, cut)
         if head.cut == view.head:
             return None, None
-        passed = _refuse_held(view, head, allowed, expired)
+        passed = refuse_held(view, head, allowed, expired)
         remembered = max(view.oldest_epoch, min(oldest, _oldest_epoch(view, head.cut)))
         body, result = _body(stream, view, head, remembered, by, sizes)
         result = replace(result, passed=tuple(passed))
@@ -145,7 +145,7 @@ def passed_subscribers(view: StreamView, cut: LocatedCut) -> list[SubscriberReco
     return found
 
 
-def _refuse_held(
+def refuse_held(
     view: StreamView,
     goal: LocatedCut,
     allowed: Collection[str] | None,

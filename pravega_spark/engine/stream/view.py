@@ -13,6 +13,8 @@ from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.stream.records import (
     EPOCH_PREFIX,
+    FENCE_DOMAIN,
+    MARK_DOMAIN,
     NOTE_PREFIX,
     OUTCOME_PREFIX,
     SAMPLE_PREFIX,
@@ -20,7 +22,9 @@ from pravega_spark.engine.stream.records import (
     STREAM_DOMAIN,
     SUBSCRIBER_PREFIX,
     WRITER_PREFIX,
+    FenceRecord,
     OpenTransaction,
+    RevisionMark,
     SampleRecord,
     SegmentRecord,
     SizedCut,
@@ -30,6 +34,8 @@ from pravega_spark.engine.stream.records import (
     TransactionOutcome,
     WriterRecord,
     decode_epoch,
+    decode_fence,
+    decode_mark,
     decode_open,
     decode_outcome,
     decode_sample,
@@ -201,6 +207,18 @@ class StreamView:
             for name in self.snapshot.names(SAMPLE_PREFIX)
         )
         return [self._read(decode_sample, version, text) for version, text in sorted(found)]
+
+    @cached_property
+    def fence(self) -> FenceRecord:
+        """The newest fencing token."""
+        text = self.snapshot.domains.get(FENCE_DOMAIN)
+        return FenceRecord() if text is None else self._read(decode_fence, text)
+
+    @cached_property
+    def revision_mark(self) -> RevisionMark | None:
+        """The mark of a revisioned stream, or None."""
+        text = self.snapshot.domains.get(MARK_DOMAIN)
+        return None if text is None else self._read(decode_mark, text)
 
     @cached_property
     def total_bytes(self) -> int:

@@ -176,7 +176,9 @@ def intervals_ms(settings: EffectiveSettings) -> dict[MaintenanceKind, int]:
         MaintenanceKind.SCALING: settings.scaling_interval_ms,
         MaintenanceKind.TRANSACTIONS: settings.transactions_interval_ms,
         MaintenanceKind.COMPACTION: settings.compaction_interval_ms,
+        MaintenanceKind.FOLDING: settings.folding_interval_ms,
         MaintenanceKind.SWEEPING: settings.sweeping_interval_ms,
+        MaintenanceKind.WATERMARKS: settings.watermarks_interval_ms,
     }
 
 

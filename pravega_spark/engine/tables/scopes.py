@@ -1,9 +1,10 @@
-"""Scopes: each indexes its streams and reader groups, whose own logs are the authority.
+"""Scopes: each indexes its streams, tables and reader groups, whose own logs are the authority.
 
-A row holds the life of a stream, or the generation in which a group was created. It is written
-before the object is created, with the configuration that the new life starts with, and removed
-after the object is deleted. So the next process repairs what a crashed one left half-made, and a
-scope with a row cannot be deleted. ``version`` is the stream's version to which the tags belong.
+A row holds the life of a stream or of a key-value table, whose change log is a stream, or the
+generation in which a group was created. It is written before the object is created, with the
+configuration that the new life starts with, and removed after the object is deleted. So the next
+process repairs what a crashed one left half-made, and a scope with a row cannot be deleted.
+``version`` is the stream's version to which the tags belong.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.tables.row_files import Row
 from pravega_spark.engine.tables.state_table import StateTable, TableChange, TableState
 from pravega_spark.errors import NoSuchScope, ScopeNotEmpty, StaleIdentity
-from pravega_spark.names import check_scope
+from pravega_spark.names import TABLES_FOLDER, check_scope
 from pravega_spark.policies import StreamConfiguration
 
 SCOPE_DOMAIN = "pravega.scope"
@@ -35,10 +36,13 @@ SCOPE_SCHEMA = pa.schema(
     ]
 )
 ACTIVE, DELETING, DELETED = "ACTIVE", "DELETING", "DELETED"
-STREAM, GROUP = "stream", "group"
+STREAM, GROUP, TABLE = "stream", "group", "kv_table"
 GROUPS_FOLDER = "_reader_groups"
-_FOLDERS = {STREAM: "", GROUP: f"{GROUPS_FOLDER}/"}
-"""The folders of a scope's streams and groups; the column ``name`` holds the path in the scope."""
+TABLE_DOMAIN = "pravega.kv_table"
+"""Domain of a key-value table's change log: the configuration of the table."""
+_FOLDERS = {STREAM: "", GROUP: f"{GROUPS_FOLDER}/", TABLE: f"{TABLES_FOLDER}/"}
+"""The folders of a scope's objects by kind; the column ``name`` holds the path in the scope."""
+_TITLES = {STREAM: "stream", TABLE: "key-value table", GROUP: "group"}
 
 
 class Scope:
@@ -132,6 +136,17 @@ class Scope:
             raise self._absent()
         return {row_name(row): dict(row) for row in state.rows.values() if row["kind"] == kind}
 
+    def log_row(self, path: str) -> Row | None:
+        """Return the row of a stream, or of a table, by its path in the scope. Raises NoSuchScope.
+
+        None if there is no row.
+        """
+        state = self.table.read()
+        if self._record(state)["state"] == DELETED:
+            raise self._absent()
+        row = state.rows.get(path)
+        return None if row is None or row["kind"] == GROUP else row
+
     def group_row(self, name: str) -> Row | None:
         """Return the row of a reader group; None if there is none, or no scope."""
         return self.table.read().rows.get(_key(GROUP, name))
@@ -146,6 +161,17 @@ class Scope:
         """
         claimed, row = self._claim(_stream_row(name, life, -1, configuration))
         return claimed, row_configuration(row)
+
+    def claim_table(
+        self, name: str, life: int, configuration: StreamConfiguration, table: Mapping[str, Any]
+    ) -> tuple[bool, Row]:
+        """Write the row of a key-value table's new life, as :meth:`claim` does for a stream.
+
+        ``configuration`` is that of its change log, ``table`` the table's own. Returns the row.
+        """
+        text = to_json({"log": configuration.to_json(), "table": dict(table)})
+        tags = configuration.tags
+        return self._claim(_row(TABLE, name, life, tags=tags, configuration=text))
 
     def claim_group(
         self,
@@ -173,8 +199,8 @@ class Scope:
                 raise self._absent()
             if scope_life is not None and record["life"] != scope_life:
                 raise StaleIdentity(
-                    f"scope {self.name} was deleted and created again before the {kind} "
-                    f"{row_name(row)} was written into it. Create the {kind} again.",
+                    f"scope {self.name} was deleted and created again before the {_TITLES[kind]} "
+                    f"{row_name(row)} was written into it. Create it again.",
                     name=self.name,
                     life=scope_life,
                     current_life=record["life"],
@@ -184,7 +210,7 @@ class Scope:
                 return None, (False, known)
             if record["state"] == DELETING:
                 raise NoSuchScope(
-                    f"scope {self.name} is being deleted; it accepts no new {kind}.",
+                    f"scope {self.name} is being deleted; it accepts no new {_TITLES[kind]}.",
                     scope=self.name,
                 )
             return _change("PUT", row, {**state.rows, key: row}), (True, row)
@@ -234,11 +260,11 @@ def _change(verb: str, row: Row, rows: Mapping[str, Row]) -> TableChange:
 def _contents(rows: Mapping[str, Row]) -> str:
     """Return the contents of a scope for a message: ``2 streams (a, b), 1 group (c)``."""
     parts = []
-    for kind in (STREAM, GROUP):
+    for kind, title in _TITLES.items():
         names = sorted(row_name(row) for row in rows.values() if row["kind"] == kind)
         if names:
             several = "s" if len(names) > 1 else ""
-            parts.append(f"{len(names)} {kind}{several} ({', '.join(names[:5])})")
+            parts.append(f"{len(names)} {title}{several} ({', '.join(names[:5])})")
     return ", ".join(parts)
 
 
@@ -270,5 +296,21 @@ def _stream_row(
 
 
 def row_configuration(row: Row) -> StreamConfiguration:
-    """Return the configuration that a stream's row was written with."""
-    return StreamConfiguration.from_json(json.loads(row["configuration"]))
+    """Return the configuration that the row of a stream, or of a table's log, was written with."""
+    record = json.loads(row["configuration"])
+    return StreamConfiguration.from_json(record["log"] if row["kind"] == TABLE else record)
+
+
+def log_names(scope: Scope) -> set[str]:
+    """Return the paths in a scope of its streams and of its tables' change logs.
+
+    Raises NoSuchScope.
+    """
+    return {*scope.rows(), *(f"{TABLES_FOLDER}/{name}" for name in scope.rows(TABLE))}
+
+
+def row_domains(row: Row) -> dict[str, str]:
+    """Return the domains of the first commit of a row's object that no plain stream has."""
+    if row["kind"] != TABLE:
+        return {}
+    return {TABLE_DOMAIN: to_json(json.loads(row["configuration"])["table"])}

@@ -17,8 +17,11 @@ from typing import NamedTuple
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
+from pravega_spark.engine.stream.mark_changes import noted_changes
 from pravega_spark.engine.stream.records import StreamState, WriterRecord
+from pravega_spark.engine.stream.time_marks import TimeNote
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.writing.append_condition import AppendCondition
 from pravega_spark.engine.writing.batch_identity import SessionBatch
 from pravega_spark.errors import PravegaSparkError, SegmentSealed, StagedTooLate, StreamSealed
 from pravega_spark.model import segment_text
@@ -33,6 +36,8 @@ class AppendedRange(NamedTuple):
     segment_id: int
     base_offset: int
     rows: int
+    end_bytes: int
+    """The bytes of the segment's events up to the chunk's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,10 @@ class StagedBatch:
     is_offered: bool = False
     """Whether the chunks have the names of an offer, so that other processes can commit them."""
     can_be_offered: bool = True
+    condition: AppendCondition | None = None
+    """What its owner alone can decide: a batch with a condition is never offered."""
+    time_note: TimeNote | None = None
+    """The time that the writer notes with the batch, after its events."""
 
 
 class AppendDraft:
@@ -67,23 +76,28 @@ class AppendDraft:
         self._now_ms = now_ms
         self._builder: CommitBuilder | None = None  # a deleted stream has nothing to build on
         self._records: dict[str, WriterRecord] = {}
+        self._time_notes: dict[str, TimeNote] = {}
         self.batches = 0
 
     def add(self, batch: StagedBatch) -> tuple[AppendedRange, ...] | None:
         """Take a batch and return its offsets; None if the log or this draft holds it already.
 
         Raises StaleIdentity, NoSuchStream, WriterFenced, OutOfOrder, WriterForgotten, StreamSealed,
-        StagedTooLate or SegmentSealed if the batch cannot be committed on this version.
+        StagedTooLate or SegmentSealed if the batch cannot be committed on this version;
+        ConditionFailed or FencingTokenMismatch if its condition does not hold.
         """
         view, identity = self._view, batch.identity
         known = self._records.get(identity.writer_id) or view.writer(identity.writer_id)
-        if not is_new(view, known, batch):
+        if not is_new(view, known, batch, self._builder):
             return None
         if self._builder is None:
             self._builder = CommitBuilder(view, self._now_ms)
         first = self.chunks
         self._builder.append_chunks(batch.chunks)
         self._records[identity.writer_id] = identity.record(known, view.version + 1)
+        if batch.time_note is not None:
+            note = batch.time_note
+            self._time_notes[note.writer_id] = note.after(self._time_notes.get(note.writer_id))
         self.batches += 1
         return ranges_of(self._builder, first)
 
@@ -107,6 +121,9 @@ class AppendDraft:
         domains = dict(body.domains)
         for record in self._records.values():
             domains |= self._view.writer_changes(record)
+        if self._time_notes:
+            tail = self._builder.open_ends
+            domains |= noted_changes(self._view, self._time_notes.values(), tail)
         body.domains = domains
         if self.batches == 1:
             (writer_id,) = self._records
@@ -116,15 +133,23 @@ class AppendDraft:
         return body
 
 
-def is_new(view: StreamView, known: WriterRecord | None, batch: StagedBatch) -> bool:
+def is_new(
+    view: StreamView,
+    known: WriterRecord | None,
+    batch: StagedBatch,
+    draft: CommitBuilder | None = None,
+) -> bool:
     """Return whether the next version can take a batch, False if the log holds it already.
 
-    ``known`` is the record of its writer. Raises what :meth:`AppendDraft.add` raises.
+    ``known`` is the record of its writer, ``draft`` has the batches before it in that version. A
+    batch that the log holds has met its condition. Raises what :meth:`AppendDraft.add` raises.
     """
     view.check_life(batch.life)
     if not batch.identity.check(known, view):
         return False
     check_open(view, batch.staging_version)
+    if batch.condition is not None:
+        batch.condition.check(view, draft)
     check_segments(view, batch.chunks)
     return True
 
@@ -132,8 +157,8 @@ def is_new(view: StreamView, known: WriterRecord | None, batch: StagedBatch) -> 
 def ranges_of(builder: CommitBuilder, first: int = 0) -> tuple[AppendedRange, ...]:
     """Return the offsets of the chunks of a commit, from the chunk of that number on."""
     return tuple(
-        AppendedRange(chunk.segment_id, offset, chunk.rows)
-        for chunk, offset, _ in builder.adds.placed[first:]
+        AppendedRange(chunk.segment_id, offset, chunk.rows, base_bytes + chunk.event_bytes)
+        for chunk, offset, base_bytes in builder.adds.placed[first:]
     )
 
 

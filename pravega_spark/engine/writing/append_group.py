@@ -83,8 +83,7 @@ class AppendGroup:
         """Commits for others that lost a race, since the last one that was won."""
         self._foreign_commits = 0
         self._behind = 0  # how many looks in a row have found a commit
-        self._failed_since: float | None = None
-        """When a look first failed, if all since then have."""
+        self._failed_since: float | None = None  # the first failed look, if all since then failed
         self._request: str | None = None
         """The token of this process's last request."""
         self._newest: tuple[int, bytes] | None = None
@@ -325,13 +324,14 @@ class AppendGroup:
     def _look(self) -> bool:
         """Read the next version; return whether there is one."""
         log = self._stream.log
-        before = log.snapshot
+        before, began = log.snapshot, self._runtime.monotonic()
         data = log.read_next()
-        if log.snapshot is before:
+        now, snapshot = self._runtime.monotonic(), log.snapshot
+        self._contention.look_seconds = now - began
+        if snapshot is before:
             self._behind = 0
             return False
-        self._contention.commit(self._runtime.monotonic(), is_foreign=True)
-        snapshot = log.snapshot
+        self._contention.commit(now, is_foreign=True)
         self._newest = None if data is None or snapshot is None else (snapshot.version, data)
         self._behind += 1
         if self._behind > _BEHIND:

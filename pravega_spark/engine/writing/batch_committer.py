@@ -11,10 +11,17 @@ import pyarrow as pa
 from pravega_spark.engine.chunks.routing import Router
 from pravega_spark.engine.chunks.tiny_chunk import LoneEvent
 from pravega_spark.engine.staging_folder import version_folder
+from pravega_spark.engine.stream.fencing import check_token
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.time_marks import TimeNote
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.writer_ids import anonymous_id, is_anonymous
+from pravega_spark.engine.writing.append_condition import (
+    AppendCondition,
+    check_number,
+    other_segment,
+)
 from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch, sealed_error
 from pravega_spark.engine.writing.append_group import OfferFirst, group_of
 from pravega_spark.engine.writing.batch_identity import SessionBatch
@@ -24,17 +31,19 @@ from pravega_spark.engine.writing.batch_staging import (
     stage_offer,
     stage_routed,
 )
+from pravega_spark.engine.writing.large_event_staging import StoredEvent
 from pravega_spark.engine.writing.write_batch import WriteBatch, ranks
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (
     CommitUnknown,
+    ConditionFailed,
     PravegaSparkError,
     SegmentSealed,
     StagedTooLate,
     StaleIdentity,
     WriterForgotten,
 )
-from pravega_spark.limits import RESTAGE_VERSIONS
+from pravega_spark.limits import COMPRESSION, RESTAGE_VERSIONS
 from pravega_spark.model import EventPointer
 from pravega_spark.names import check_name
 
@@ -51,7 +60,7 @@ class BatchPositions:
         self._stream = stream
         self._life = life
         self._bases: dict[int, int] = {}
-        for segment_id, base, _ in appended.ranges:
+        for segment_id, base, *_ in appended.ranges:
             self._bases.setdefault(segment_id, base)
         if len(self._bases) == 1:  # all events in one segment: the rank of a row is its number
             routed = RoutedEvents((*self._bases,), np.empty(0, np.uint8))
@@ -83,7 +92,7 @@ class PreparedBatch:
     def __init__(self, batch: WriteBatch, error: BaseException | None = None) -> None:
         """Begin with nothing stored; the commit raises an error."""
         self.batch = batch
-        self.events: pa.Table | LoneEvent | None = None
+        self.events: pa.Table | LoneEvent | StoredEvent | None = None
         self.staged: StagedBatch | None = None
         self.error = error
 
@@ -92,30 +101,43 @@ class BatchCommitter:
     """Commits the batches of one writer id; one thread at a time prepares, and one commits."""
 
     def __init__(
-        self, stream: StreamLog, writer_id: str | None, *, life: int | None = None
+        self,
+        stream: StreamLog,
+        writer_id: str | None,
+        *,
+        life: int | None = None,
+        fencing_token: str | None = None,
+        compression: str = COMPRESSION,
     ) -> None:
         """Open the writer; an id of the user's own costs a commit, which opens a session.
 
         ``life`` is the life of the stream that the writer is for: that of the newest view, which
-        the caller has just read. By default it is read here.
+        the caller has just read. By default it is read here. With a fencing token, every batch is
+        refused once the stream has another one. ``compression`` is of the chunks.
         """
         self._stream = stream
+        self._compression = compression
         view = stream.view(refresh=life is None, life=life)
         if view.record.state is not StreamState.ACTIVE:
             raise sealed_error(view)
-        self._life = view.life
+        self.life = view.life
+        self._fencing_token = fencing_token
         self._session = self.last = self._previous = self.note_number = 0
         self._lock = threading.Lock()
         """Held while numbers change that the thread that prepares reads, too."""
         self.note: str | None = None
         if writer_id is None:
+            if fencing_token is not None:
+                check_token(view, fencing_token)
             self.writer_id = anonymous_id(view.version, stream.runtime.token())
         else:
-            self.writer_id = check_name("writer", writer_id)
-            record = open_session(stream, view.life, writer_id)
+            self.writer_id = self._id_of(writer_id)
+            record = open_session(stream, view.life, self.writer_id, fencing_token)
             self._session, self.last = record.session, record.last
             self._previous = record.last
             self.note, self.note_number = record.note, record.note_number
+        self.mark_id = self.writer_id
+        """The id under which the log keeps the times that are noted: it never changes."""
         self._prepared = self._previous
         """The number of the last event that was prepared."""
         self._staging_version = stream.view(refresh=False).version
@@ -123,6 +145,14 @@ class BatchCommitter:
         """What the writers of the stream share in this process."""
         self._router: tuple[int, Router] | None = None
         self._keyless = 0
+
+    def _id_of(self, writer_id: str) -> str:
+        """Return the id in the log of an id of the user's own; raise InvalidName."""
+        return check_name("writer", writer_id)
+
+    def _numbers(self, batch: WriteBatch) -> int:
+        """Return how many numbers of the writer a batch takes: one for each event."""
+        return batch.count
 
     @property
     def is_ahead_useful(self) -> bool:
@@ -140,7 +170,7 @@ class BatchCommitter:
     def check_life(self) -> None:
         """Raise StaleIdentity if the name has been created again since; nothing else."""
         try:
-            self._stream.view(life=self._life)
+            self._stream.view(life=self.life)
         except StaleIdentity:
             raise
         except PravegaSparkError:
@@ -149,14 +179,16 @@ class BatchCommitter:
     def prepare(self, batch: WriteBatch) -> PreparedBatch:
         """Encode, route and store a batch, while those that were prepared before are committed.
 
-        One thread at a time prepares, in the order of the commits. The commit raises an error.
+        One thread at a time prepares, in the order of the commits. The commit raises an error. A
+        conditional batch is stored by its commit, which looks at the condition before.
         """
         with self._lock:
-            previous, self._prepared = self._prepared, self._prepared + batch.count
+            previous, self._prepared = self._prepared, self._prepared + self._numbers(batch)
         prepared = PreparedBatch(batch)
         try:
             prepared.events = batch.content()
-            self._stage(prepared, previous)
+            if batch.conditional is None:
+                self._stage(prepared, previous)
         except BaseException as error:
             prepared.error = error
         return prepared
@@ -178,11 +210,17 @@ class BatchCommitter:
                 if not self.is_anonymous or (staged is not None and staged.is_offered):
                     raise
                 self._renew()
+            except ConditionFailed:
+                with self._lock:
+                    self._prepared -= batch.count  # what was prepared since is stored again
+                raise
             except StagedTooLate:
+                if isinstance(prepared.events, StoredEvent):
+                    raise  # its payload cannot be read a second time
                 self._staging_version = self._stream.view().version
             prepared.staged = None
-        self.last += batch.count
-        self._previous += batch.count
+        self.last += self._numbers(batch)
+        self._previous += self._numbers(batch)
         if batch.note is not None:
             self.note, self.note_number = batch.note, self.last
         positions = self._positions(prepared.routed, appended)
@@ -203,14 +241,47 @@ class BatchCommitter:
 
     def _stage(self, prepared: PreparedBatch, previous: int) -> StagedBatch:
         view = self._stream.view(refresh=False)
-        view.check_life(self._life)
+        view.check_life(self.life)
+        condition = self._condition(prepared.batch)
+        if prepared.batch.conditional is not None:
+            view = self._view_that_meets(condition)
         prepared.routed = self._route(view, prepared.events, prepared.batch)
         identity = self._identity(prepared.batch, previous)
-        prepared.staged = self._staged(view, prepared.events, prepared.routed, identity)
+        events = prepared.events
+        if isinstance(events, StoredEvent):
+            segment_id = prepared.routed.segment_ids[0]
+            prepared.staged = events.batch(self.life, segment_id, identity, condition)
+        else:
+            owned = condition, prepared.batch.time_note
+            prepared.staged = self._staged(view, events, prepared.routed, identity, *owned)
         return prepared.staged
 
+    def _condition(self, batch: WriteBatch) -> AppendCondition | None:
+        """Return what the log must decide; all batches before are in the log, or have none."""
+        expected = None if batch.conditional is None else batch.conditional.expected
+        if isinstance(expected, int):
+            check_number(self._stream.name, expected, self.last)
+            expected = None
+        if expected is None and self._fencing_token is None:
+            return None
+        return AppendCondition(expected, self._fencing_token)
+
+    def _view_that_meets(self, condition: AppendCondition | None) -> StreamView:
+        """Return a view on which a condition holds; raise its error if it does not on the newest.
+
+        So nothing is stored for a write that is refused anyway.
+        """
+        view = self._stream.view(refresh=False)
+        if condition is not None:
+            try:
+                condition.check(view)
+            except ConditionFailed:
+                view = self._stream.view(life=self.life)
+                condition.check(view)
+        return view
+
     def _identity(self, batch: WriteBatch, previous: int) -> SessionBatch:
-        last = previous + batch.count
+        last = previous + self._numbers(batch)
         return SessionBatch(self.writer_id, self._session, previous, last, batch.note)
 
     def _staged(
@@ -219,28 +290,45 @@ class BatchCommitter:
         events: pa.Table | LoneEvent | None,
         routed: RoutedEvents,
         identity: SessionBatch,
+        condition: AppendCondition | None,
+        time_note: TimeNote | None,
     ) -> StagedBatch:
         """Store the chunks of a batch; as an offer to other processes if they write, too.
 
-        A batch is offered only if all before it are in the log: nobody can take it earlier.
+        A batch is offered only if all before it are in the log: nobody can take it earlier. One
+        with a note is not: the name of an offer has no place for that.
         Raises WriterForgotten if the log has no record of the writer, before anything is offered.
         """
         stream = self._stream
         can_be_offered = (
-            events is not None and identity.note is None and events.nbytes <= MAX_OFFER_BYTES
+            events is not None
+            and condition is None
+            and identity.note is None
+            and time_note is None
+            and events.nbytes <= MAX_OFFER_BYTES
         )
         if can_be_offered and identity.previous == self._previous and self.group.offers:
             assert events is not None
             identity.check(view.writer(self.writer_id), view)
-            offered = stage_offer(stream, view, events, routed, identity, self._life)
+            offered = stage_offer(
+                stream, view, events, routed, identity, self.life, compression=self._compression
+            )
             if offered is not None:
                 return offered
             can_be_offered = False
         version = self._staging_version
         folder, alone = version_folder(version), not self.group.is_led
-        chunks = stage_routed(stream, folder, events, routed, before_commit=alone)
+        chunks = stage_routed(
+            stream, folder, events, routed, before_commit=alone, compression=self._compression
+        )
         return StagedBatch(
-            self._life, version, tuple(chunks), identity, can_be_offered=can_be_offered
+            self.life,
+            version,
+            tuple(chunks),
+            identity,
+            can_be_offered=can_be_offered,
+            condition=condition,
+            time_note=time_note,
         )
 
     def _renew(self) -> None:
@@ -255,14 +343,19 @@ class BatchCommitter:
             self._previous = 0
 
     def _route(
-        self, view: StreamView, events: pa.Table | LoneEvent | None, batch: WriteBatch
+        self,
+        view: StreamView,
+        events: pa.Table | LoneEvent | StoredEvent | None,
+        batch: WriteBatch,
     ) -> RoutedEvents:
         if self._router is None or self._router[0] != view.record.active_epoch:
             self._router = (view.record.active_epoch, Router(view.active.segments))
         router = self._router[1]
+        if batch.conditional is not None and isinstance(batch.conditional.expected, EventPointer):
+            return _routed_to(view, router, events, batch.conditional.expected)
         if events is None:
             return RoutedEvents(router.segment_ids, np.empty(0, np.uint8))
-        if isinstance(events, LoneEvent):
+        if isinstance(events, (LoneEvent, StoredEvent)):
             if events.key is None:
                 segment_id = router.segment_ids[self._keyless % len(router.segment_ids)]
                 self._keyless += 1
@@ -282,4 +375,23 @@ class BatchCommitter:
                 f"writer {self.writer_id!r} of stream {self._stream.name}: the log already holds "
                 "this batch, at positions that are unknown; open a new writer."
             )
-        return BatchPositions(self._stream.name, self._life, routed, appended)
+        return BatchPositions(self._stream.name, self.life, routed, appended)
+
+
+def _routed_to(
+    view: StreamView, router: Router, events: pa.Table | LoneEvent | None, expected: EventPointer
+) -> RoutedEvents:
+    """Route events to the segment of an expected position; raise ConditionFailed for other keys.
+
+    Events without a key go there, too.
+    """
+    assert events is not None
+    keys: set[str | None]
+    if isinstance(events, LoneEvent):
+        keys, count = {events.key}, 1
+    else:
+        keys, count = set(events.column("routing_key").unique().to_pylist()), events.num_rows
+    for key in keys:
+        if key is not None and router.segment_of(key) != expected.segment_id:
+            raise other_segment(view, expected, key)
+    return RoutedEvents((expected.segment_id,), np.zeros(count, np.uint8))

@@ -11,11 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
+from pravega_spark.engine.chunks.chunk_encoder import UNCOMPRESSED, checked_ends, cuts
 from pravega_spark.engine.chunks.chunk_writer import (
     EncodedChunk,
+    are_blocks,
     encode_chunks,
     encode_lone,
     stage,
+    stage_blocks,
     store_together,
 )
 from pravega_spark.engine.chunks.routing import group
@@ -34,9 +37,11 @@ from pravega_spark.errors import (
     StoreReadOnly,
     StoreRefused,
 )
+from pravega_spark.limits import COMPRESSION
 
 _SMALL_BATCH_BYTES = 256 << 10
 """Up to this size, encoding the chunks of a batch takes less time than handing them to threads."""
+_PARALLEL_BYTES = 16 << 20
 MAX_OFFER_BYTES = 16 << 20
 """Larger batches are not offered: all of their chunks are encoded before the first is stored."""
 
@@ -55,6 +60,7 @@ def stage_routed(
     routed: RoutedEvents,
     *,
     before_commit: bool = False,
+    compression: str = COMPRESSION,
 ) -> list[StagedChunk]:
     """Stage events in a folder as chunks of their segments; without events there are none.
 
@@ -76,15 +82,35 @@ def stage_routed(
         encoded = [
             chunk
             for segment_id, rows in parts
-            for chunk in encode_chunks(folder, segment_id, rows, name=f"{name}-{segment_id}")
+            for chunk in encode_chunks(
+                folder, segment_id, rows, name=f"{name}-{segment_id}", compression=compression
+            )
         ]
         return store_together(store, stream.path, encoded, before_commit=before_commit)
 
-    def staged(part: tuple[int, pa.Table]) -> list[StagedChunk]:
-        segment_id, rows = part
-        return stage(store, stream.path, folder, segment_id, rows, name=f"{name}-{segment_id}")
+    names = [f"{name}-{segment_id}" for segment_id, _ in parts]
+    if compression == UNCOMPRESSED:
+        parts = [(segment_id, part) for segment_id, rows in parts for part in _parts(rows)]
+        names = [f"{name}-{segment_id}-{n}" for n, (segment_id, _) in enumerate(parts)]
 
-    return [chunk for chunks in stream.runtime.each(staged, parts) for chunk in chunks]
+    def staged(part: tuple[tuple[int, pa.Table], str]) -> list[StagedChunk]:
+        (segment_id, rows), name_of_part = part
+        target = store, stream.path, folder, segment_id
+        if compression == UNCOMPRESSED and store.is_local and are_blocks(rows):
+            return [stage_blocks(*target, rows, name=name_of_part)]
+        return stage(*target, rows, name=name_of_part, compression=compression)
+
+    items = list(zip(parts, names, strict=True))
+    return [chunk for chunks in stream.runtime.each(staged, items) for chunk in chunks]
+
+
+def _parts(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield blocks of bytes in parts that are stored at the same time.
+
+    While the disk stores one of them, another one is encoded.
+    """
+    for first, last, _ in cuts(checked_ends(rows), len(rows), _PARALLEL_BYTES):
+        yield rows.slice(first, last - first)
 
 
 def stage_offer(
@@ -94,6 +120,8 @@ def stage_offer(
     routed: RoutedEvents,
     identity: SessionBatch,
     life: int,
+    *,
+    compression: str = COMPRESSION,
 ) -> StagedBatch | None:
     """Store events as an offer that any process can commit; None if it cannot be one.
 
@@ -109,7 +137,7 @@ def stage_offer(
         parts = [
             chunk
             for segment_id, rows in group(events, routed.indexes, routed.segment_ids)
-            for chunk in encode_chunks(folder, segment_id, rows, name="")
+            for chunk in encode_chunks(folder, segment_id, rows, name="", compression=compression)
         ]
     named = list(_named(parts, view.version, stream.runtime.token(), life, identity))
     if len(named) < len(parts):

@@ -31,7 +31,7 @@ class Pace:
     pause: tuple[float, float]
     """The shortest and the longest time between two looks for the next commit."""
     early: float
-    """After a commit nobody looks for the next one for half an interval, at most this long."""
+    """Two looks that find commits begin half an interval apart, at most this much longer."""
     linger: tuple[float, float]
     """The same between a commit for others and the next listing of offers."""
 
@@ -48,8 +48,8 @@ REMOTE = Pace(
     interval=0.050,
     window=2.0,
     patience=0.2,
-    pause=(0.002, 0.005),
-    early=0.0,
+    pause=(0.002, 0.050),
+    early=0.250,
     linger=(0.0, 0.0),
 )
 
@@ -65,6 +65,8 @@ class Contention:
         self._pace = LOCAL if is_local else REMOTE
         self.interval = self._pace.interval
         """The average time between two commits, as seen here."""
+        self.look_seconds = 0.0
+        """How long the last look for the next commit took."""
         self.listing_seconds = 0.0
         """How long the last listing of offers took."""
         self._until = self._lost_at = self._commit_at = self._offers_at = float("-inf")
@@ -123,9 +125,11 @@ class Contention:
     def early(self, now: float) -> float:
         """Return for how long a look for the next commit would be too early; 0 if it is not.
 
-        On a local disk, looks that find nothing would cost more processor time than commits do.
+        Looks begin half an interval apart, those that find a commit. Where commits take longer than
+        calls, looks that find nothing would cost more processor time than commits do.
         """
-        return max(0.0, self._commit_at + min(self.interval / 2, self._pace.early) - now)
+        wait = min(self.interval / 2 - self.look_seconds, self._pace.early)
+        return max(0.0, self._commit_at + wait - now)
 
     @property
     def linger(self) -> float:

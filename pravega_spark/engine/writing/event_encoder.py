@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from pravega_spark.arguments import check_function, shown
+from pravega_spark.arguments import check_flag, check_function, shown
+from pravega_spark.engine.chunks.large_event_writer import (
+    is_payload_source,
+    pieces_of,
+    split_off,
+    too_large_for_all,
+)
 from pravega_spark.errors import EventTooLarge, InvalidInput
-from pravega_spark.limits import MAX_EVENT_BYTES, MAX_NOTE_LENGTH, MAX_ROUTING_KEY_LENGTH
+from pravega_spark.limits import (
+    MAX_EVENT_BYTES,
+    MAX_LARGE_EVENT_BYTES,
+    MAX_NOTE_LENGTH,
+    MAX_ROUTING_KEY_LENGTH,
+)
 
 Serializer = Callable[[Any], bytes]
 """Turns what is given to a writer into the bytes of an event."""
@@ -16,11 +27,14 @@ Serializer = Callable[[Any], bytes]
 class EventEncoder:
     """Encodes and checks the events of one writer."""
 
-    __slots__ = ("_name", "serializer")
+    __slots__ = ("_name", "large_events", "serializer")
 
-    def __init__(self, name: str, serializer: Serializer | None) -> None:
+    def __init__(
+        self, name: str, serializer: Serializer | None, *, large_events: bool = False
+    ) -> None:
         """Keep the stream's name for errors; without a serializer, events are bytes or str."""
         self._name = name
+        self.large_events = check_flag("large_events", large_events)
         self.serializer = check_function("a serializer", serializer)
 
     def event(self, event: Any) -> bytes:
@@ -29,6 +43,43 @@ class EventEncoder:
         if len(data) > MAX_EVENT_BYTES:
             raise self.too_large(len(data))
         return data
+
+    def payload(self, event: Any) -> bytes | Iterator[memoryview]:
+        """Return an event as bytes, or the pieces of a large one; raise as :meth:`event` does.
+
+        Without a serializer, a large event may be a file in binary mode or an iterable of bytes.
+        One that turns out to be small is returned as bytes.
+        """
+        if not self.large_events:
+            return self.event(event)
+        if self.serializer is None and is_payload_source(event):
+            data, pieces = split_off(pieces_of(event), MAX_EVENT_BYTES)
+            return data if pieces is None else pieces
+        is_plain = self.serializer is None and isinstance(event, (bytearray, memoryview))
+        found = event if is_plain else self._bytes(event)
+        if len(found) > MAX_LARGE_EVENT_BYTES:
+            raise too_large_for_all(len(found))
+        return pieces_of(found) if len(found) > MAX_EVENT_BYTES else bytes(found)
+
+    def pieces(
+        self, event: bytes | Iterator[memoryview], *, is_conditional: bool
+    ) -> Iterator[memoryview]:
+        """Return the pieces of an event above 8 MiB; raise EventTooLarge unless it may be large.
+
+        Raises InvalidInput for a conditional write.
+        """
+        if isinstance(event, bytes) and not self.large_events:
+            raise self.too_large(len(event))
+        if is_conditional:
+            raise InvalidInput(
+                f"a large event of stream {self._name} is written without `expected`: write it, "
+                "and then a small event with the condition."
+            )
+        if not isinstance(event, bytes):
+            return event
+        if len(event) > MAX_LARGE_EVENT_BYTES:
+            raise too_large_for_all(len(event))
+        return pieces_of(event)
 
     def events(self, events: object) -> list[bytes]:
         """Return a list of events as bytes; raise InvalidInput unless it is a list of events."""
@@ -46,10 +97,16 @@ class EventEncoder:
         return map(self.event, events)
 
     def too_large(self, size: int) -> EventTooLarge:
-        """Return the error for an event of ``size`` bytes."""
+        """Return the error for an event of ``size`` bytes that must be a small one."""
+        way = (
+            "a large event is written alone, by write_event"
+            if self.large_events
+            else "split it, or create the writer with large_events=True, which takes up to "
+            f"{MAX_LARGE_EVENT_BYTES} bytes"
+        )
         return EventTooLarge(
             f"an event of {size} bytes for stream {self._name} is larger than {MAX_EVENT_BYTES} "
-            "bytes (8 MiB); split it, or store it elsewhere and write a reference.",
+            f"bytes (8 MiB); {way}.",
             size_bytes=size,
             limit_bytes=MAX_EVENT_BYTES,
         )
@@ -67,9 +124,12 @@ class EventEncoder:
             return self._utf8("an event", event)
         if isinstance(event, (bytes, bytearray, memoryview)):
             return bytes(event)
+        way = "give the writer a serializer, such as pravega_spark.json_serializer"
+        if is_payload_source(event):
+            way += ", or large_events=True to write files and iterables of bytes"
         raise InvalidInput(
             f"an event for stream {self._name} must be bytes or str, not {type(event).__name__}; "
-            "give the writer a serializer, such as pravega_spark.json_serializer."
+            f"{way}."
         )
 
     def check_key(self, routing_key: object) -> None:

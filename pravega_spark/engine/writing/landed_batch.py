@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 
 from pravega_spark.engine.log.actions import Add
-from pravega_spark.engine.log.file_index import OFFSET_COLUMN
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_log import StreamLog, chunk_ref
 from pravega_spark.engine.writing.append_draft import AppendedRange, AppendResult, StagedBatch
 
 
@@ -23,11 +22,13 @@ def landed(stream: StreamLog, batch: StagedBatch, newest: tuple[int, bytes] | No
         return AppendResult(view.version, duplicate=True)
     version, paths = record.version, [chunk.path for chunk in batch.chunks]
     adds = _newest_adds(newest, version, paths) or _adds(stream, version)
-    found = {add.path: int(add.partition[OFFSET_COLUMN]) for add in adds}
+    found = {add.path: chunk_ref(add, stream.log.reader.where) for add in adds}
     if not all(path in found for path in paths):
         return AppendResult(version, duplicate=True)
+    refs = [found[path] for path in paths]
     ranges = (
-        AppendedRange(chunk.segment_id, found[chunk.path], chunk.rows) for chunk in batch.chunks
+        AppendedRange(ref.segment_id, ref.base_offset, ref.rows, ref.base_bytes + ref.event_bytes)
+        for ref in refs
     )
     return AppendResult(version, False, tuple(ranges))
 

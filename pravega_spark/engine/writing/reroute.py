@@ -74,6 +74,7 @@ def _recut(
         chunk.min_timestamp_us,
         chunk.max_timestamp_us,
         chunk.footer,
+        chunk.attachment,
     )
     batches = read(stream.store, stream.path, ref, 0, chunk.rows)
     events = pa.Table.from_batches(batches)
@@ -85,4 +86,6 @@ def _recut(
         return stage(stream.store, stream.path, folder, segment_id, rows, name=name)
 
     parts = split(events, Router(view.active.segments))
+    if chunk.attachment:  # one event: it moves with its object, and nothing is copied
+        return [replace(chunk, segment_id=segment_id) for segment_id, _ in parts]
     return [new for chunks in stream.runtime.each(staged, parts) for new in chunks]

@@ -6,7 +6,7 @@ The bytes of the events stay where the caller's table has them until a chunk is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pravega_spark.engine.chunks.arrow_arrays import constant, first_longer, offsets_of, ready
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA
 from pravega_spark.engine.chunks.chunk_encoder import cuts
-from pravega_spark.engine.writing.pending_writes import OpenTable
+from pravega_spark.engine.writing.write_outcomes import EventPositions
 from pravega_spark.errors import EventTooLarge, InvalidInput
 from pravega_spark.limits import (
     MAX_EVENT_BYTES,
@@ -26,6 +26,14 @@ from pravega_spark.limits import (
 )
 
 _EVENT, _KEY = "event", "routing_key"
+
+
+class RowsOutcome(Protocol):
+    """Takes the positions of rows once they are durable."""
+
+    def add(self, positions: EventPositions, row: int, count: int) -> None:
+        """Record the next ``count`` rows as durable; ``row`` is the first one's in its batch."""
+        ...
 
 
 class TableRows:
@@ -39,7 +47,7 @@ class TableRows:
         events: pa.ChunkedArray,
         size_bytes: int,
         time_ns: int,
-        outcome: OpenTable,
+        outcome: RowsOutcome,
     ) -> None:
         """Take the columns, checked; ``size_bytes`` is counted as in the writer's buffer."""
         self._keys = keys
@@ -88,7 +96,7 @@ class EventTable:
         """Return the number of rows."""
         return len(self._sizes)
 
-    def parts(self, most_bytes: int, time_ns: int, outcome: OpenTable) -> Iterator[TableRows]:
+    def parts(self, most_bytes: int, time_ns: int, outcome: RowsOutcome) -> Iterator[TableRows]:
         """Yield the rows in parts of one batch each; an event above ``most_bytes`` is alone."""
         most_bytes = min(most_bytes, WRITER_BATCH_BYTES)
         for first, last, size in cuts(self._sizes, WRITER_BATCH_EVENTS, most_bytes):

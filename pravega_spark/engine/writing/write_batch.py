@@ -12,6 +12,9 @@ import pyarrow as pa
 
 from pravega_spark.engine.chunks.chunk import encode_events
 from pravega_spark.engine.chunks.tiny_chunk import LoneEvent
+from pravega_spark.engine.stream.time_marks import TimeNote
+from pravega_spark.engine.writing.conditional_write import ConditionalWrite
+from pravega_spark.engine.writing.large_event_staging import StoredEvent
 from pravega_spark.engine.writing.pending_writes import EventOutcomes
 from pravega_spark.engine.writing.table_rows import TableRows
 from pravega_spark.engine.writing.write_futures import WriteFuture
@@ -21,6 +24,7 @@ from pravega_spark.engine.writing.write_outcomes import (
     EventPositions,
     Run,
 )
+from pravega_spark.errors import ConditionFailed
 from pravega_spark.limits import WRITER_BATCH_BYTES, WRITER_BATCH_EVENTS, WRITER_EVENT_BYTES
 
 CLOSE = 1
@@ -28,15 +32,16 @@ CLOSE = 1
 FIELDS = 5
 """An entry is this many items in a row: event, routing key, time, number or future, outcomes.
 
-A single event has a write number and the EventOutcomes that its future refers to. An atomic write
-has a list of events, and its future instead of a number. TableRows have what they need themselves.
+A single event has a write number and the EventOutcomes that its future refers to; so has a large
+one, a StoredEvent, which is a batch of its own. An atomic write has a list of events, and its
+future instead of a number. TableRows and ConditionalWrites have what they need themselves.
 A barrier has None as its event: it is completed once all earlier writes are; its key is the note,
-its time ``CLOSE`` or 0.
+or a TimeNote, its time ``CLOSE`` or 0.
 """
 
 QueueEntry = tuple[
-    bytes | list[bytes] | TableRows | None,
-    str | None,
+    bytes | list[bytes] | TableRows | StoredEvent | ConditionalWrite | None,
+    str | TimeNote | None,
     int,
     int | WriteFuture[Any] | None,
     EventOutcomes | None,
@@ -47,8 +52,8 @@ class WriteBatch:
     """Events of one commit; fixed once it is sent to the log, so that a retry is the same batch."""
 
     __slots__ = (
-        "_barrier_count", "_groups", "_singles", "_tables", "entries", "events", "is_last",
-        "keyless_groups", "keys", "note", "size_bytes", "times_ns",
+        "_barrier_count", "_groups", "_singles", "_tables", "conditional", "entries", "events",
+        "is_last", "keyless_groups", "keys", "large", "note", "size_bytes", "time_note", "times_ns",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -59,9 +64,12 @@ class WriteBatch:
         self.times_ns: list[int] = []
         self.keyless_groups: list[tuple[int, int]] = []
         """(first row, count) of atomic writes without a key, each of which needs one segment."""
+        self.large: StoredEvent | None = None
+        """The only event, if it is a large one."""
         self.size_bytes = 0
         """Counted as in the writer's buffer."""
         self.note: str | None = None
+        self.time_note: TimeNote | None = None
         self.is_last = False
         """Whether the writer closes after this batch."""
         self.entries = 0
@@ -73,14 +81,24 @@ class WriteBatch:
         self._tables: list[tuple[int, TableRows]] = []
         """Rows of tables, with the row of the first."""
         self._barrier_count = 0
+        self.conditional: ConditionalWrite | None = None
+        """The only write of the batch, if that is a conditional one."""
 
     @property
     def count(self) -> int:
         """The number of events."""
-        return len(self.events) + sum(rows.count for _, rows in self._tables)
+        rows = sum(rows.count for _, rows in self._tables)
+        return len(self.events) + rows + (self.large is not None)
 
-    def content(self) -> pa.Table | LoneEvent | None:
+    @property
+    def event_bytes(self) -> int:
+        """The bytes of the events."""
+        return self.size_bytes - self.count * WRITER_EVENT_BYTES
+
+    def content(self) -> pa.Table | LoneEvent | StoredEvent | None:
         """Return the events; None without events."""
+        if self.large is not None:
+            return self.large
         if len(self.events) == 1 and not self._tables:
             lone = LoneEvent.of(self.keys[0], self.times_ns[0] // 1_000, self.events[0])
             if lone is not None:
@@ -123,7 +141,7 @@ class WriteBatch:
             batch._add_singles(*singles)
             if batch.entries < other or other == len(events):
                 break
-            if not batch._add_group(*(column[other] for column in columns[:-1])):
+            if not batch._add_other(*(column[other] for column in columns)):
                 break
         return batch
 
@@ -156,17 +174,33 @@ class WriteBatch:
         self.size_bytes += size
         self.entries += len(events)
 
-    def _add_group(
-        self, event: Any, key: str | None, time_ns: int, future: WriteFuture[Any]
-    ) -> bool:
+    def _add_other(self, event: Any, key: Any, time_ns: int, future: Any, outcomes: Any) -> bool:
+        """Append what is not a single event; return False if it needs a later batch."""
+        if type(event) is not StoredEvent:
+            return self._add_group(event, key, time_ns, future)
+        if self.entries or self._is_complete:
+            return False
+        self.large = event
+        self._singles.append((0, [future], [outcomes]))
+        self.size_bytes += WRITER_EVENT_BYTES
+        self.entries += 1
+        return True
+
+    def _add_group(self, event: Any, key: Any, time_ns: int, future: WriteFuture[Any]) -> bool:
         """Append a barrier, an atomic write or rows; return False if they need a later batch."""
         if self._is_complete:
             return False
         first, count = self.count, 0
         if type(event) is TableRows:
             return self._add_rows(first, event)
+        if type(event) is ConditionalWrite:
+            return self._add_conditional(event, key, time_ns)
         if event is None:
-            self.note, self.is_last = key, time_ns == CLOSE
+            if type(key) is TimeNote:
+                self.time_note = key.after(self.time_note)
+            else:
+                self.note = key
+            self.is_last = time_ns == CLOSE
             self._barrier_count += 1
         else:
             count = len(event)
@@ -191,19 +225,43 @@ class WriteBatch:
         self.entries += 1
         return True
 
+    def _add_conditional(self, write: ConditionalWrite, key: str | None, time_ns: int) -> bool:
+        """Take the write as the only one: what is refused must not take others with it."""
+        if self.entries:
+            return False
+        self.conditional, self.entries, self.size_bytes = write, 1, write.size_bytes
+        if isinstance(write.events, TableRows):
+            self._tables.append((0, write.events))
+            return True
+        count = len(write.events)
+        self.events += write.events
+        self.keys += repeat(key, count)
+        self.times_ns += repeat(time_ns, count)
+        if key is None and count > 1:
+            self.keyless_groups.append((0, count))
+        return True
+
     def _has_room(self, held: int, count: int, size: int) -> bool:
         is_full = held + count > WRITER_BATCH_EVENTS or self.size_bytes + size > WRITER_BATCH_BYTES
         return not (held and is_full)
 
     @property
     def _is_complete(self) -> bool:
-        """Whether the batch takes no further entry: a note and a close belong to its end."""
-        return self.is_last or self.note is not None
+        """Whether the batch takes no further entry: notes, closes and large events end one."""
+        is_alone = self.conditional is not None or self.large is not None
+        return self.is_last or self.note is not None or is_alone
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not self.count and self.note is None
+        return not self.count and self.note is None and self.time_note is None
+
+    @property
+    def only_leaves(self) -> bool:
+        """Whether all that the batch says is that its writer leaves: no write depends on it."""
+        note = self.time_note
+        is_bare = not self.count and self.note is None
+        return is_bare and note is not None and note.leaves and note.time_us is None
 
     @property
     def writes(self) -> int:
@@ -221,11 +279,19 @@ class WriteBatch:
                 shared.add(DurableEvents(positions, found))
             for row, rows in self._tables:
                 rows.outcome.add(positions, row, rows.count)
+            write = self.conditional
+            if write is not None and not self._tables:
+                write.outcome.complete(positions, None if write.is_single else self.count)
         for future, row, count in self._groups:
             first = None
             if positions is not None and count:
                 first = positions.pointer(row, cache=False)
             future._complete(DurableGroup(first, count))
+
+    def refuse(self, error: ConditionFailed) -> None:
+        """Complete the only write of the batch, a conditional one, with its refusal."""
+        assert self.conditional is not None
+        self.conditional.outcome.refuse(error)
 
 
 def _runs(

@@ -9,6 +9,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar, cast
 
 from pravega_spark.arguments import check_timeout
+from pravega_spark.engine.writing.conditional_write import ConditionalOutcome
 from pravega_spark.engine.writing.pending_writes import (
     EventOutcomes,
     OpenTable,
@@ -45,7 +46,7 @@ class WriteFuture(Future[_Result]):
     __init__ = object.__init__  # no Python call for each write
 
     # The writer sets both fields, since a call would double the cost of a write.
-    _outcomes: PendingWrites | EventOutcomes | OpenTable | DurableGroup
+    _outcomes: PendingWrites | EventOutcomes | OpenTable | ConditionalOutcome | DurableGroup
     _number: int
     """The write's number in its EventOutcomes; unused by atomic writes and barriers."""
 

@@ -21,6 +21,7 @@ from itertools import count
 from typing import Any, cast
 
 from pravega_spark.engine.runtime import ProcessGuard
+from pravega_spark.engine.stream.time_marks import TimeNote
 from pravega_spark.engine.writing import writer_exit
 from pravega_spark.engine.writing.batch_committer import BatchCommitter, PreparedBatch
 from pravega_spark.engine.writing.pending_writes import EventOutcomes, PendingWrites
@@ -28,7 +29,14 @@ from pravega_spark.engine.writing.write_batch import CLOSE, FIELDS, QueueEntry, 
 from pravega_spark.engine.writing.write_futures import WriteFuture
 from pravega_spark.engine.writing.write_outcomes import FailedWrites
 from pravega_spark.engine.writing.writer_threads import WRITER_POOL
-from pravega_spark.errors import NoSuchStream, ObjectClosed, PravegaSparkError, StoreError, TooBusy
+from pravega_spark.errors import (
+    ConditionFailed,
+    NoSuchStream,
+    ObjectClosed,
+    PravegaSparkError,
+    StoreError,
+    TooBusy,
+)
 from pravega_spark.limits import PREPARE_AHEAD_BYTES
 
 logger = logging.getLogger(__name__)
@@ -60,6 +68,8 @@ class WriteQueue:
         self._items: list[Any] = []
         self.extend: Callable[[QueueEntry], None] = self._items.extend
         """Add an entry in one step, without waking a thread; ``put`` does both."""
+        self.notes_time = False
+        """Whether the writer has noted a time, so that its close says that it leaves."""
         self.numbers = count()
         self.outcomes = EventOutcomes(self.pending)
         """The outcomes of single events that are written from now on."""
@@ -100,8 +110,12 @@ class WriteQueue:
         """Whether a call or a future has reported the failure."""
         return self._failed is not None and self._failed.is_reported
 
-    def add_barrier(self, note: str | None = None, *, close: bool = False) -> WriteFuture[Any]:
+    def add_barrier(
+        self, note: str | TimeNote | None = None, *, close: bool = False
+    ) -> WriteFuture[Any]:
         """Return a future that completes once every earlier write has completed."""
+        if close and self.notes_time:
+            note = TimeNote(self._committer.mark_id, None, leaves=True)
         future: WriteFuture[Any] = WriteFuture()
         future._outcomes, future._number = self.pending, 0
         self.put((None, note, CLOSE if close else 0, future, None))
@@ -226,8 +240,14 @@ class WriteQueue:
             try:
                 is_empty = batch.is_empty and prepared.error is None
                 batch.complete(None if is_empty else self._committer.commit(batch, prepared))
+            except ConditionFailed as refusal:  # of this write alone: the writer goes on
+                batch.refuse(refusal)
             except BaseException as error:
-                self._fail(error)
+                if batch.only_leaves and isinstance(error, PravegaSparkError):
+                    logger.debug("writer of %s could not say that it leaves: %s", self.name, error)
+                    batch.complete(None)
+                else:
+                    self._fail(error)
         if self.failure is not None:
             self._lost_writes += batch.writes
         if batch in self._batches:

@@ -7,17 +7,21 @@ from dataclasses import replace
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.stream import archived_records
+from pravega_spark.engine.stream.fencing import check_token
 from pravega_spark.engine.stream.records import StreamState, WriterRecord
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import StreamSealed
 
 
-def open_session(stream: StreamLog, life: int, writer_id: str) -> WriterRecord:
+def open_session(
+    stream: StreamLog, life: int, writer_id: str, fencing_token: str | None = None
+) -> WriterRecord:
     """Commit OPEN WRITER: increment the session of a writer id and return its record.
 
     After that, batches of older sessions raise WriterFenced. The record also shows whether a
-    commit of an older session with an unknown outcome landed.
+    commit of an older session with an unknown outcome landed. Raises FencingTokenMismatch if a
+    token is given that is not the newest.
     """
 
     def decide(view: StreamView) -> Proposal[WriterRecord]:
@@ -27,6 +31,8 @@ def open_session(stream: StreamLog, life: int, writer_id: str) -> WriterRecord:
                 "stream.",
                 stream=stream.name,
             )
+        if fencing_token is not None:
+            check_token(view, fencing_token)
         known = archived_records.find_writer(stream, view, writer_id) or WriterRecord(
             writer_id, 0, 0, view.version
         )

@@ -59,14 +59,27 @@ KAFKA = (
 )
 
 
+WATERMARK = Column("watermark", TimestampType(), "=watermark", nullable=True)
+"""Only of streaming reads that ask for it."""
+
+
 def columns_of(names: str) -> tuple[Column, ...]:
     """Return all columns under ``pravega`` or ``kafka`` names."""
-    return KAFKA if names == "kafka" else PRAVEGA
+    return (*(KAFKA if names == "kafka" else PRAVEGA), WATERMARK)
 
 
-def schema_of(names: str, wanted: tuple[str, ...]) -> StructType:
-    """Return the schema of a read of these columns, in this order; of all columns if empty."""
+def schema_of(
+    names: str, wanted: tuple[str, ...], *, include_watermark: bool = False
+) -> StructType:
+    """Return the schema of a read of these columns, in this order; of all columns if empty.
+
+    The watermark is one of all columns only if it is asked for, and then the last one.
+    """
+    if include_watermark and wanted and WATERMARK.name not in wanted:
+        wanted = (*wanted, WATERMARK.name)
     known = {column.name: column for column in columns_of(names)}
+    if not wanted and not include_watermark:
+        del known[WATERMARK.name]
     unknown = [name for name in wanted if name not in known]
     if unknown:
         raise InvalidOption(
@@ -109,11 +122,16 @@ class Projection:
             "=timestamp_type": CREATE_TIME,
         }
 
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def __call__(self, batch: pa.RecordBatch, watermark_us: int | None = None) -> pa.RecordBatch:
         """Return the batch with exactly the columns and types of the schema, which Spark checks."""
         arrays = []
         for source, field in zip(self._sources, self._arrow_schema, strict=True):
-            if source.startswith("="):
+            if source == WATERMARK.source:
+                if watermark_us is None:
+                    array = pa.nulls(batch.num_rows, field.type)
+                else:
+                    array = _constant(watermark_us, field.type, batch.num_rows)
+            elif source.startswith("="):
                 array = _constant(self._constants[source], field.type, batch.num_rows)
             else:
                 array = batch.column(source)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from pravega_spark.engine.attached_objects import stored_bytes_of
 from pravega_spark.engine.chunks.arrow_arrays import mask, numbers
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.routing import positions
@@ -64,6 +65,8 @@ class EventPartition(InputPartition):
         self.rng = rng
         self.refs = tuple(refs)
         self.part = part
+        self.watermark_us: int | None = None
+        """The watermark at the end of the micro-batch, if the query reads it."""
 
     def __repr__(self) -> str:
         """Return the range and the number of chunks."""
@@ -80,10 +83,11 @@ def by_offset(
     else:
         borders, size = [rng.start], 0
         for ref in refs:
-            if size and size + ref.size > max_bytes:
+            stored = stored_bytes_of(ref.path, ref.size)
+            if size and size + stored > max_bytes:
                 borders.append(ref.base_offset)
                 size = 0
-            size += ref.size
+            size += stored
         borders.append(rng.end)
     return [_piece(rng, refs, a, b) for a, b in pairwise(borders) if a < b]
 
@@ -133,11 +137,12 @@ def read_events(
         columns=columns,
         batch_rows=READ_BATCH_EVENTS,
         on_loss=fail if settings.fail_on_data_loss else _skip,
+        payload_bytes=settings.max_event_bytes,
     )
     for batch in batches:
         selected = batch if part is None else part.select(batch)
         if selected.num_rows:
-            yield rows(selected)
+            yield rows(selected, partition.watermark_us)
 
 
 def _skip(lost: SegmentRange, error: PravegaSparkError) -> None:

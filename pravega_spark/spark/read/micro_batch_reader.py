@@ -29,8 +29,14 @@ from pravega_spark.errors import NoSuchStream, StaleIdentity, TruncatedData
 from pravega_spark.maintenance.auto_setting import is_auto
 from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.spark.read.data_loss import log_skipped, recovery_advice
-from pravega_spark.spark.read.input_partitions import by_key, partition_counts, read_events
+from pravega_spark.spark.read.input_partitions import (
+    EventPartition,
+    by_key,
+    partition_counts,
+    read_events,
+)
 from pravega_spark.spark.read.offset_planner import OffsetPlanner
+from pravega_spark.spark.read.stream_watermark import WATERMARK_COLUMN, source_watermark_us
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.spark.source_offsets import (
     OffsetOwner,
@@ -58,6 +64,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Take the settings and the schema that Spark requests."""
         self.settings = settings
         self._schema_json = schema.json()
+        self._has_watermark = WATERMARK_COLUMN in schema.names
         self._planner: OffsetPlanner | None = None
         self._membership: QueryMembership | None = None
         self._is_stopped = False
@@ -154,7 +161,22 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for (view, rng, refs), count in zip(found, shares, strict=True):
             key_range = view.lineage.find(rng.segment_id).key_range
             planned += by_key(rng, refs, count, key_range)
+        if self._has_watermark and planned:
+            watermark_us = source_watermark_us(self._ends(until))
+            for partition in planned:
+                assert isinstance(partition, EventPartition)
+                partition.watermark_us = watermark_us
         return planned
+
+    def _ends(self, until: StreamOffsets) -> Iterator[tuple[StreamView, StreamCut]]:
+        """Yield the view of each stream, and where the micro-batch ends in it."""
+        for name, offset in until.items():
+            try:
+                _, view = self.planner.newest(name)
+                view.check_life(offset.life)
+            except (NoSuchStream, StaleIdentity):  # allowed, or _ranges has raised it
+                continue
+            yield view, offset.cut
 
     def _ranges(
         self, name: str, begin: StreamCut, offset: StreamOffset

@@ -5,12 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pravega_spark.engine.layout.located_cut import LocatedCut, Order, locate
+from pravega_spark.engine.log.log_reader import snapshot_at
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption
 from pravega_spark.model import StreamCut
-from pravega_spark.spark.option_values import EARLIEST_OFFSET, LATEST_OFFSET, Timestamp
+from pravega_spark.spark.option_values import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    LogVersion,
+    Timestamp,
+)
 from pravega_spark.spark.settings import ReadBound
 
 BATCH_START = ReadBound("startingOffsets", "earliest")
@@ -28,6 +34,8 @@ def resolve_bound(bound: ReadBound, stream: StreamLog, view: StreamView) -> Loca
     value = bound.value
     if isinstance(value, Timestamp):
         return TimeSearch(stream, value.resolve_us()).cut(view)
+    if isinstance(value, LogVersion):
+        return locate(view, _tail_after(value.version, bound, stream, view))
     if isinstance(value, str):
         return locate(view, view.head if value == "earliest" else view.tail)
     found = value.get(view.stream)
@@ -40,6 +48,26 @@ def resolve_bound(bound: ReadBound, stream: StreamLog, view: StreamView) -> Loca
         return locate(view, found)
     positions = {s: _resolve_offset(view, s, offset) for s, offset in found.items()}
     return locate(view, StreamCut(view.stream, view.life, positions))
+
+
+def _tail_after(version: int, bound: ReadBound, stream: StreamLog, view: StreamView) -> StreamCut:
+    """Return the tail of the stream at a version."""
+    if version < view.version:
+        oldest = view.snapshot.commit_deletion_mark
+        if version < oldest:
+            raise InvalidOption(
+                f"option {bound.option}: the log of {view.stream} begins with version {oldest}, "
+                f"and version {version} is needed. Give a later version."
+            )
+        view_then = StreamView(snapshot_at(stream.log.reader, version))
+        view_then.check_life(view.life)
+        return view_then.tail
+    if version > view.version:
+        raise InvalidOption(
+            f"option {bound.option}: {view.stream} is at version {view.version}, which is before "
+            f"the one that is asked for. Give an earlier version."
+        )
+    return view.tail
 
 
 def _resolve_offset(view: StreamView, segment_id: int, offset: int) -> int:

@@ -24,7 +24,7 @@ from tests.harness.loads import load
 from tests.harness.small_streams import reopen
 from tests.harness.spy_store import Spy
 
-RETENTION, SCALING, TRANSACTIONS, COMPACTION, SWEEPING = MaintenanceKind
+RETENTION, SCALING, TRANSACTIONS, COMPACTION, SWEEPING, WATERMARKS, _ = MaintenanceKind
 ALL = (None,)
 ONE_BYTE = StreamConfiguration(retention=RetentionPolicy.by_size(1))
 HOUR = 3_600.0

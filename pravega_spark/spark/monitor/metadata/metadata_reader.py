@@ -22,6 +22,7 @@ from pravega_spark.limits import NAMES_PER_TASK
 from pravega_spark.manager import StreamManager
 from pravega_spark.reader_groups import group_description
 from pravega_spark.spark.monitor.metadata.epoch_table import EPOCHS
+from pravega_spark.spark.monitor.metadata.key_value_rows import KEY_VALUE_TABLES
 from pravega_spark.spark.monitor.metadata.lag_table import LAG
 from pravega_spark.spark.monitor.metadata.maintenance_frame import MAINTENANCE
 from pravega_spark.spark.monitor.metadata.metadata_table import (
@@ -36,6 +37,7 @@ from pravega_spark.spark.monitor.metadata.storage_table import STORAGE
 from pravega_spark.spark.monitor.metadata.stream_cut_table import STREAM_CUTS
 from pravega_spark.spark.monitor.metadata.stream_tables import STREAM_INFO, STREAMS
 from pravega_spark.spark.monitor.metadata.transaction_table import TRANSACTIONS
+from pravega_spark.spark.monitor.metadata.watermark_table import WATERMARKS
 from pravega_spark.spark.settings import ReadSettings
 
 TABLES = {
@@ -45,6 +47,8 @@ TABLES = {
     "Epochs": EPOCHS,
     "Transactions": TRANSACTIONS,
     "StreamCuts": STREAM_CUTS,
+    "Watermarks": WATERMARKS,
+    "KeyValueTables": KEY_VALUE_TABLES,
     "ReaderGroups": READER_GROUPS,
     "Lag": LAG,
     "Settings": SETTINGS,

@@ -52,6 +52,7 @@ def _stream_info_row(manager: StreamManager, name: str) -> Iterator[Row]:
         "tags": sorted(info.configuration.tags),
         "configuration": json.dumps(info.configuration.to_json()),
         "configuration_version": info.configuration_version,
+        "watermark": None if info.watermark is None else info.watermark.lower,
     }
 
 
@@ -74,6 +75,7 @@ STREAM_INFO = MetadataTable(
         tags=ArrayType(StringType()),
         configuration=StringType(),
         configuration_version=LongType(),
+        watermark=TimestampType(),
     ),
     rows_of_stream=_stream_info_row,
 )

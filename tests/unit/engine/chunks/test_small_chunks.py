@@ -89,7 +89,7 @@ def opened_alone(action: Callable[[], object]) -> int:
 
 
 @settings(max_examples=50)
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.data())
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=12), st.data())
 def test_any_columns_of_any_range_are_those_of_the_single_chunks(
     sizes: list[int], data: st.DataObject
 ) -> None:
@@ -111,17 +111,17 @@ def test_any_columns_of_any_range_are_those_of_the_single_chunks(
 
 def test_only_chunks_that_reach_out_of_the_range_are_opened_alone() -> None:
     store = MemoryStore()
-    refs = staged(store, [5] * 10)
+    refs = staged(store, [25] * 10)
     assert opened_alone(lambda: together(store, refs)) == 0
-    rng = range_of(42, 88)
+    rng = range_of(42, 288)
     assert opened_alone(lambda: rows_of(chunk_reader.read_range(store, TABLE, refs, rng))) == 10
     assert opened_alone(lambda: together(store, [*refs[:4], replace(refs[4], footer="")])) == 1
 
 
-@pytest.mark.parametrize("mask", [0x01, 0xFF])
-def test_no_damaged_byte_of_any_chunk_is_returned_as_data(mask: int) -> None:
+@pytest.mark.parametrize(("mask", "rows_each"), [(0x01, 4), (0xFF, 4), (0x01, 20), (0xFF, 20)])
+def test_no_damaged_byte_of_any_chunk_is_returned_as_data(mask: int, rows_each: int) -> None:
     store = MemoryStore()
-    refs = staged(store, [3, 4, 3])
+    refs = staged(store, [rows_each] * 3)
     rows, key = alone(store, refs), f"{TABLE}/{refs[1].path}"
     good, refused = store.get(key), 0
     for at in range(0, len(good), 5):

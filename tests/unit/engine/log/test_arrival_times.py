@@ -79,3 +79,13 @@ def test_pause_is_never_out_of_its_bounds() -> None:
         if source.random() < 0.5:
             times.arrived(now)
         assert SHORTEST <= times.pause(now) <= LONGEST
+
+
+def test_check_beside_reports_gets_rare_with_the_idle_time() -> None:
+    times = ArrivalTimes(0.001, 0.050)
+    times.arrived(100.0)
+    assert times.watched_pause(100.1) == 0.25
+    assert times.watched_pause(116.0) == 1.0
+    assert times.watched_pause(1_000.0) == 2.0
+    times.arrived(1_000.0)
+    assert times.watched_pause(1_000.0) == 0.25

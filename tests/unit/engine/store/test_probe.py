@@ -162,10 +162,11 @@ def at(now_ms: int) -> FakeRuntime:
     return runtime
 
 
-def test_after_a_lost_marker_the_next_process_probes_again() -> None:
+def test_lost_marker_is_an_error_and_the_next_process_probes_again() -> None:
     inner = MemoryStore()
     marker_lost = Rules(Rule(Fault.LOSE_REQUEST, "put_if_absent", "_pravega_spark.json"))
-    ensure_probed(FaultyStore(inner, marker_lost), at(1))
+    with pytest.raises(StoreUnavailable, match=r"_pravega_spark.json: create got no answer"):
+        ensure_probed(FaultyStore(inner, marker_lost), at(1))
     assert inner.list("") == []
     ensure_probed(inner, at(2))
     assert b'"probed_ms": 2' in inner.get("_pravega_spark.json")

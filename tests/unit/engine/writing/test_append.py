@@ -64,7 +64,7 @@ def test_chunks_get_their_offsets_at_commit_without_gaps() -> None:
     assert appended.version == 2
     before = {s: sum(1 for _, e in events_of(stream, s) if e == b"first") for s in (0, 1)}
     assert [found[:2] for found in appended.ranges] == [(0, before[0]), (1, before[1])]
-    assert sum(rows for _, _, rows in appended.ranges) == 8
+    assert sum(found.rows for found in appended.ranges) == 8
 
 
 def test_bytes_of_a_segment_are_counted_since_its_creation() -> None:

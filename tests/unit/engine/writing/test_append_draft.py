@@ -51,7 +51,8 @@ def test_batches_of_several_writers_share_a_commit_and_its_offsets() -> None:
         found.add(offer(stream, of(n), SessionBatch("w", session, n, n + 1))) for n in range(3)
     ]
     ranges.append(found.add(offer(stream, [*of(3), *of(4)])))
-    assert ranges == [((0, 0, 1),), ((0, 1, 1),), ((0, 2, 1),), ((0, 3, 2),)]
+    found_ranges = [one[:3] for (one,) in filter(None, ranges)]
+    assert found_ranges == [(0, 0, 1), (0, 1, 1), (0, 2, 1), (0, 3, 2)]
     body = found.body()
     assert body.parameters == {"batches": 4}
     assert body.domains["pravega.writer.w"] == "[1,3,2]"

@@ -19,7 +19,12 @@ from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch
 from pravega_spark.engine.writing.append_group import AppendGroup, OfferFirst, group_of
 from pravega_spark.engine.writing.batch_committer import BatchCommitter
 from pravega_spark.engine.writing.batch_identity import SessionBatch
-from pravega_spark.engine.writing.contention import LOCAL, MISSED_COMMITS, VERB_COMMITS
+from pravega_spark.engine.writing.contention import (
+    LOCAL,
+    MISSED_COMMITS,
+    VERB_COMMITS,
+    Contention,
+)
 from pravega_spark.engine.writing.write_batch import WriteBatch
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (
@@ -225,7 +230,7 @@ def test_taker_commits_the_offers_of_others_and_their_owners_find_their_offsets(
         found = group_of(owner).append(batch)
         assert (found.version, found.duplicate) == (1, False)
         assert [r.segment_id for r in found.ranges] == [c.segment_id for c in batch.chunks]
-        for segment_id, base, rows in found.ranges:
+        for segment_id, base, rows, _ in found.ranges:
             mine = [event for _, event in events_of(owner, segment_id)][base : base + rows]
             assert {event[:1] for event in mine} == {b"%d" % owners.index(owner)}
     assert store.count("put_if_absent") == store.count("put") == 0
@@ -246,7 +251,7 @@ def test_owner_that_read_on_finds_its_offsets_in_the_commit_that_holds_its_chunk
         owner.view()
         found = contended(owner).append(batch)
         assert (found.version, found.duplicate) == (1, False)
-        for segment_id, base, rows in found.ranges:
+        for segment_id, base, rows, _ in found.ranges:
             mine = [event for _, event in events_of(owner, segment_id)][base : base + rows]
             assert {event[:2] for event in mine} == {b"%d/" % n}
 
@@ -765,3 +770,26 @@ def test_idle_writer_whose_record_was_swept_does_not_renew_its_id_after_an_offer
     with at_failpoint("append.staged", sweep), pytest.raises(CommitUnknown):
         committer.commit(batch_of(of(2)))
     assert data(stream) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    ("interval", "look", "is_local", "early"),
+    [
+        (0.060, 0.030, False, 0.0),  # commits as fast as calls allow: the next look begins at once
+        (0.200, 0.030, False, 0.070),
+        (2.000, 0.030, False, 0.250),
+        (0.020, 0.000, True, 0.010),
+        (0.500, 0.000, True, 0.050),
+    ],
+)
+def test_looks_that_find_commits_begin_half_an_interval_apart(
+    interval: float, look: float, is_local: bool, early: float
+) -> None:
+    contention = Contention(is_local=is_local)
+    contention.commit(10.0, is_foreign=True)
+    contention.interval, contention.look_seconds = interval, look
+    assert contention.early(10.0) == pytest.approx(early)
+    assert contention.early(10.0 + early) == pytest.approx(0, abs=1e-9)
+    assert contention.pause == pytest.approx(
+        min(max(interval / 8, 0.001 if is_local else 0.002), 0.050)
+    )

@@ -399,6 +399,11 @@ def test_transactions_have_status_lease_and_outcome(manager: StreamManager) -> N
 def test_reading_metadata_writes_nothing(manager: StreamManager, tmp_path: Path) -> None:
     fill(created(manager.root), 3)
     manager.create_reader_group("s/g", ["s/a"])
+    with manager.create_writer("s/a", "noting") as noting:
+        noting.note_time(1_700_000_000_000)
+        noting.flush()
+        manager.event_time("s/a").update()
+    manager.create_key_value_table("s/kv")
     with manager.create_transactional_writer("s/a") as writer:
         writer.begin_transaction()
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""What docs/threat-model.md says of hostile bytes: forged with sound digests, as a writer could."""
+"""What docs/security.md says of hostile bytes: forged with sound digests, as a writer could."""
 
 from __future__ import annotations
 

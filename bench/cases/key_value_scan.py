@@ -1,0 +1,94 @@
+"""Scans of a key-value table in Spark, beside a Delta table of equal rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bench.harness.context import Context
+from bench.harness.figures import Figure
+from bench.harness.measure import Side, interleave, timed
+from bench.harness.registry import Phase, benchmark
+from bench.harness.spark_frames import drain
+from pravega_spark import KeyValueTableConfiguration, key_value_frame
+from pravega_spark.key_value.fold import fold
+from pravega_spark.key_value.folded_source import folded_table
+
+Frame = Callable[..., Any]
+_TABLE = "bench/scanned"
+_TEXTS = "versions, which are made as texts for each row, and the plan of the version to read"
+_WAYS = "rows on their way from Python into the JVM, and from Arrow into its rows"
+
+
+def _rows(context: Context, low: int, high: int) -> Any:
+    """Return keys of 17 characters and values of 100 bytes, as no codec makes them small."""
+    digits = ", ".join(f"lpad(hex(xxhash64(id, {n})), 16, '0')" for n in range(6))
+    return context.spark.range(low, high, 1, 2).selectExpr(
+        "concat('user-', lpad(cast(id as string), 12, '0')) as key",
+        f"cast(concat({digits}, 'tail') as binary) as value",
+    )
+
+
+def _write(context: Context, rows: Any) -> None:
+    writer = rows.write.format("pravega_kvt").mode("append").option("root", context.root)
+    writer.option("duplicateKeys", "last").save(_TABLE)
+
+
+@benchmark(Phase.SPARK)
+def key_value_scan(context: Context) -> Iterator[Figure]:
+    """All entries of a folded table; then with one key in a hundred changed since the fold."""
+    keys = context.size(10_000_000, 20_000)
+    spark = context.spark
+    context.manager.create_key_value_table(
+        _TABLE, KeyValueTableConfiguration(key_type="string", partitions=2)
+    )
+    _write(context, _rows(context, 0, keys))
+    table = context.manager.key_value_table(_TABLE)
+    fold(table._stream, folded_table(table._stream, table.configuration))
+    peer = str(context.folder / "scanned-delta")
+    rows = key_value_frame(spark, context.root, _TABLE)
+    rows.sortWithinPartitions("key").write.format("delta").option("compression", "zstd").save(peer)
+
+    def source(*columns: str) -> Any:
+        reader = spark.read.format("pravega_kvt").option("root", context.root)
+        return (reader.option("columns", ",".join(columns)) if columns else reader).load(_TABLE)
+
+    def frame(*columns: str) -> Any:
+        found = key_value_frame(spark, context.root, _TABLE)
+        return found.select(*columns) if columns else found
+
+    def delta(*columns: str) -> Any:
+        found = spark.read.format("delta").load(peer)
+        return found.select(*columns) if columns else found
+
+    yield from _figures(context, keys, "folded", source, frame, delta)
+    _write(context, _rows(context, 0, keys // 100))
+    assert frame().count() == keys
+    yield from _figures(context, keys, "1 % of the keys changed since", source, frame, delta)
+
+
+def _figures(context: Context, keys: int, state: str, *ways: Frame) -> Iterator[Figure]:
+    for columns in ((), ("key", "value")):
+        what = "all columns" if not columns else " and ".join(columns)
+        names = ("source", "frame", "delta")
+
+        def side(way: Frame, columns: tuple[str, ...] = columns) -> Side:
+            drain(way(*columns))  # warm
+            return lambda: keys / timed(lambda: drain(way(*columns)))
+
+        found = interleave(
+            context.size(3, 1), {name: side(way) for name, way in zip(names, ways, strict=True)}
+        )
+        for name, label, limit in (
+            ("frame", "key_value_frame", _TEXTS),
+            ("source", 'format("pravega_kvt")', _WAYS),
+        ):
+            figure = Figure.of_rounds(
+                f"scan of {keys:,} keys, {what}, {state}: {label}",
+                found[name],
+                "entries/s",
+                "Delta of equal rows",
+                found["delta"],
+                limited_by=limit,
+            )
+            yield figure.within(ratio_at_least=0.9) if name == "frame" else figure

@@ -1,0 +1,1 @@
+"""Byte streams: a stream of one segment, written and read as one sequence of bytes."""

@@ -1,0 +1,173 @@
+"""Collects what a byte writer is given into blocks, and queues the blocks for their commits.
+
+What is written while no commit is under way goes into the next commit at once, however short it is.
+Meanwhile bytes are collected: a block is queued when it is full, and the last one, as long as it is
+then, when nothing of the writer is under way any more. So a lone write is not delayed, and many
+short ones cost few commits.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pravega_spark.byte_streams.byte_committer import ByteCommitter
+from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.writing.pending_writes import OpenTable
+from pravega_spark.engine.writing.table_rows import TableRows
+from pravega_spark.engine.writing.write_futures import WriteFuture
+from pravega_spark.engine.writing.write_queue import WriteQueue
+from pravega_spark.errors import IllegalState, ObjectClosed
+from pravega_spark.limits import BLOCK_BYTES, WRITER_EVENT_BYTES
+
+_PART_BYTES = 8 * BLOCK_BYTES
+"""The most bytes of a long write that are queued together."""
+
+
+class BlockQueue(WriteQueue):
+    """The bytes that one writer has accepted and not yet committed."""
+
+    def __init__(
+        self, committer: ByteCommitter, name: str, buffer_bytes: int, runtime: Runtime
+    ) -> None:
+        """Begin without a byte."""
+        super().__init__(committer, name, buffer_bytes)
+        self._runtime = runtime
+        self._filling = threading.RLock()
+        self._is_filling = False
+        self._held = bytearray()
+        """The block that is not full yet."""
+        self.accepted = committer.last
+        """The bytes of the writer's id, with those that are not durable yet."""
+
+    def write(self, data: memoryview) -> None:
+        """Accept bytes, which may change after the call; block while the buffer is full."""
+        self.check_usable()
+        with self._filling:
+            if self._is_filling:
+                raise RuntimeError(f"reentrant write to the byte stream {self.name}")
+            self._is_filling = True
+            try:
+                self._fill(data)
+            finally:
+                self._is_filling = False
+        self._send_held_if_idle()
+
+    def check_usable(self) -> None:
+        """Raise the failure of the writer, ObjectClosed or ForkedProcess."""
+        self.guard.check()
+        self.raise_failure()
+        if self.is_closed:
+            raise ObjectClosed(f"the writer of stream {self.name} was closed; create a new one.")
+
+    def send(self) -> None:
+        """Queue the block that is not full."""
+        with self._filling:
+            self._send_held()
+
+    def flush(self, timeout: float | None) -> None:
+        """Block until all bytes that were accepted before are durable."""
+        if self.pending.is_own_thread:
+            raise IllegalState(
+                f"flush of the byte writer of stream {self.name} was called in a callback and "
+                "would wait for itself; flush on another thread."
+            )
+        self.check_usable()
+        self.send()
+        if self.is_settled:
+            self.raise_failure()
+            return
+        failure = self.add_barrier().exception(timeout)
+        if failure is not None:
+            raise failure
+
+    def close(self) -> None:
+        """Commit what was accepted, then end."""
+        self._send_last()
+        super().close()
+
+    def close_ownerless(self) -> None:
+        """Close without waiting: the writer was collected."""
+        if not self.guard.is_forked:
+            self._send_last()
+        super().close_ownerless()
+
+    def begin_exit(self, *, close: bool) -> None:
+        """Ask the thread to commit what was accepted, because the process ends."""
+        self._send_last()
+        super().begin_exit(close=close)
+
+    def reset_after_fork(self) -> None:
+        """In a forked child: drop the bytes."""
+        self._filling, self._held = threading.RLock(), bytearray()
+        super().reset_after_fork()
+
+    def _fill(self, data: memoryview) -> None:
+        at, size = 0, len(data)
+        while at < size:
+            if self._held or size - at < BLOCK_BYTES:
+                end = min(size, at + BLOCK_BYTES - len(self._held))
+                self._held += data[at:end]
+                self.accepted += end - at
+                if len(self._held) == BLOCK_BYTES:
+                    self._send_held()
+            else:
+                end = min(at + _PART_BYTES, size - (size - at) % BLOCK_BYTES)
+                part = data[at:end]
+                self._put(part if type(data.obj) is bytes else bytes(part))
+                self.accepted += end - at
+            at = end
+
+    def _send_held_if_idle(self, _: Any = None) -> None:
+        """Queue the block that is not full if nothing is under way.
+
+        A commit that ends calls this, too. It does not wait for a thread that writes: that one
+        looks again once its write is accepted.
+        """
+        while self._held and self.is_settled and self.failure is None and not self.is_closed:
+            if not self._filling.acquire(blocking=False):
+                return
+            try:
+                if self._is_filling:  # a write of this thread was interrupted
+                    return
+                if self.is_settled:
+                    self._send_held(waits=False)
+            finally:
+                self._filling.release()
+
+    def _send_last(self) -> None:
+        """Queue the block that is not full, without a wait, if no thread is writing."""
+        if self.failure is None and not self.is_closed and self._filling.acquire(timeout=1.0):
+            try:
+                self._send_held(waits=False)
+            finally:
+                self._filling.release()
+
+    def _send_held(self, *, waits: bool = True) -> None:
+        if self._held:
+            held, self._held = self._held, bytearray()
+            self._put(held, waits=waits)
+
+    def _put(self, data: bytes | bytearray | memoryview, *, waits: bool = True) -> None:
+        """Queue blocks of bytes that do not change any more."""
+        size = len(data)
+        count = -(-size // BLOCK_BYTES)
+        ends = np.minimum(np.arange(count + 1, dtype=np.int64) * BLOCK_BYTES, size)
+        buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
+        blocks = pa.chunked_array([pa.Array.from_buffers(pa.binary(), count, buffers)])
+        needed = size + count * WRITER_EVENT_BYTES
+        if waits and self.accepted_bytes + needed > self.limit_bytes:
+            self.check_usable()
+            if not self.pending.is_own_thread:
+                self.pending.condition.wait_for(lambda: not self.is_full(needed))
+            self.check_usable()
+        future: WriteFuture[Any] = WriteFuture()
+        future._outcomes = outcome = OpenTable(self.pending, count)
+        future._number = 0
+        rows = TableRows(None, blocks, needed, self._runtime.now_ns(), outcome)
+        self.put((rows, None, 0, None, None))
+        self.accepted_bytes += needed
+        future.add_done_callback(self._send_held_if_idle)

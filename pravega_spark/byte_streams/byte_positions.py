@@ -1,0 +1,226 @@
+"""Where a byte of a stream is: its segment, its chunk, and the event that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from pravega_spark.engine.chunks import chunk_search
+from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.stream.byte_head import ByteHead, head_position, truncate_at_byte
+from pravega_spark.engine.stream.records import SegmentRecord
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import (
+    DataLoss,
+    IllegalState,
+    InvalidInput,
+    PravegaSparkError,
+    SegmentTruncated,
+    TruncatedData,
+)
+from pravega_spark.model import SegmentRange, segment_text
+
+_Found = TypeVar("_Found")
+
+_LOOK_UPS = 4
+"""How often a chunk is looked up again that compaction or a sweep has replaced."""
+_SMALL_CHUNK_BYTES = 4 << 20
+"""A chunk of so many bytes is read from its beginning, without a look at its footer."""
+
+
+class Located(NamedTuple):
+    """An event at or before a byte, where a read of it may begin."""
+
+    offset: int
+    offset_bytes: int
+    """The bytes of the segment before the event."""
+    event_bytes: int
+    """About how long events are here."""
+    chunk_rows: int
+    """About how many events a chunk has here."""
+    is_large: bool = False
+    """Whether it is a large event, which is read alone."""
+
+
+class ByteSegment:
+    """The bytes of the only segment of a stream, in one life of it. Thread-safe."""
+
+    def __init__(self, stream: StreamLog, *, life: int | None = None) -> None:
+        """Take the stream's only active segment; raise IllegalState if it has several."""
+        self.stream = stream
+        view = stream.view(life=life)
+        self.life = view.life
+        active = view.active.segment_ids
+        if len(active) != 1:
+            raise IllegalState(
+                f"stream {stream.name} has {len(active)} segments, and bytes have an order in a "
+                "stream of one segment alone. Create one with ScalingPolicy.fixed(1), or merge the "
+                "segments by a scale."
+            )
+        (self.segment_id,) = active
+
+    def view(self, *, refresh: bool = True) -> StreamView:
+        """Return the newest view of the life, or the last known one."""
+        return self.stream.view(refresh, life=self.life)
+
+    def record(self, view: StreamView) -> SegmentRecord:
+        """Return the segment's length; raise SegmentTruncated if the head has left the segment."""
+        if not view.has_segment(self.segment_id):
+            raise SegmentTruncated(
+                f"segment {segment_text(self.segment_id)} of stream {self.stream.name} was "
+                f"truncated to its end{view.truncated_by}. Open the stream again.",
+                head=view.head,
+            )
+        return view.segment(self.segment_id)
+
+    def tail(self, view: StreamView) -> int:
+        """Return the number of bytes that were written since the segment was created."""
+        return self.record(view).size_bytes
+
+    def head(self, view: StreamView) -> int:
+        """Return the first byte that may be read."""
+        self.record(view)
+        return head_position(self.stream, view, self.segment_id)
+
+    def newest_head(self) -> int:
+        """Return the first byte that may be read, of the newest version."""
+        return self.stream.on_newest(self.head, life=self.life)
+
+    def check_readable(self, view: StreamView, position: int) -> None:
+        """Raise SegmentTruncated for a position below the head."""
+        if position < (head := self.head(view)):
+            raise self.truncated(view, position, head)
+
+    def truncated(self, view: StreamView, position: int, head: int) -> SegmentTruncated:
+        """Return the error for a position below the head."""
+        return SegmentTruncated(
+            f"byte {position} of stream {self.stream.name} was truncated{view.truncated_by}; "
+            f"continue at the head, byte {head}: seek(fetch_head_offset()).",
+            head=view.head,
+            head_offset=head,
+        )
+
+    def truncate_before(self, position: int, *, past_subscribers: bool) -> None:
+        """Make ``position`` the head; nothing happens if the head is there, or behind it."""
+        view = self.view()
+        tail = self.tail(view)
+        if position > tail:
+            raise InvalidInput(
+                f"stream {self.stream.name} cannot be truncated before byte {position}: it has "
+                f"{tail} bytes. Give at most fetch_tail_offset()."
+            )
+        if position <= self.newest_head():
+            return
+        try:
+            offset, before = self._event_at(self.view(refresh=False), position)
+        except TruncatedData:  # another truncation came first, and may have passed the position
+            if self.newest_head() < position:
+                raise
+            return
+        truncate_at_byte(
+            self.stream,
+            ByteHead(self.segment_id, position),
+            offset,
+            before,
+            life=self.life,
+            past_subscribers=past_subscribers,
+        )
+
+    def _event_at(self, view: StreamView, position: int) -> tuple[int, int]:
+        """Return the offset of the event that holds a byte, and the bytes before it."""
+        record = self.record(view)
+        if position == record.size_bytes:
+            return record.next_offset, position
+
+        def find(ref: ChunkRef) -> tuple[int, int]:
+            store, path = self.stream.store, self.stream.path
+            after, size = chunk_search.offset_after(store, path, ref, position - ref.base_bytes)
+            if ref.base_bytes + size == position:
+                return after, position
+            return after - 1, chunk_search.bytes_before(store, path, ref, after - 1)
+
+        return self._in_chunk(view, position, find)
+
+    def locate(self, view: StreamView, position: int) -> Located:
+        """Return where to begin to read a byte between head and tail.
+
+        Raises SegmentTruncated, and DataLoss for a file that does not exist.
+        """
+
+        def find(ref: ChunkRef) -> Located:
+            average = ref.event_bytes // ref.rows
+            if ref.event_bytes <= _SMALL_CHUNK_BYTES or ref.attachment:
+                offset, before = ref.base_offset, 0
+            else:
+                store, path = self.stream.store, self.stream.path
+                at = position - ref.base_bytes
+                offset, before = chunk_search.row_group_with(store, path, ref, at)
+            is_large = bool(ref.attachment)
+            return Located(offset, ref.base_bytes + before, average, ref.rows, is_large)
+
+        found = self._in_chunk(view, position, find)
+        first = view.head_offset(self.segment_id)
+        if found.offset >= first:
+            return found
+        before = self.stream.bytes_at(self.segment_id, first, view)
+        return found._replace(offset=first, offset_bytes=before)
+
+    def _in_chunk(
+        self, view: StreamView, position: int, find: Callable[[ChunkRef], _Found]
+    ) -> _Found:
+        for attempt in range(_LOOK_UPS):
+            try:
+                return find(self.chunk_at(view, position))
+            except FileNotFoundError as error:
+                if attempt + 1 == _LOOK_UPS:
+                    raise DataLoss(
+                        f"byte {position} of stream {self.stream.name} is lost: the file of its "
+                        f"chunk does not exist: {error} Restore the file from a copy.",
+                        stream=self.stream.name,
+                    ) from error
+                view = self.view()
+        raise AssertionError
+
+    def chunk_at(self, view: StreamView, position: int) -> ChunkRef:
+        """Return the chunk that holds a byte, by few look-ups however many chunks there are."""
+        low = view.head_offset(self.segment_id)
+        record = self.record(view)
+        low_bytes = self.stream.bytes_at(self.segment_id, low, view)
+        high, high_bytes = record.next_offset, record.size_bytes
+        if position < low_bytes:  # the view is newer than the one that the caller has checked
+            raise self.truncated(view, position, self.head(view))
+        assert low_bytes <= position < high_bytes, (low_bytes, position, high_bytes)
+        turn = 0
+        while True:
+            probe = low + (position - low_bytes) * (high - low) // (high_bytes - low_bytes)
+            if turn % 3 == 2:  # events of very different lengths mislead the interpolation
+                probe = (low + high) // 2
+            turn += 1
+            rng = SegmentRange(self.stream.name, self.life, self.segment_id, probe, probe + 1)
+            try:
+                (ref,) = self.stream.chunks(rng)
+            except TruncatedData:
+                newest = self.view(refresh=False)
+                raise self.truncated(newest, position, self.head(newest)) from None
+            if position < ref.base_bytes:
+                high, high_bytes = ref.base_offset, ref.base_bytes
+            elif position >= ref.base_bytes + ref.event_bytes:
+                low, low_bytes = ref.end, ref.base_bytes + ref.event_bytes
+            else:
+                return ref
+
+    def rest_of(self, view: StreamView, offset: int) -> SegmentRange:
+        """Return the range from an event to the segment's end in a view."""
+        end = self.record(view).next_offset
+        return SegmentRange(self.stream.name, self.life, self.segment_id, offset, end)
+
+    def scaled(self, view: StreamView) -> PravegaSparkError | None:
+        """Return the error for a segment that a scale has sealed; None for any other."""
+        if view.active.segment_ids == (self.segment_id,):
+            return None
+        return IllegalState(
+            f"stream {self.stream.name} was scaled: its bytes end at {self.tail(view)}, with "
+            f"segment {segment_text(self.segment_id)}. Read the successors as streams of events, "
+            "or open it again once it has one segment."
+        )

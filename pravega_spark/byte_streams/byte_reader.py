@@ -1,0 +1,231 @@
+"""ByteStreamReader: reads the bytes of a stream of one segment, as a file open for reading."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import TYPE_CHECKING, Any
+
+from pravega_spark.arguments import check_flag, check_timeout, check_whole
+from pravega_spark.byte_streams.byte_positions import ByteSegment
+from pravega_spark.byte_streams.byte_windows import ByteWindows
+from pravega_spark.engine.log.log_tail import wait_for_commits
+from pravega_spark.engine.runtime import ProcessGuard
+from pravega_spark.engine.stream.records import StreamState
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+_READ_ALL_BYTES = 4 << 20
+
+
+class ByteStreamReader(io.RawIOBase):
+    """Reads the bytes of one stream from its head on, for one thread at a time.
+
+    Made by ``StreamManager.create_byte_reader``. At the tail a read waits for bytes, and returns
+    none once the stream is sealed. With a ``timeout`` it waits so many seconds and then raises
+    TimeoutError; with 0 it does not wait and returns None, as raw files do. Without ``follow`` the
+    stream ends where its tail was when the reader was made.
+    """
+
+    def __init__(
+        self,
+        stream: StreamLog,
+        *,
+        timeout: float | None = None,
+        follow: bool = True,
+        life: int | None = None,
+    ) -> None:
+        """Begin at the head of the stream's only segment."""
+        super().__init__()
+        check_timeout("a read", timeout)
+        check_flag("follow", follow)
+        self._timeout = timeout
+        self._segment = ByteSegment(stream, life=life)
+        self._guard = ProcessGuard(f"the byte reader of {stream.name}")
+        self._view = self._segment.view(refresh=False)
+        self._end = None if follow else self._segment.tail(self._view)
+        self._windows = ByteWindows(self._segment)
+        self._position = self._segment.newest_head()
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position of the next byte, counted from the segment's creation."""
+        self._check_open()
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Move to a position, relative to byte 0, to this position or to the newest tail.
+
+        A position below the head raises SegmentTruncated when it is read; one behind the tail
+        waits for it.
+        """
+        self._check_open()
+        check_whole("the offset of a seek", offset, None)
+        if whence == os.SEEK_CUR:
+            offset += self._position
+        elif whence == os.SEEK_END:
+            offset += self.fetch_tail_offset()
+        elif whence != os.SEEK_SET:
+            raise InvalidInput(f"a seek is relative to 0, 1 or 2 (os.SEEK_...), not {whence!r}.")
+        if offset < 0:
+            raise InvalidInput(f"the position {offset} is negative; the first byte is 0.")
+        self._position = offset
+        return offset
+
+    def skip(self, count: int) -> int:
+        """Skip bytes, at most to the tail; return how many."""
+        check_whole("the count to skip", count)
+        skipped = min(count, self.available())
+        self._position += skipped
+        return skipped
+
+    def available(self) -> int:
+        """Return how many bytes can be read without waiting."""
+        return max(0, self.fetch_tail_offset() - self._position)
+
+    def fetch_head_offset(self) -> int:
+        """Return the position of the first byte that can be read."""
+        self._check_open()
+        return self._segment.newest_head()
+
+    def fetch_tail_offset(self) -> int:
+        """Return the position after the last byte; without ``follow``, after the reader's last."""
+        self._check_open()
+        self._view = self._segment.view()
+        return self._tail()
+
+    def wait_for_data(self, timeout: float | None = None) -> bool:
+        """Wait until a read returns at once; False if it would not after ``timeout`` seconds."""
+        self._check_open()
+        check_timeout("wait_for_data", timeout)
+        return self._wait(timeout)
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int | None:
+        """Read into a buffer as many bytes as fit and are there; wait only for the first one.
+
+        Returns 0 at the end, and None if the reader does not wait. Raises SegmentTruncated,
+        TimeoutError.
+        """
+        self._check_open()
+        target = memoryview(buffer).cast("B")
+        size = len(target)
+        if not size:
+            return 0
+        ready = self._ready(size)
+        if not ready:
+            return ready
+        done = 0
+        while done < size and self._position < self._tail():
+            found = self._windows.at(self._view, self._position)
+            taken = min(size - done, len(found), self._tail() - self._position)
+            target[done : done + taken] = found[:taken]
+            done += taken
+            self._position += taken
+        return done
+
+    def read(self, size: int | None = -1, /) -> bytes | Any:
+        """Return up to so many bytes: as many as are there; wait only for the first one.
+
+        Without ``size``, all bytes up to the end of the stream, as :meth:`readall` does.
+        """
+        self._check_open()
+        if size is None or size < 0:
+            return self.readall()
+        if not size:
+            return b""
+        ready = self._ready(size)
+        if not ready:
+            return None if ready is None else b""
+        found = self._windows.at(self._view, self._position)
+        wanted = min(size, self._tail() - self._position)
+        if len(found) >= wanted:
+            self._position += wanted
+            return bytes(found[:wanted])
+        data = bytearray(wanted)
+        count = self.readinto(data)
+        return bytes(data if count == wanted else data[:count])
+
+    def readall(self) -> bytes | Any:
+        """Return all bytes up to the end, waiting for them; None if there are none to wait for."""
+        self._check_open()
+        parts = []
+        while data := self.read(max(_READ_ALL_BYTES, self._tail() - self._position)):
+            parts.append(data)
+        return data if not parts else b"".join(parts)
+
+    def close(self) -> None:
+        """Free what the reader holds. A second call does nothing."""
+        if not self.closed:
+            try:
+                if not self._guard.is_forked:
+                    self._windows.close()
+            finally:
+                super().close()
+
+    def __reduce__(self) -> Any:
+        """Refuse pickling: a reader belongs to the process that created it."""
+        raise TypeError("a ByteStreamReader cannot be pickled; create it where it is used.")
+
+    def _tail(self) -> int:
+        tail = self._segment.tail(self._view)
+        return tail if self._end is None else min(tail, self._end)
+
+    def _ready(self, size: int) -> int | None:
+        """Return 1 if there is a byte, 0 at the end, None if there is none yet; wait for one.
+
+        If fewer bytes are known than are asked for, the newest tail is looked up.
+        """
+        is_ready = self._wait(self._timeout)
+        if is_ready and self._may_grow and self._tail() < self._position + size:
+            self._view = self._segment.view()
+        if not is_ready:
+            if self._timeout:
+                raise TimeoutError(
+                    f"byte {self._position} of stream {self._segment.stream.name} was not written "
+                    f"within {self._timeout:g} s."
+                )
+            return None
+        return int(self._position < self._tail())
+
+    @property
+    def _may_grow(self) -> bool:
+        return self._end is None and self._view.record.state is not StreamState.SEALED
+
+    def _wait(self, timeout: float | None) -> bool:
+        """Wait for a byte, or for the end; return False at the timeout."""
+        self._view = self._segment.view(refresh=False)
+        if self._position < self._tail() or self._end is not None:
+            return True
+        self._view = self._segment.view()
+        runtime, tail = self._segment.stream.runtime, self._segment.stream.tail
+        deadline = None if timeout is None else runtime.monotonic() + timeout
+        while not (self._position < self._tail() or self._is_over(self._view)):
+            if timeout == 0:
+                return False
+            if not wait_for_commits(runtime, [(tail, self._view.version)], deadline):
+                return False
+            self._view = self._segment.stream.view_after_wait(self._segment.life)
+        return True
+
+    def _is_over(self, view: StreamView) -> bool:
+        """Return whether no byte follows; raise IllegalState behind the last one before a scale."""
+        scaled = self._segment.scaled(view)
+        if scaled is not None:
+            raise scaled
+        return view.record.state is StreamState.SEALED
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+        self._guard.check()

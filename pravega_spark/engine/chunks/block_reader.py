@@ -1,0 +1,153 @@
+"""Reads blocks of bytes from a chunk that ``stage_blocks`` wrote, without Arrow's reader.
+
+Arrow decodes a page of long events into another buffer, event by event. Here a page is read, its
+CRC is verified, and each event is a view of it. The layout of such a file is known: encoding its
+first pages and its footer again shows that the file is one, and each page's header is encoded again
+from the bytes that follow it. Any other file, damaged or not, is left to Arrow's reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from struct import Struct
+from struct import error as StructError
+from typing import Final
+from zlib import crc32
+
+import pyarrow as pa
+
+from pravega_spark.engine.chunks.chunk import FILE_SCHEMA, ChunkRef
+from pravega_spark.engine.chunks.footer import is_footer, length_of
+from pravega_spark.engine.chunks.tiny_chunk import (
+    PAGE_ROWS,
+    TINY_ROWS,
+    all_present,
+    block_frame,
+    page_header,
+)
+from pravega_spark.engine.chunks.tiny_reader import MAGIC_BYTES, page_at
+from pravega_spark.engine.store.base import Store
+from pravega_spark.limits import MAX_EVENT_BYTES, ROW_GROUP_BYTES
+
+_FRAME_BYTES: Final = 2_048
+"""More than all of a file but the bytes of its events: pages of other columns, headers, footer."""
+_HEAD_BYTES: Final = 512
+"""More than the pages before the first event."""
+_HEADER_BYTES: Final = 64
+"""More than the header of a page."""
+_TIMESTAMP: Final = FILE_SCHEMA.get_field_index("timestamp")
+_TIME: Final = 8
+_LENGTH: Final = Struct("<I")
+_ReadAt = Callable[[int, int], pa.Buffer]
+
+
+class BlockFile:
+    """The open file of a chunk of blocks, whose layout was proved; rows are counted from 0."""
+
+    def __init__(self, read_at: _ReadAt, ref: ChunkRef, start: int, end: int) -> None:
+        """Take where the pages of events begin and end."""
+        self._read_at = read_at
+        self._ref = ref
+        self._start = start
+        self._end = end
+
+    def events(self, first: int, last: int) -> Iterator[pa.Buffer]:
+        """Yield the events of rows [first, last) that are proved; stop before any other.
+
+        A page is in memory at a time. One that holds no such row is not read.
+        """
+        at = self._start
+        for row in range(0, last, PAGE_ROWS):
+            rows = min(PAGE_ROWS, self._ref.rows - row)
+            header = self._read_at(at, min(_HEADER_BYTES, self._end - at))
+            try:
+                begin, size = page_at(header.to_pybytes(), 0)
+            except (ValueError, IndexError):
+                return
+            after = at + begin + size
+            if after > self._end or (row + rows == self._ref.rows and after != self._end):
+                return
+            if row + rows > first:
+                blocks = _blocks(self._read_at(at, after - at), begin, rows)
+                if blocks is None:
+                    return
+                yield from blocks[max(0, first - row) : last - row]
+            at = after
+
+
+@contextmanager
+def open_blocks(
+    store: Store, table_path: str, ref: ChunkRef, data: bytes | None
+) -> Iterator[BlockFile | None]:
+    """Yield the file of a chunk, or of ``data``, its fetched bytes; None if Arrow must read it."""
+    if not (store.is_local and may_be_blocks(ref)):  # elsewhere each read of a page is a request
+        yield None
+    elif data is not None:
+        held = pa.py_buffer(data)
+        yield _proved(held.slice, ref) if held.size == ref.size else None
+    else:
+        with store.open(f"{table_path}/{ref.path}") as file:
+
+            def read_at(start: int, size: int) -> pa.Buffer:
+                file.seek(start)
+                return file.read_buffer(size)
+
+            yield _proved(read_at, ref) if file.size() == ref.size else None
+
+
+def may_be_blocks(ref: ChunkRef) -> bool:
+    """Return whether the log's record of a chunk is one that ``stage_blocks`` makes."""
+    return bool(
+        0 < ref.rows <= TINY_ROWS
+        and ref.footer
+        and not ref.attachment
+        and ref.event_bytes <= ROW_GROUP_BYTES
+        and ref.event_bytes < ref.size <= ref.event_bytes + _FRAME_BYTES
+    )
+
+
+def _proved(read_at: _ReadAt, ref: ChunkRef) -> BlockFile | None:
+    """Return the file if its first pages and its footer are those of ``stage_blocks``."""
+    end = ref.size - length_of(ref.footer)
+    footer = read_at(end, ref.size - end)
+    if not is_footer(footer, ref.footer):
+        return None
+    head = read_at(0, min(_HEAD_BYTES, end)).to_pybytes()
+    try:
+        at = MAGIC_BYTES
+        for _ in range(_TIMESTAMP):
+            at = sum(page_at(head, at))
+        begin, size = page_at(head, at)
+        times = _TIME * ref.rows
+        start = begin + size
+        stamps = Struct(f"<{ref.rows}q").unpack_from(head, start - times)
+        found = block_frame(stamps, end - start)
+    except (StructError, ValueError, IndexError):
+        return None
+    if (head[:start], footer.to_pybytes()) != found:
+        return None
+    return BlockFile(read_at, ref, start, end)
+
+
+def _blocks(page: pa.Buffer, begin: int, rows: int) -> list[pa.Buffer] | None:
+    """Return the events of a page, each of which follows its length; None for any other page."""
+    held = memoryview(page).cast("B")
+    levels = all_present(rows)
+    check = crc32(held[begin:])
+    if held[:begin] != page_header(rows, len(held) - begin, check):
+        return None
+    at = begin + len(levels)
+    if held[begin:at] != levels:
+        return None
+    blocks = []
+    for _ in range(rows):
+        if at + _LENGTH.size > len(held):
+            return None
+        (size,) = _LENGTH.unpack_from(held, at)
+        at += _LENGTH.size
+        if size > MAX_EVENT_BYTES or at + size > len(held):
+            return None
+        blocks.append(page.slice(at, size))
+        at += size
+    return blocks if at == len(held) else None

@@ -1,0 +1,66 @@
+"""Stages large events for a writer: the payload is stored while the caller waits.
+
+The caller's thread reads its own file or iterable, so a writer never holds more of a payload than a
+piece. What is stored is then an entry of the write queue, behind the events that were written
+before it and ahead of those that follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pravega_spark.engine.chunks.chunk import StagedChunk
+from pravega_spark.engine.chunks.large_event_writer import store_payload, store_reference
+from pravega_spark.engine.staging_folder import version_folder
+from pravega_spark.engine.stream.records import StreamState
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.writing.append_condition import AppendCondition
+from pravega_spark.engine.writing.append_draft import StagedBatch, sealed_error
+from pravega_spark.engine.writing.batch_identity import SessionBatch
+
+UNROUTED = -1
+"""The segment of a chunk before its batch is routed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """A large event whose payload and chunk are stored, and that no commit names yet."""
+
+    chunk: StagedChunk
+    key: str | None
+    staging_version: int
+    """The version whose folder holds both."""
+
+    def batch(
+        self, life: int, segment_id: int, identity: SessionBatch, condition: AppendCondition | None
+    ) -> StagedBatch:
+        """Return its batch, whatever segment takes the event; it is never an offer."""
+        chunk, version = replace(self.chunk, segment_id=segment_id), self.staging_version
+        return StagedBatch(life, version, (chunk,), identity, False, False, condition)
+
+
+def store_large_event(
+    stream: StreamLog, life: int, pieces: Iterator[memoryview], key: str | None
+) -> StoredEvent:
+    """Store a payload and the chunk that names it, in the folder of the newest version.
+
+    Raises NoSuchStream, StaleIdentity or StreamSealed before anything is read, EventTooLarge, what
+    the pieces raise, and StoreError.
+    """
+    view = stream.view(life=life)
+    if view.record.state is not StreamState.ACTIVE:
+        raise sealed_error(view)
+    version = view.version
+    folder, name = version_folder(version), stream.runtime.token()
+    reference = store_payload(stream.store, stream.path, folder, pieces, name=name)
+    chunk = store_reference(
+        stream.store,
+        stream.path,
+        folder,
+        reference,
+        segment_id=UNROUTED,
+        key=key,
+        time_us=stream.runtime.now_us(),
+    )
+    return StoredEvent(chunk, key, version)

@@ -1,0 +1,141 @@
+"""Folds a table: merges what its change log holds since the last fold into the folded table.
+
+The order makes it safe to kill, to repeat and to run twice at once: first the files, then one
+commit of the folded table with the cut that it reflects, and only then the publish by which
+retention may truncate the change log up to that cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.log.clock_record import read_now
+from pravega_spark.engine.stream import subscribers
+from pravega_spark.engine.stream.range_reader import read_range
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import GenerationMismatch, InvalidStreamCut, NoSuchSubscriber
+from pravega_spark.key_value.change_columns import entries_of_events
+from pravega_spark.key_value.change_reader import ranges_from
+from pravega_spark.key_value.change_sorter import ChangeSorter
+from pravega_spark.key_value.change_times import ChangeTimes
+from pravega_spark.key_value.folded_record import FoldedRecord
+from pravega_spark.key_value.folded_state import FoldedState
+from pravega_spark.key_value.folded_table import FoldedTable, FoldResult
+from pravega_spark.limits import FOLD_RUN_BYTES
+from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.names import FOLD_SUBSCRIBER
+
+_EXPIRED_PART = 4
+"""A file is written again for its expired entries when the oldest has been so for ttl / 4."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldOutcome:
+    """What a fold did; ``merge`` is None if there was nothing to fold."""
+
+    cut: StreamCut
+    merge: FoldResult | None = None
+    events: int = 0
+    """Changes of the log that were read."""
+    is_published: bool = False
+
+
+def fold(
+    stream: StreamLog,
+    table: FoldedTable,
+    *,
+    ttl_ms: int | None = None,
+    life: int | None = None,
+    run_bytes: int = FOLD_RUN_BYTES,
+) -> FoldOutcome:
+    """Fold the changes up to the tail of the log, in bounded memory, and let the log be truncated.
+
+    ``ttl_ms`` is that of the table: an entry is dropped when it is older by the time that is
+    believed for deletions (``clock_record``), so late and never early. ``life`` is the one that the
+    call is made for. A fold that another one overtakes changes nothing. Raises NoSuchStream and
+    StaleIdentity if the life has ended, CorruptChunk and DataLoss, which name the file.
+    """
+    view = stream.view(life=life)
+    ensure_subscribed(stream, view)
+    state = table.read()
+    if state is not None and state.life != view.life:
+        view = stream.view(life=view.life)  # a later life has begun, or this is the first fold
+    is_continued = state is not None and state.life == view.life and not state.record.is_ended
+    start = state.cut if state is not None and is_continued else view.head
+    expired_us = _expired_us(stream, ttl_ms)
+    expired = _expired_files(state, expired_us, ttl_ms) if is_continued else []
+    done = None
+    cut = view.tail
+    events = 0
+    if expired or not is_continued or start.positions != cut.positions:
+        with ChangeSorter(run_bytes) as sorter:
+            for rng in ranges_from(start, view):
+                for entries in dated_entries(stream, rng, has_ttl=ttl_ms is not None):
+                    events += entries.num_rows
+                    sorter.add(table.layout.rows_of_entries(entries))
+            failpoint("fold.read")
+            reflects = FoldedRecord(
+                view.life,
+                log_version=view.version,
+                cut=cut.positions,
+                log_bytes=view.total_bytes,
+            )
+            done = table.merge_rows(
+                *(state, sorter.sorted(), reflects),
+                expired_us=expired_us,
+                expired_files=expired,
+                check=lambda: stream.view(life=view.life),
+            )
+        if not done.is_committed:
+            return FoldOutcome(cut, done, events)
+    failpoint("fold.publish")
+    return FoldOutcome(cut, done, events, _publish(stream, cut))
+
+
+def ensure_subscribed(stream: StreamLog, view: StreamView) -> None:
+    """Make the fold a subscriber of the log, so that retention truncates nothing it needs."""
+    known = view.subscriber(FOLD_SUBSCRIBER)
+    if known is None or known.removed:
+        subscribers.subscribe(stream, FOLD_SUBSCRIBER, protect=True, life=view.life)
+
+
+def _publish(stream: StreamLog, cut: StreamCut) -> bool:
+    """Publish that the log is not needed before a cut; a later fold may have done so already."""
+    try:
+        return subscribers.publish(stream, FOLD_SUBSCRIBER, None, cut, life=cut.life)
+    except (InvalidStreamCut, NoSuchSubscriber, GenerationMismatch):
+        return False
+
+
+def dated_entries(stream: StreamLog, rng: SegmentRange, *, has_ttl: bool) -> Iterator[pa.Table]:
+    """Yield the changes of a range of the log; with a ttl their times are those of the commits."""
+    times = ChangeTimes(stream, rng) if has_ttl else None
+    for batch in read_range(stream, rng, columns=("offset", "timestamp", "event")):
+        times_us = None if times is None else times.of(batch)
+        yield entries_of_events(rng.segment_id, batch, times_us)
+
+
+def _expired_us(stream: StreamLog, ttl_ms: int | None) -> int | None:
+    """Return the time up to which entries have expired, by the time believed for deletions."""
+    if ttl_ms is None:
+        return None
+    return (read_now(stream.store, stream.runtime).earliest_ms - ttl_ms) * 1_000
+
+
+def _expired_files(
+    state: FoldedState | None, expired_us: int | None, ttl_ms: int | None
+) -> list[str]:
+    """Return the files that are worth writing again for their expired entries."""
+    if state is None or expired_us is None or ttl_ms is None:
+        return []
+    long_ago_us = expired_us - ttl_ms * 1_000 // _EXPIRED_PART
+    return [
+        file.path
+        for file in state.files
+        if file.max_timestamp_us <= expired_us or file.min_timestamp_us <= long_ago_us
+    ]

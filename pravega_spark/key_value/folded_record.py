@@ -1,0 +1,84 @@
+"""What a folded table reflects of its change log, as its own log records it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json, typed
+from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.errors import CorruptLog
+
+FOLDED_DOMAIN: Final = "pravega.folded"
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedRecord:
+    """What a folded table reflects: the domain ``pravega.folded``."""
+
+    life: int
+    number: int = 0
+    """Counts the folds of the table; 0 before the first one of a life."""
+    log_version: int = -1
+    """The version of the change log."""
+    cut: Mapping[int, int] | None = None
+    """The cut of the change log: positions by segment."""
+    rows: int = 0
+    size_bytes: int = 0
+    files: int = 0
+    folded_ms: int = 0
+    """When it was folded, by the committer's clock."""
+    log_bytes: int = 0
+    """The bytes of all changes of this life up to the cut."""
+    is_ended: bool = False
+    """Whether the life has ended, so that no fold of it may commit."""
+
+    def encode(self) -> str:
+        """Return the value of the domain."""
+        cut = None if self.cut is None else {str(s): o for s, o in sorted(self.cut.items())}
+        return to_json(
+            {
+                "format": 1,
+                "life": self.life,
+                "number": self.number,
+                "logVersion": self.log_version,
+                "cut": cut,
+                "rows": self.rows,
+                "bytes": self.size_bytes,
+                "files": self.files,
+                "folded": self.folded_ms,
+                "logBytes": self.log_bytes,
+                "ended": self.is_ended,
+            }
+        )
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> FoldedRecord | None:
+        """Return the record of a snapshot; None if nothing was ever folded. Raises CorruptLog."""
+        try:
+            found = snapshot.get(FOLDED_DOMAIN)
+            if found is None:
+                return None
+            if typed(found["format"], int) != 1:
+                raise ValueError(f"format {found['format']} is not known")
+            cut = found["cut"]
+            return cls(
+                typed(found["life"], int),
+                typed(found["number"], int),
+                typed(found["logVersion"], int),
+                None if cut is None else {int(s): typed(o, int) for s, o in cut.items()},
+                typed(found["rows"], int),
+                typed(found["bytes"], int),
+                typed(found["files"], int),
+                typed(found["folded"], int),
+                typed(found["logBytes"], int),
+                typed(found["ended"], bool),
+            )
+        except DECODE_ERRORS as error:
+            raise CorruptLog(
+                f"{snapshot.where}: the domain {FOLDED_DOMAIN} of version {snapshot.version} is "
+                f"damaged: {error!r}. Restore the log from a copy.",
+                path=snapshot.where,
+                version=snapshot.version,
+            ) from error

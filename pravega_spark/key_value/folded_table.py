@@ -1,0 +1,357 @@
+"""The folded table of a key-value table: a Delta table with exactly one live row a key.
+
+Its files have disjoint ranges of keys. A fold replaces the files whose ranges its changes touch,
+and the same commit records which part of the change log the table now reflects. So any Delta
+reader sees each key once, at any version, and a look-up needs one row group of one file.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import pyarrow as pa
+
+from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.log.actions import Add, Body, Remove
+from pravega_spark.engine.log.commit_log import Log, Proposal
+from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log.table_at_version import table_at
+from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
+from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.staging_folder import version_folder
+from pravega_spark.engine.store.base import Store
+from pravega_spark.errors import CorruptLog, InvalidInput
+from pravega_spark.key_value.folded_file import (
+    FileReader,
+    FoldedFile,
+    bounded_columns,
+    folded_file,
+)
+from pravega_spark.key_value.folded_merge import FileMerge
+from pravega_spark.key_value.folded_record import FOLDED_DOMAIN, FoldedRecord
+from pravega_spark.key_value.folded_rows import (
+    RowLayout,
+)
+from pravega_spark.key_value.folded_state import FoldedState
+from pravega_spark.key_value.folded_writer import FoldedWriter
+from pravega_spark.key_value.table_key import KeyType
+from pravega_spark.limits import FOLDED_FILE_BYTES
+
+FOLD, END_LIFE = "FOLD", "END LIFE"
+"""Operations of a folded table."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldResult:
+    """What a merge did. It is void if another folder was first, or if the life has ended."""
+
+    is_committed: bool
+    version: int = -1
+    changes: int = 0
+    """Keys that changed."""
+    rows: int = 0
+    files_added: int = 0
+    files_removed: int = 0
+    bytes_written: int = 0
+    bytes_replaced: int = 0
+
+
+class FoldedTable:
+    """The folded table at a path; thread-safe. It need not exist before the first fold."""
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        key_type: KeyType,
+        has_secondary: bool,
+        runtime: Runtime = SYSTEM,
+        *,
+        file_bytes: int = FOLDED_FILE_BYTES,
+    ) -> None:
+        """Name the table; nothing is read yet."""
+        self.log = Log(store, path, runtime)
+        self.log.maintain = checkpointing.maintain_in_background
+        self.layout = RowLayout(key_type, has_secondary)
+        self.reader = FileReader(store, path, self.layout)
+        self.file_bytes = file_bytes
+        self._lock = threading.Lock()
+        self._state: FoldedState | None = None
+
+    def record(self, refresh: bool = True) -> FoldedRecord | None:
+        """Return what the table reflects now, without its files; None before the first fold."""
+        snapshot = self.log.refresh(durable=True) if refresh else self.log.snapshot
+        return None if snapshot is None else FoldedRecord.of(snapshot)
+
+    def read(self, refresh: bool = True) -> FoldedState | None:
+        """Return the newest state (one storage call if it is known), or the last known one.
+
+        None before the first fold. Raises CorruptLog.
+        """
+        snapshot = self.log.snapshot
+        if refresh or snapshot is None:
+            snapshot = self.log.refresh(durable=True)
+        if snapshot is None:
+            return None
+        known = self._state
+        if known is not None and known.version == snapshot.version:
+            return known
+        with self._lock, self.log.files() as index:
+            snapshot = self.log.snapshot
+            assert snapshot is not None
+            record = FoldedRecord.of(snapshot)
+            if record is None:
+                return None
+            known = self._state
+            files: Sequence[FoldedFile]
+            if known is not None and known.record == record:
+                files = known.files  # only folds change files
+            else:
+                files = self._sorted(index.all(), snapshot)
+                self.reader.forget({file.path: file for file in files})
+            state = FoldedState(self.reader, snapshot.version, record, files, self.log.runtime)
+            self._state = state
+        return state
+
+    def read_at(self, version: int) -> FoldedState:
+        """Return the state at a retained version of the folded table. Raises InvalidInput."""
+        snapshot = self.log.refresh(durable=True)
+        if snapshot is None or not snapshot.retention_mark <= version <= snapshot.version:
+            kept = "none" if snapshot is None else f"{snapshot.retention_mark}..{snapshot.version}"
+            raise InvalidInput(
+                f"{self.log.reader.where} has no version {version}: versions {kept} are retained. "
+                "Read a newer version."
+            )
+        found, index = table_at(self.log.reader, version)
+        record = FoldedRecord.of(found)
+        if record is None:
+            raise CorruptLog(
+                f"{self.log.reader.where}: version {version} has no {FOLDED_DOMAIN}. Restore the "
+                "log from a copy.",
+                path=self.log.reader.where,
+                version=version,
+            )
+        return FoldedState(
+            self.reader, version, record, self._sorted(index.all(), found), self.log.runtime
+        )
+
+    def read_before(self, log_version: int) -> FoldedState | None:
+        """Return the newest retained state that reflects no later version of the change log.
+
+        None if there is none, which says that the change log alone tells all up to that version,
+        or that this version is no longer retained. Costs a read for each fold since then.
+        """
+        snapshot = self.log.refresh(durable=True)
+        if snapshot is None:
+            return None
+        for version in range(snapshot.version, max(0, snapshot.retention_mark) - 1, -1):
+            commit = self.log.reader.commit(version, light=True)
+            text = None if commit is None else commit.domains.get(FOLDED_DOMAIN)
+            if text is None:
+                continue
+            state = self.read_at(version)
+            if state.log_version <= log_version:
+                return state
+        return None
+
+    def _sorted(self, adds: Iterable[Add], snapshot: Snapshot) -> list[FoldedFile]:
+        """Return files in the order of their keys; raise CorruptLog if two overlap."""
+        where = self.log.reader.where
+        files = sorted(
+            (folded_file(add, self.layout, where) for add in adds),
+            key=lambda file: file.first,
+        )
+        for before, after in pairwise(files):
+            if before.last >= after.first:
+                raise CorruptLog(
+                    f"{where}: the files {before.path} and {after.path} of version "
+                    f"{snapshot.version} overlap, so a key may be there twice. Restore the log "
+                    "from a copy.",
+                    path=where,
+                    version=snapshot.version,
+                )
+        return files
+
+    def merge(
+        self,
+        state: FoldedState | None,
+        changes: pa.Table | Iterable[pa.Table],
+        cut: Mapping[int, int],
+        log_version: int,
+        life: int,
+        *,
+        expired_us: int | None = None,
+        expired_files: Iterable[str] = (),
+    ) -> FoldResult:
+        """Merge changes into the state, and commit that the table reflects ``cut``.
+
+        ``changes`` of ``ENTRY_SCHEMA`` are sorted, with one row a key, as one table or in parts.
+        Only the files whose ranges they touch are written again, and ``expired_files``; entries
+        not younger than ``expired_us`` are dropped from what is written. Nothing is committed if
+        another folder has changed the table since ``state``, or if the life has ended. Raises
+        CorruptChunk and DataLoss, which name the file.
+        """
+        parts = [changes] if isinstance(changes, pa.Table) else changes
+        rows = (self.layout.rows_of_entries(part) for part in parts if part.num_rows)
+        reflects = FoldedRecord(life, log_version=log_version, cut=dict(cut))
+        return self.merge_rows(
+            state, rows, reflects, expired_us=expired_us, expired_files=expired_files
+        )
+
+    def merge_rows(
+        self,
+        state: FoldedState | None,
+        rows: Iterable[pa.Table],
+        reflects: FoldedRecord,
+        *,
+        expired_us: int | None = None,
+        expired_files: Iterable[str] = (),
+        check: Callable[[], object] = bool,
+    ) -> FoldResult:
+        """Merge changes as :meth:`merge` does, which are rows of the engine (``folded_rows``).
+
+        ``reflects`` says what of the change log; its figures are filled in here. ``check`` is
+        called just before the commit, and raises to prevent it.
+        """
+        base = state.record if state is not None else None
+        is_continued = base is not None and base.life == reflects.life and not base.is_ended
+        staged_at = self._staging_version()
+        files = list(state.files) if state is not None and is_continued else []
+        dropped = [] if is_continued or state is None else list(state.files)
+        with (
+            self.reader.missing_files(),
+            FoldedWriter(
+                *(self.log.store, self.log.path, version_folder(staged_at), self.layout),
+                *(self.file_bytes, self.log.runtime),
+            ) as writer,
+        ):
+            merge = FileMerge(self.reader, writer, self.file_bytes, expired_us)
+            plan = merge.run(files, rows, set(expired_files))
+        failpoint("fold.written")
+        replaced = [*dropped, *plan.replaced]
+        gone = {file.path for file in plan.replaced}
+        live = [*(file for file in files if file.path not in gone), *writer.files]
+        record = replace(
+            reflects,
+            number=1 + (base.number if base is not None else 0),
+            rows=sum(file.rows for file in live),
+            size_bytes=_bytes(live),
+            files=len(live),
+            folded_ms=self.log.clock.now_ms(),
+        )
+        check()
+        done = self._commit(base, record, writer.files, replaced, staged_at)
+        failpoint("fold.committed")
+        return FoldResult(
+            done is not None,
+            -1 if done is None else done,
+            plan.changes,
+            record.rows,
+            len(writer.files),
+            len(replaced),
+            _bytes(writer.files),
+            _bytes(replaced),
+        )
+
+    def _staging_version(self) -> int:
+        snapshot = self.log.snapshot
+        return 0 if snapshot is None else snapshot.version
+
+    def _commit(
+        self,
+        base: FoldedRecord | None,
+        record: FoldedRecord,
+        added: Sequence[FoldedFile],
+        removed: Sequence[FoldedFile],
+        staged_at: int,
+    ) -> int | None:
+        """Commit a fold if the table is still as it was; return its version, or None."""
+
+        def decide(snapshot: Snapshot | None) -> Proposal[bool]:
+            known = None if snapshot is None else FoldedRecord.of(snapshot)
+            if known != base or is_refused(known, record.life):
+                return None, False
+            if snapshot is not None and staged_at < snapshot.horizon:
+                return None, False  # a sweep may have deleted the files
+            body = _body(FOLD, self.log, self.layout, snapshot, record, removed)
+            body.adds = [file.to_add(self.layout, record.folded_ms) for file in added]
+            return body, True
+
+        if self.log.snapshot is None and self.log.refresh() is None and base is not None:
+            return None
+        failpoint("fold.commit")
+        done = self.log.commit(decide)
+        return done.snapshot.version if done.value else None
+
+    def end_life(self, life: int) -> bool:
+        """Remove all rows of a life that has ended, and refuse all later folds of it.
+
+        A table that was never folded is created for that. Returns whether anything was committed:
+        a later life is left as it is.
+        """
+        return end_folded_life(self.log, life, self.layout)
+
+
+def is_refused(known: FoldedRecord | None, life: int) -> bool:
+    """Return whether a fold of a life may not commit: that life has ended."""
+    if known is None:
+        return False
+    return known.life > life or (known.life == life and known.is_ended)
+
+
+def _bytes(files: Iterable[FoldedFile]) -> int:
+    return sum(file.size for file in files)
+
+
+def end_folded_life(log: Log, life: int, layout: RowLayout | None = None) -> bool:
+    """End a life as :meth:`FoldedTable.end_life` does; without a layout no table is created."""
+
+    def decide(snapshot: Snapshot | None) -> Proposal[bool]:
+        known = None if snapshot is None else FoldedRecord.of(snapshot)
+        if known is not None and is_refused(known, life):
+            return None, False
+        adds: list[Add] = []
+        if snapshot is not None:
+            with log.files() as index:
+                adds = list(index.all())
+        number = 0 if known is None else known.number + 1
+        record = FoldedRecord(life, number, folded_ms=log.clock.now_ms(), is_ended=True)
+        return _body(END_LIFE, log, layout, snapshot, record, adds), True
+
+    if layout is None and log.refresh() is None:
+        return False
+    return log.commit(decide).value
+
+
+def _body(
+    operation: str,
+    log: Log,
+    layout: RowLayout | None,
+    snapshot: Snapshot | None,
+    record: FoldedRecord,
+    removed: Sequence[FoldedFile] | Sequence[Add],
+) -> Body:
+    now_ms = record.folded_ms
+    removes = [Remove(file.path, now_ms, {}, file.size) for file in removed]
+    parameters = {"life": record.life, "logVersion": record.log_version}
+    metrics = {"numOutputRows": record.rows, "numRemovedFiles": len(removed)}
+    domains: dict[str, str | None] = {FOLDED_DOMAIN: record.encode()}
+    body = Body(operation, parameters, metrics, domains, removes=removes)
+    if snapshot is None:
+        body.protocol = PROTOCOL
+    if layout is None:
+        return body
+    table_id = log.runtime.token() if snapshot is None else snapshot.metadata["id"]
+    metadata = new_table(
+        layout.delta_columns,
+        *([], table_id, log.path, now_ms),
+        bounded=bounded_columns(layout),
+    )
+    known = {} if snapshot is None else snapshot.metadata
+    if known.get("schemaString") != metadata["schemaString"]:  # a life with other keys
+        body.metadata = metadata
+    return body

@@ -1,0 +1,358 @@
+"""KeyValueTable: get and put entries by key, update them on conditions, and iterate."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, overload
+
+from pravega_spark.arguments import check_whole
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import InvalidInput, ObjectClosed, PravegaSparkError, TruncatedData
+from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.key_value.change_codec import NO_SECONDARY, SHORT_PUTS, encode_put, encode_remove
+from pravega_spark.key_value.entries_at import IN_CHUNK, is_alive, value_of
+from pravega_spark.key_value.put_future import PutFuture, of_table
+from pravega_spark.key_value.shared_table import SharedTable, open_table
+from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.table_entry import KeyVersion, TableEntry
+from pravega_spark.key_value.table_key import Key, KeyType, TableKey
+from pravega_spark.key_value.table_reader import TableIterator, TableReader, stored_keys
+from pravega_spark.key_value.table_update import (
+    TableInsert,
+    TableModification,
+    TablePut,
+    TableRemove,
+    UpdateEncoder,
+)
+
+_SHORT_KEY = len(SHORT_PUTS)
+_new: Any = tuple.__new__
+"""Makes a named tuple in a third of the time that its own constructor takes."""
+_LOOKS = 8
+"""How often a get looks again because its value was folded, and truncated, meanwhile."""
+
+
+class KeyValueTable:
+    """A key-value table; thread-safe. Made by ``StreamManager.key_value_table``.
+
+    Puts and removals without a condition are pipelined: their futures are done once they are
+    durable. Conditional updates are durable, or refused, when the call returns. A get sees all that
+    this process knows to be durable, and what others wrote up to the table's ``staleness`` before;
+    with ``fresh=True`` all that was durable when it was called. An object of a deleted table raises
+    NoSuchTable, or StaleIdentity once the name has been created again.
+    """
+
+    def __init__(
+        self,
+        stream: StreamLog,
+        table: str,
+        view: StreamView,
+        *,
+        on_open: Callable[[object, Callable[[Any], bool]], None] = lambda user, is_closed: None,
+    ) -> None:
+        """Open the table in the life of a view of its change log; no storage is asked."""
+        shared: SharedTable = open_table(stream, table, view)
+        self._name = table
+        self._stream = stream
+        self._log = stream.log
+        self._shared = shared
+        self._index = shared.index
+        self._codec = shared.codec
+        self._now = shared.index.now
+        self._life = shared.life
+        self._encoder = UpdateEncoder(shared.codec, shared.configuration.value_limit)
+        self._value_limit = shared.configuration.value_limit
+        configuration = shared.configuration
+        self._takes_bytes = (
+            configuration.key_type is KeyType.BYTES
+            and configuration.primary_key_length is None
+            and not shared.codec.has_secondary
+        )
+        """Whether any short bytes are a key, so that the hot paths need no further check."""
+        self._writer: EventStreamWriter | None = None
+        self._is_closed = False
+        on_open(self, lambda table: table._is_closed)
+
+    @property
+    def name(self) -> str:
+        """The name, ``scope/table``."""
+        return self._name
+
+    @property
+    def configuration(self) -> KeyValueTableConfiguration:
+        """The configuration that the table was created with."""
+        return self._shared.configuration
+
+    def __repr__(self) -> str:
+        """Show the name and the root."""
+        return f"KeyValueTable({self._name!r}, root={self._stream.root_url!r})"
+
+    def __reduce__(self) -> Any:
+        """Refuse pickling: a table has writes under way."""
+        raise TypeError("a KeyValueTable cannot be pickled; open it where it is used.")
+
+    # Reading
+
+    def get(
+        self, key: Key, secondary_key: bytes = b"", *, fresh: bool = False
+    ) -> TableEntry | None:
+        """Return the entry of a key, or None. Raises InvalidInput, NoSuchTable, StaleIdentity."""
+        index = self._index
+        if type(key) is bytes and self._takes_bytes and key and secondary_key == b"":
+            stored: Any = (key, b"")  # equal to a TableKey, and cheaper
+        else:
+            stored = self._codec.encode(key, secondary_key)
+        if fresh or self._log.snapshot is not index.snapshot or self._now() >= index.due:
+            self._follow(fresh)
+        change = index.tables[0].get(stored)
+        if change is None or index.ttl_ms is not None:
+            return self._found([TableKey(*stored)], [key])[0]
+        segment_id, offset, time_us, value = change
+        if value is None or value is IN_CHUNK:
+            return self._found([TableKey(*stored)], [key])[0]
+        version = _new(KeyVersion, (self._life, segment_id, offset))
+        found: TableEntry = _new(TableEntry, (key, value, version, stored[1], time_us))
+        return found
+
+    def get_all(self, keys: Iterable[Any], *, fresh: bool = False) -> list[TableEntry | None]:
+        """Return the entries of at most 256 keys as of one version, in their order.
+
+        None stands for a key without an entry. A key with a secondary part is given as a pair.
+        """
+        stored = stored_keys(self._codec, keys)
+        self._follow(fresh)
+        return self._found(stored, [self._codec.decode(key.primary) for key in stored])
+
+    def exists(self, key: Key, secondary_key: bytes = b"", *, fresh: bool = False) -> bool:
+        """Return whether the key has an entry."""
+        stored = self._codec.encode(key, secondary_key)
+        self._follow(fresh)
+        change = self._index.tables[0].get(stored)
+        if change is not None:
+            return is_alive(change, self._index.expired_us())
+        return bool(self._index.find([stored]))
+
+    def _found(self, stored: Sequence[TableKey], keys: Sequence[Key]) -> list[TableEntry | None]:
+        for _ in range(_LOOKS):
+            try:
+                return self._look_up(stored, keys)
+            except (TruncatedData, FileNotFoundError):
+                self._follow(fresh=True)
+        return self._look_up(stored, keys)
+
+    def _look_up(self, stored: Sequence[TableKey], keys: Sequence[Key]) -> list[TableEntry | None]:
+        found = self._index.find(stored)
+        entries = list[TableEntry | None]()
+        for key, at in zip(keys, stored, strict=True):
+            change = found.get(at)
+            if change is None:
+                entries.append(None)
+                continue
+            value = value_of(self._stream, self._life, change)
+            version = KeyVersion(self._life, change.segment_id, change.offset)
+            entries.append(TableEntry(key, value, version, at.secondary, change.timestamp_us))
+        return entries
+
+    def at(self, version: int | None = None) -> TableReader:
+        """Return a reader of one version: by default the newest one, which this call asks for.
+
+        ``version`` is a version of the change log, such as ``TableReader.version``; the log must
+        still hold it, and must not have been folded beyond it. Raises TruncatedData, and
+        InvalidInput for a version that does not exist yet.
+        """
+        if version is not None:
+            check_whole("version", version)
+        self._follow(fresh=True)
+        state = self._index.freeze()
+        if version is not None and version != state.version:
+            with translated():
+                state = self._index.freeze_at(version)
+        return TableReader(state, self._codec)
+
+    def entries(
+        self,
+        *,
+        prefix: Any = None,
+        low: Any = None,
+        high: Any = None,
+        primary: Any = None,
+        secondary_prefix: bytes | None = None,
+        secondary_low: bytes | None = None,
+        secondary_high: bytes | None = None,
+        after: str | None = None,
+    ) -> TableIterator[TableEntry]:
+        """Iterate over entries in the order of their keys, as of the newest version.
+
+        All of them, those whose primary keys have a ``prefix``, those from ``low`` to ``high``,
+        both included, or those of one ``primary`` key, of which a prefix or a range of secondary
+        keys may be given. ``after`` continues after the ``continuation`` of another iteration.
+        """
+        return self.at().entries(
+            after=after,
+            prefix=prefix,
+            low=low,
+            high=high,
+            primary=primary,
+            secondary_prefix=secondary_prefix,
+            secondary_low=secondary_low,
+            secondary_high=secondary_high,
+        )
+
+    def keys(self, *, after: str | None = None, **given: Any) -> TableIterator[Any]:
+        """Iterate over keys as :meth:`entries` does; a key with a secondary part is a pair."""
+        return self.at().keys(after=after, **given)
+
+    def _follow(self, fresh: bool) -> None:
+        with translated():
+            self._index.follow(fresh=fresh)
+
+    # Puts without a condition
+
+    def put(self, key: Key, value: bytes | str, secondary_key: bytes = b"") -> PutFuture:
+        """Set the value of a key; the future's result is its new version, once it is durable.
+
+        Puts of one handle that name one primary key are durable in their order. Blocks while the
+        buffer of the handle is full. Raises InvalidInput, NoSuchTable, TableSealed, StaleIdentity.
+        """
+        if (
+            type(key) is bytes
+            and 0 < len(key) < _SHORT_KEY
+            and secondary_key == b""
+            and type(value) is bytes
+            and len(value) <= self._value_limit
+            and self._takes_bytes
+        ):
+            payload = b"".join((SHORT_PUTS[len(key)], key, NO_SECONDARY, value))
+            return self._write(payload, key.hex())
+        data = self._encoder.value(value)
+        stored = self._codec.encode(key, secondary_key)
+        return self._write(encode_put(stored, data), self._codec.routing_key(stored.primary))
+
+    @overload
+    def remove(self, key: Key, secondary_key: bytes = b"") -> PutFuture: ...
+    @overload
+    def remove(
+        self, key: Key, secondary_key: bytes = b"", *, version: KeyVersion | str
+    ) -> KeyVersion: ...
+    def remove(
+        self,
+        key: Key,
+        secondary_key: bytes = b"",
+        *,
+        version: KeyVersion | str | None = None,
+    ) -> PutFuture | KeyVersion:
+        """Remove a key, if it exists; as :meth:`put` does, its future is done when it is durable.
+
+        With a ``version`` the key is removed only if it has that one, before the call returns:
+        returns the version of the removal, which no entry has. Raises BadKeyVersion, NoSuchKey.
+        """
+        if version is not None:
+            return self.update([TableRemove(key, version, secondary_key)])[0]
+        stored = self._codec.encode(key, secondary_key)
+        return self._write(encode_remove(stored), self._codec.routing_key(stored.primary))
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until all puts and removals of this handle are durable; raise their failure."""
+        writer = self._writer
+        if writer is not None:
+            with translated():
+                writer.flush(timeout=timeout)
+
+    def _write(self, payload: bytes, routing_key: str) -> PutFuture:
+        try:
+            writer = self._writer or self._open_writer()
+            return writer.write_event(payload, routing_key)  # type: ignore[return-value]
+        except PravegaSparkError as error:
+            if not isinstance(error, (InvalidInput, ObjectClosed)):
+                self._writer = None  # the next put opens another one
+            raise of_table(error) from error
+
+    def _open_writer(self) -> EventStreamWriter:
+        with self._index.lock, translated():
+            if self._is_closed:
+                raise self._closed()
+            if self._writer is None:
+                self._writer = EventStreamWriter(self._stream, life=self._life, future=PutFuture)
+            return self._writer
+
+    def _closed(self) -> ObjectClosed:
+        return ObjectClosed(f"table {self._name} was closed here; open it again.")
+
+    # Updates on conditions
+
+    def insert(self, key: Key, value: bytes | str, secondary_key: bytes = b"") -> KeyVersion:
+        """Set the value of a key that must not exist; return its version. Raises BadKeyVersion."""
+        return self.update([TableInsert(key, value, secondary_key)])[0]
+
+    def replace(
+        self,
+        key: Key,
+        value: bytes | str,
+        version: KeyVersion | str,
+        secondary_key: bytes = b"",
+    ) -> KeyVersion:
+        """Set the value of a key that must have this version; return the new one.
+
+        Raises BadKeyVersion if it has another version, NoSuchKey if it does not exist.
+        """
+        return self.update([TablePut(key, value, version, secondary_key)])[0]
+
+    def update(self, modifications: Sequence[TableModification]) -> tuple[KeyVersion, ...]:
+        """Make several changes in one commit, all or none; return the version of each.
+
+        The keys may be of any partitions; at most 256, each once. Every condition is decided on the
+        version before the commit. It comes after all earlier puts of this handle. Raises
+        ObjectClosed, BadKeyVersion and NoSuchKey, after which nothing has changed; CommitUnknown if
+        it is unknown whether it has.
+        """
+        if self._is_closed:
+            raise self._closed()
+        steps = self._encoder.steps(modifications)
+        if not steps:
+            return ()
+        if self._writer is not None:
+            self.flush()
+        with translated():
+            return self._shared.combiner.update(steps)
+
+    # Life
+
+    def close(self) -> None:
+        """Make all puts durable and stop writing; a closed table can still be read."""
+        self._is_closed = True
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with translated():
+                writer.close()
+
+    def __enter__(self) -> KeyValueTable:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close; an exception of the body hides a failure of the puts."""
+        if kind is None:
+            self.close()
+        else:
+            with contextlib.suppress(PravegaSparkError):
+                self.close()
+
+
+@contextlib.contextmanager
+def translated() -> Any:
+    """Raise errors of the change log as the table's."""
+    try:
+        yield
+    except PravegaSparkError as error:
+        found = of_table(error)
+        if type(found) is type(error):
+            raise
+        raise found from error

@@ -1,0 +1,58 @@
+"""The future of a put: a write of the change log whose result is the new version of the key."""
+
+from __future__ import annotations
+
+import copy
+from typing import cast
+
+from pravega_spark.engine.writing.write_futures import WriteFuture
+from pravega_spark.errors import (
+    NoSuchStream,
+    NoSuchTable,
+    PravegaSparkError,
+    StreamSealed,
+    TableSealed,
+)
+from pravega_spark.key_value.table_entry import KeyVersion
+from pravega_spark.model import EventPointer
+from pravega_spark.names import split_log
+
+
+class PutFuture(WriteFuture[KeyVersion]):
+    """The outcome of a put or a removal without a condition; can also be awaited."""
+
+    def result(self, timeout: float | None = None) -> KeyVersion:
+        """Return the version of the key once the change is durable, or raise why it is not."""
+        failure = self.exception(timeout)
+        if failure is not None:
+            raise failure
+        found = cast("EventPointer", super().result(timeout))
+        return KeyVersion(found.life, found.segment_id, found.offset)
+
+    def exception(self, timeout: float | None = None) -> PravegaSparkError | None:
+        """Wait for the outcome; return the error of a failed change, None for a durable one."""
+        failure = super().exception(timeout)
+        return None if failure is None else of_table(failure)
+
+
+def of_table(error: PravegaSparkError) -> PravegaSparkError:
+    """Return an error of the change log as the table's."""
+    if not isinstance(error, (NoSuchStream, StreamSealed)) or error.stream is None:
+        return copy.copy(error)
+    scope, path = split_log(error.stream)
+    table = f"{scope}/{path.rpartition('/')[2]}"
+    found: PravegaSparkError
+    if isinstance(error, NoSuchStream):
+        found = NoSuchTable(
+            f"table {table} does not exist, or was deleted: check the name and the root, or create "
+            "the table.",
+            table=table,
+        )
+    else:
+        found = TableSealed(
+            f"table {table} was sealed: it can be read, and accepts no more changes. Create a new "
+            "table.",
+            table=table,
+        )
+    found.__cause__ = error
+    return found

@@ -1,0 +1,235 @@
+"""Follows the change log of a table in memory: the newest change of each key since the fold.
+
+All handles of a table in one process share one index. It moves from one version of the log to a
+newer one in one step, so a get without a lock never sees a part of a commit.
+
+Lock order: the index, then the log.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+
+from pravega_spark.engine.log.log_reader import snapshot_at
+from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import InvalidInput, TruncatedData
+from pravega_spark.key_value.change_codec import Change
+from pravega_spark.key_value.change_reader import (
+    Changes,
+    ranges_from,
+    ranges_since,
+    read_changes,
+)
+from pravega_spark.key_value.entries_at import (
+    IN_CHUNK,
+    EntriesAtVersion,
+    FoldedPart,
+    FoldedRows,
+    FoldedSource,
+    expiry_us,
+    look_up,
+)
+from pravega_spark.key_value.table_clock import TableClock
+from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.table_key import TableKey
+from pravega_spark.limits import TABLE_INDEX_VALUE_BYTES
+from pravega_spark.model import SegmentRange
+
+_LOADS = 32
+"""How often an index is loaded again because the log was truncated while it was read."""
+
+
+class TableIndex:
+    """The newest changes of one life of a table, as of one version of its log; thread-safe."""
+
+    def __init__(
+        self,
+        stream: StreamLog,
+        life: int,
+        configuration: KeyValueTableConfiguration,
+        source: FoldedSource,
+        *,
+        value_bytes: int = TABLE_INDEX_VALUE_BYTES,
+    ) -> None:
+        """Read nothing yet. At most ``value_bytes`` of values stay in memory."""
+        self.stream = stream
+        self.life = life
+        self.lock = threading.RLock()
+        """Held while the index moves, and while conditional updates are decided."""
+        self.tables: tuple[Changes, FoldedRows | None] = {}, None
+        """The changes and the rows that they lie over; replaced, or changed, in one step."""
+        self.snapshot: Snapshot | None = None
+        """The snapshot of the log that the tables reflect."""
+        self.due = float("-inf")
+        """When a get must ask the storage for a newer version, by ``now``."""
+        self.now: Callable[[], float] = stream.runtime.monotonic
+        self.ttl_ms = configuration.ttl_ms
+        self.clock = TableClock(stream.store, stream.runtime)
+        self._staleness = configuration.staleness_ms / 1_000
+        self._source = source
+        self._mark: str | None = None
+        self._looked_at = float("-inf")
+        self._value_limit = value_bytes
+        self._value_bytes = 0
+        self._view: StreamView | None = None
+
+    def expired_us(self) -> int | None:
+        """Return the time up to which entries have expired by now; None if they never do."""
+        return None if self.ttl_ms is None else expiry_us(self.clock.now_ms(), self.ttl_ms)
+
+    def follow(self, *, fresh: bool = False) -> None:
+        """Move to the newest version that this process knows; ask the storage if it is due.
+
+        With ``fresh`` the version is one that was the newest at some moment of this call. Raises
+        StaleIdentity and NoSuchStream if the life has ended.
+        """
+        asked = self.now()
+        with self.lock:
+            looked = self.now()
+            if looked >= self.due or (fresh and self._looked_at <= asked):
+                view = self.stream.view(life=self.life)
+                self._looked_at, self.due = looked, looked + self._staleness
+            else:
+                view = self.stream.view_after_wait(self.life)
+            self.move_to(view)
+
+    def move_to(self, view: StreamView) -> None:
+        """Move to a version, or to a newer one if that one cannot be read; the lock is held."""
+        known = self._view
+        if known is not None and known.snapshot is view.snapshot:
+            return
+        if known is None:
+            self._load(view)
+            return
+        try:
+            changes = self._read(ranges_since(known, view))
+        except TruncatedData:  # it was folded since, and the fold let the log be truncated
+            self._load(self.stream.view(life=self.life))
+            return
+        self.add(changes, view)
+        if self._source.mark(view) != self._mark:
+            self._take_fold(view)
+
+    def add(self, changes: Changes, view: StreamView) -> None:
+        """Add the changes that lead to the next version; the lock is held."""
+        held = self.tables[0]
+        self._value_bytes += _value_bytes(changes.values())
+        held.update(changes)  # one step, so no get sees a part of a commit
+        self._set_view(view)
+        if self._value_bytes > self._value_limit:
+            self._shed(held)
+
+    def freeze(self) -> EntriesAtVersion:
+        """Return the present state, which later changes do not touch."""
+        with self.lock:
+            assert self._view is not None
+            changes, folded = self.tables
+            now_ms = None if self.ttl_ms is None else self.clock.now_ms()
+            return EntriesAtVersion(
+                self.stream, self._view, dict(changes), folded, now_ms, self.ttl_ms
+            )
+
+    def freeze_at(self, version: int) -> EntriesAtVersion:
+        """Return the state of an older version, read from the log.
+
+        Raises TruncatedData, and InvalidInput for one that does not exist yet.
+        """
+        with self.lock:
+            assert self._view is not None
+            newest, folded = self._view, self.tables[1]
+        marks = newest.snapshot
+        oldest = marks.commit_deletion_mark
+        if folded is not None:
+            oldest = max(oldest, folded.log_version)
+        if version > newest.version:
+            raise InvalidInput(
+                f"version {version} of {self.stream.name} does not exist yet: the newest one is "
+                f"{newest.version}."
+            )
+        if version < oldest:
+            raise TruncatedData(
+                f"version {version} of {self.stream.name} cannot be read: versions {oldest} to "
+                f"{newest.version} can.",
+                head=newest.head,
+            )
+        view = StreamView(snapshot_at(self.stream.log.reader, version))
+        view.check_life(self.life)
+        start = view.head if folded is None else folded.cut
+        changes = self._read(ranges_from(start, view))
+        now_ms = None
+        if self.ttl_ms is not None:
+            now_ms = min(view.timestamp_ms, self.clock.now_ms())
+        return EntriesAtVersion(self.stream, view, changes, folded, now_ms, self.ttl_ms)
+
+    def find(self, keys: Iterable[TableKey]) -> dict[TableKey, Change]:
+        """Return the entries of those of the keys that exist, all of one version."""
+        with self.lock:
+            changes, folded = self.tables
+            known = {key: changes[key] for key in keys if key in changes}
+        return look_up(known, folded, keys, self.expired_us())
+
+    def _read(self, ranges: Iterator[SegmentRange]) -> Changes:
+        return read_changes(self.stream, ranges, dated=self.ttl_ms is not None)
+
+    def _set_view(self, view: StreamView) -> None:
+        self._view, self.snapshot = view, view.snapshot
+
+    def _load(self, view: StreamView) -> None:
+        """Read all that the log holds since the newest fold."""
+        for left in reversed(range(_LOADS)):
+            folded = self._newest_fold()
+            if folded is not None and folded.log_version > view.version:
+                view = self.stream.view(life=self.life)
+            start = view.head if folded is None else folded.cut
+            try:
+                changes = self._read(ranges_from(start, view))
+            except TruncatedData:
+                if not left:
+                    raise
+                view = self.stream.view(life=self.life)
+                continue
+            self._value_bytes = _value_bytes(changes.values())
+            if self._value_bytes > self._value_limit:
+                self._shed(changes)
+            self._mark = self._source.mark(view)
+            self.tables = changes, folded
+            self._set_view(view)
+            return
+
+    def _newest_fold(self) -> FoldedRows | None:
+        found = self._source.read()
+        return found if found is not None and found.life == self.life else None
+
+    def _take_fold(self, view: StreamView) -> None:
+        """Drop the changes that a newer fold reflects."""
+        folded = self._newest_fold()
+        if folded is None or folded.log_version > view.version:
+            return  # it reflects more than this version; a later move takes it
+        part = FoldedPart(folded.cut)
+        kept = {key: one for key, one in self.tables[0].items() if not part.holds(one)}
+        self._value_bytes = _value_bytes(kept.values())
+        self.tables = kept, folded
+        self._mark = self._source.mark(view)
+
+    def _shed(self, held: Changes) -> None:
+        """Forget the values of the keys that came first, until half of the limit is held."""
+        kept = 0
+        for key in reversed(list(held)):
+            change = held[key]
+            size = 0 if change.value is None or change.value is IN_CHUNK else len(change.value)
+            if size and kept + size > self._value_limit // 2:
+                held[key] = change._replace(value=IN_CHUNK)
+            else:
+                kept += size
+        self._value_bytes = kept
+
+
+def _value_bytes(changes: Iterable[Change]) -> int:
+    return sum(
+        len(change.value)
+        for change in changes
+        if change.value is not None and change.value is not IN_CHUNK
+    )

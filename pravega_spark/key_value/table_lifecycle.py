@@ -1,0 +1,122 @@
+"""Creates, seals and deletes key-value tables: rows of a scope, and lives of their change logs."""
+
+from __future__ import annotations
+
+import contextlib
+
+from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.stream import lifecycle, repair
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.tables.scopes import (
+    DELETED,
+    TABLE,
+    Scope,
+    row_configuration,
+    row_domains,
+)
+from pravega_spark.errors import NoSuchScope, NoSuchStream, StaleIdentity
+from pravega_spark.key_value.fold import ensure_subscribed
+from pravega_spark.key_value.folded_source import folded_table
+from pravega_spark.key_value.put_future import of_table
+from pravega_spark.key_value.shared_table import table_configuration
+from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.names import split_log, split_table, table_log
+from pravega_spark.transactions import sweeper
+
+
+class TableLifecycle:
+    """The life of one key-value table by its name ``scope/table``."""
+
+    def __init__(self, store: Store, table: str, scope: Scope, runtime: Runtime) -> None:
+        """Name the table; nothing is read."""
+        self.table = table
+        self._scope = scope
+        self._scope_name, self._short_name = split_table(table)
+        self._store = store
+        self._runtime = runtime
+
+    def log(self) -> StreamLog:
+        """Return the table's change log."""
+        name = table_log(self._scope_name, self._short_name)
+        return open_stream(self._store, name, self._runtime)
+
+    def create(self, configuration: KeyValueTableConfiguration) -> bool:
+        """Create the table; False if it exists. Concurrent creators converge on one table."""
+        log, scope, name = self.log(), self._scope, self._short_name
+        life = lifecycle.next_life(log)
+        if life is None:
+            if scope.state() == DELETED:
+                missing = self._scope_name
+                raise NoSuchScope(
+                    f"scope {missing} does not exist; create it first.", scope=missing
+                )
+            return False
+        claimed, row = scope.claim_table(
+            name, life, configuration.of_log(), configuration.to_json()
+        )
+        failpoint("create.row")
+        if not claimed:
+            repair.check_has_log(log)
+        if life > 1:  # a deletion that was killed may have left the rows of the life before
+            folded_table(log, configuration).end_life(life - 1)
+        if lifecycle.create(log, life, row_configuration(row), row_domains(row)):
+            with contextlib.suppress(NoSuchStream, StaleIdentity):
+                ensure_subscribed(log, log.view(refresh=False, life=life))
+            return claimed
+        with contextlib.suppress(NoSuchStream, StaleIdentity):
+            log.view(life=life)
+            return claimed
+        scope.drop_row(name, life, TABLE)  # the life may have ended before it was claimed
+        return False
+
+    def existing(self) -> tuple[StreamLog, StreamView]:
+        """Return the change log of a table that exists, and its newest view.
+
+        A table that was left half made is repaired first. Raises NoSuchTable.
+        """
+        log = self.log()
+        try:
+            return log, repair.existing_view(log)
+        except NoSuchStream as error:
+            raise of_table(error) from error
+
+    def seal(self) -> bool:
+        """Stop all changes for ever; False if the table is sealed already. Raises NoSuchTable."""
+        log, view = self.existing()
+        life = view.life
+        return lifecycle.seal(log, sweeper.end_all_transactions, life=life)
+
+    def delete(self) -> bool:
+        """Seal and delete the table with its data; False if there is none.
+
+        The row is read first: it tells the life that the call is for, also of a half-made table.
+        """
+        log = self.log()
+        row = None
+        with contextlib.suppress(NoSuchScope):
+            row = self._scope.log_row(split_log(log.name)[1])
+        if row is None:
+            return False
+        repair.repair(log, self._scope)
+        return self.end_life(row["life"])
+
+    def end_life(self, life: int) -> bool:
+        """Seal and delete one life of the table; False if it has ended already."""
+        log, folded = self.log(), None
+        with contextlib.suppress(NoSuchStream, NoSuchScope, StaleIdentity):
+            view = repair.existing_view(log)
+            view.check_life(life)
+            folded = folded_table(log, table_configuration(view))
+            lifecycle.seal(log, sweeper.end_all_transactions, life=life)
+        deleted = lifecycle.delete(log, life=life)
+        failpoint("delete.folded")
+        if deleted and folded is not None:
+            folded.end_life(life)
+        failpoint("delete.row")
+        if deleted:
+            self._scope.drop_row(self._short_name, life, TABLE)
+        return deleted

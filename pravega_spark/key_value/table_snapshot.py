@@ -1,0 +1,144 @@
+"""What a read of a whole table needs: one version of it, as folded rows and the changes after them.
+
+Unlike the index (``table_index``) nothing is loaded: whoever reads takes the parts that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pravega_spark.engine.log.log_reader import snapshot_at
+from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import TruncatedData
+from pravega_spark.key_value.change_reader import ranges_from
+from pravega_spark.key_value.entries_at import expiry_us
+from pravega_spark.key_value.fold import dated_entries
+from pravega_spark.key_value.folded_source import folded_table
+from pravega_spark.key_value.folded_state import FoldedState
+from pravega_spark.key_value.folded_table import FoldedTable
+from pravega_spark.key_value.key_value_table import translated
+from pravega_spark.key_value.shared_table import table_configuration
+from pravega_spark.key_value.table_clock import TableClock
+from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.model import SegmentRange, segment_epoch
+
+_LOOKS = 8
+"""How often a version is taken again because its changes were folded, and truncated, meanwhile."""
+
+
+@dataclass(frozen=True)
+class TableSnapshot:
+    """A table at one version of its change log."""
+
+    stream: StreamLog
+    view: StreamView
+    configuration: KeyValueTableConfiguration
+    folded: FoldedState | None
+    ranges: tuple[SegmentRange, ...]
+    """The changes that the folded rows do not reflect, older segments first."""
+    expired_us: int | None
+    """The time up to which entries have expired; None if they never do."""
+
+    @property
+    def table(self) -> FoldedTable:
+        """The folded table, which may not exist."""
+        return folded_table(self.stream, self.configuration)
+
+    @property
+    def changes(self) -> int:
+        """The number of changes after the fold."""
+        return sum(map(len, self.ranges))
+
+    @property
+    def changed_bytes(self) -> int:
+        """The bytes of the changes after the fold."""
+        known = 0 if self.folded is None else self.folded.record.log_bytes
+        return self.view.total_bytes - known
+
+    @property
+    def expires(self) -> bool:
+        """Whether entries expire."""
+        return self.expired_us is not None
+
+    def entries(self) -> Iterator[pa.Table]:
+        """Yield the changes after the fold, as they lie in the log."""
+        for rng in self.ranges:
+            yield from dated_entries(
+                self.stream, rng, has_ttl=self.configuration.ttl_ms is not None
+            )
+
+
+def table_snapshot(stream: StreamLog, version: int | None = None) -> TableSnapshot:
+    """Return a table at a version of its change log, by default at the newest one.
+
+    Raises NoSuchTable, and TruncatedData if the version can no longer be read.
+    """
+    with translated():
+        for _ in range(_LOOKS):
+            view = existing_view(stream)
+            try:
+                return _at(stream, view) if version is None else _at_older(stream, view, version)
+            except TruncatedData:
+                if version is not None:
+                    raise
+        return _at(stream, existing_view(stream))
+
+
+def _at(stream: StreamLog, view: StreamView) -> TableSnapshot:
+    configuration = table_configuration(view)
+    folded = folded_table(stream, configuration).read()
+    if folded is not None and folded.log_version > view.version:
+        view = existing_view(stream)
+    return _snapshot(stream, view, configuration, folded)
+
+
+def _at_older(stream: StreamLog, newest: StreamView, version: int) -> TableSnapshot:
+    oldest = max(newest.snapshot.commit_deletion_mark, 0)
+    if not oldest <= version <= newest.version:
+        raise _unreadable(stream, newest, version, f"versions {oldest} to {newest.version} can")
+    view = newest
+    if version < newest.version:
+        view = StreamView(snapshot_at(stream.log.reader, version))
+    view.check_life(newest.life)
+    configuration = table_configuration(view)
+    table = folded_table(stream, configuration)
+    folded = table.read()
+    if folded is not None and folded.life == view.life and folded.log_version > version:
+        folded = table.read_before(version)
+    found = _snapshot(stream, view, configuration, folded, view.timestamp_ms)
+    if found.folded is None and any(
+        offset > 0 or segment_epoch(segment) > 0 for segment, offset in view.head
+    ):
+        raise _unreadable(stream, newest, version, "its folded rows are no longer retained")
+    return found
+
+
+def _snapshot(
+    stream: StreamLog,
+    view: StreamView,
+    configuration: KeyValueTableConfiguration,
+    folded: FoldedState | None,
+    until_ms: int | None = None,
+) -> TableSnapshot:
+    if folded is not None and (folded.life != view.life or folded.record.is_ended):
+        folded = None
+    ttl_ms = configuration.ttl_ms
+    start = view.head if folded is None else folded.cut
+    ranges = tuple(ranges_from(start, view))
+    now_ms = None
+    if ttl_ms is not None:
+        now_ms = TableClock(stream.store, stream.runtime).now_ms()
+        now_ms = now_ms if until_ms is None else min(now_ms, until_ms)
+    return TableSnapshot(stream, view, configuration, folded, ranges, expiry_us(now_ms, ttl_ms))
+
+
+def _unreadable(stream: StreamLog, newest: StreamView, version: int, why: str) -> TruncatedData:
+    return TruncatedData(
+        f"version {version} of {stream.name} cannot be read: {why}. Read a newer version.",
+        head=newest.head,
+    )

@@ -1,0 +1,121 @@
+"""The changes of a key-value table as batch and streaming frames, over the readers of streams.
+
+A change is one event of the change log, so offsets, limits and reader groups are those of the
+source ``pravega``; only the columns differ. The changes of a primary key are in order, since they
+share a segment, and its successors are read after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType, TimestampType
+
+from pravega_spark.key_value.change_columns import entries_of_events
+from pravega_spark.key_value.folded_rows import RowLayout
+from pravega_spark.key_value.key_value_table import translated
+from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.table_key import KeyType
+from pravega_spark.spark.key_value.table_columns import TableProjection
+from pravega_spark.spark.read.batch_reader import PravegaBatchReader
+from pravega_spark.spark.read.input_partitions import EventPartition, read_events
+from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
+from pravega_spark.spark.settings import ReadSettings
+
+EVENT_COLUMNS = StructType(
+    [
+        StructField("offset", LongType(), False),
+        StructField("timestamp", TimestampType(), False),
+        StructField("event", BinaryType(), False),
+    ]
+)
+
+
+class _Changes:
+    """Turns the events of a partition into Spark's columns, in a task."""
+
+    def __init__(
+        self,
+        settings: ReadSettings,
+        configuration: KeyValueTableConfiguration,
+        schema: StructType,
+    ) -> None:
+        self._settings = settings
+        self._schema = schema
+        key_type = KeyType(configuration.key_type)
+        self._layout = RowLayout(key_type, configuration.secondary_key_length > 0)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, EventPartition):
+            return
+        rng = partition.rng
+        project = TableProjection(self._layout, rng.life, self._schema)
+        with translated():
+            for events in read_events(self._settings, EVENT_COLUMNS.json(), partition):
+                entries = entries_of_events(rng.segment_id, events)
+                yield project(self._layout.rows_of_entries(entries))
+
+
+class TableChangeReader(PravegaBatchReader):
+    """Reads the changes between two positions of the log; those of a segment in order."""
+
+    def __init__(
+        self,
+        settings: ReadSettings,
+        configuration: KeyValueTableConfiguration,
+        schema: StructType,
+    ) -> None:
+        """Take the settings and the schema that Spark requests."""
+        super().__init__(settings, EVENT_COLUMNS)
+        self._changes = _Changes(settings, configuration, schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the ranges of all segments, with the chunks that hold them."""
+        with translated():
+            return super().partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a partition's changes; runs in a task."""
+        return self._changes.read(partition)
+
+
+class TableChangeStream(PravegaStreamReader):
+    """Plans micro-batches of changes on the driver and reads them in tasks."""
+
+    def __init__(
+        self,
+        settings: ReadSettings,
+        configuration: KeyValueTableConfiguration,
+        schema: StructType,
+    ) -> None:
+        """Take the settings and the schema that Spark requests."""
+        super().__init__(settings, EVENT_COLUMNS)
+        self._changes = _Changes(settings, configuration, schema)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where the query starts."""
+        with translated():
+            return super().initialOffset()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return the end of the next micro-batch; ``start`` if there is nothing to read."""
+        with translated():
+            return super().latestOffset(start, limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end of the run at the present tail."""
+        with translated():
+            super().prepareForTriggerAvailableNow()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return the micro-batch as ranges of segments, with the chunks that hold them."""
+        with translated():
+            return super().partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a partition's changes; runs in a task."""
+        return self._changes.read(partition)

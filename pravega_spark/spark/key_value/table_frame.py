@@ -1,0 +1,146 @@
+"""Frames of key-value tables that Spark reads itself, and writes of queries in update mode.
+
+A Python source hands its rows to the JVM through Arrow. The folded rows are a Delta table, which
+Spark reads without that, so only the changes that follow them take the longer way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.errors import IllegalState
+from pravega_spark.key_value.folded_source import folded_path
+from pravega_spark.key_value.key_value_table import translated
+from pravega_spark.key_value.table_snapshot import TableSnapshot, table_snapshot
+from pravega_spark.limits import SCAN_CHANGED_BYTES
+from pravega_spark.model import segment_text
+from pravega_spark.names import split_table, table_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_FORMAT = "pravega_kvt"
+_QUERY_ID = "sql.streaming.queryId"
+_KNOWN_SEGMENTS = 8
+
+
+def key_value_frame(
+    spark: SparkSession, root: str | os.PathLike[str], table: str, *, version: int | None = None
+) -> DataFrame:
+    """Return the entries of a table as a frame, exact at one version and at Spark's own speed.
+
+    The version is pinned by the call: the newest one, or ``version`` of the change log. The frame
+    is the folded Delta table at a version, without the keys that changed after it, and the newest
+    changes of those. Columns are those of ``format("pravega_kvt")``. The session needs Delta.
+    Raises NoSuchTable, and TruncatedData if the version can no longer be read.
+    """
+    where = os.fspath(root)
+    where = where if ":/" in where else os.path.abspath(where)
+    stream = open_stream(where, table_log(*split_table(table)))
+    found = table_snapshot(stream, version)
+    if found.folded is None or (found.changed_bytes > SCAN_CHANGED_BYTES and found.expires):
+        reader = spark.read.format(_FORMAT).option("root", where)
+        if not found.expires or version is not None:
+            reader = reader.option("versionAsOf", found.view.version)
+        return reader.load(table)
+    return _over_folded(spark, where, table, found)
+
+
+def _over_folded(spark: SparkSession, root: str, table: str, found: TableSnapshot) -> DataFrame:
+    from pyspark.sql import functions as sql
+
+    assert found.folded is not None
+    path = f"{root.rstrip('/')}/{folded_path(found.stream.name)}"
+    rows = spark.read.format("delta").option("versionAsOf", found.folded.version).load(path)
+    keys = ["key", "secondary_key"] if found.table.layout.has_secondary else ["key"]
+    if found.changes:
+        if found.changed_bytes <= SCAN_CHANGED_BYTES:
+            changed = _collected(spark, found)
+            gone = sql.broadcast(changed.select(*keys))
+        else:
+            changed = _newest(spark, root, table, found, keys)
+            gone = changed.select(*keys)
+        rows = rows.join(gone, keys, "left_anti")
+        rows = rows.unionByName(changed.where("value IS NOT NULL").select(*rows.columns))
+    if found.expired_us is not None:
+        rows = rows.where(sql.col("timestamp") > sql.timestamp_micros(sql.lit(found.expired_us)))
+    return rows.select(*keys, "value", "timestamp", _version(found).alias("version"))
+
+
+def _collected(spark: SparkSession, found: TableSnapshot) -> DataFrame:
+    """Return the newest change of each key, which the driver reads."""
+    from pravega_spark.spark.key_value.table_scan import changed_rows
+
+    with translated():
+        rows = changed_rows(found)
+    columns: Any = found.table.layout.columns_of_rows(rows)
+    return spark.createDataFrame(columns)
+
+
+def _newest(
+    spark: SparkSession, root: str, table: str, found: TableSnapshot, keys: list[str]
+) -> DataFrame:
+    """Return the newest change of each key, which tasks read."""
+    from pyspark.sql import functions as sql
+
+    assert found.folded is not None
+    changes = (
+        spark.read.format(_FORMAT)
+        .options(root=root, readChangeFeed="true")
+        .options(startingStreamCut=str(found.folded.cut), endingStreamCut=str(found.view.tail))
+        .load(table)
+    )
+    rest = [name for name in changes.columns if name not in keys]
+    newest = sql.max_by(sql.struct(*rest), sql.struct("segment_id", "offset")).alias("newest")
+    return changes.groupBy(*keys).agg(newest).select(*keys, "newest.*")
+
+
+def _version(found: TableSnapshot) -> Column:
+    """Return the text of ``KeyVersion`` as Spark makes it of the place of a change.
+
+    Numbers become texts slowly, so the heads of the segments that most rows have are constants.
+    """
+    from pyspark.sql import functions as sql
+
+    life, segment = found.view.life, sql.col("segment_id")
+    number, epoch = segment.bitwiseAND(sql.lit(0xFFFFFFFF)), sql.shiftright(segment, 32)
+    places = [sql.lit(f"{life}:"), number, sql.lit("#"), epoch, sql.lit("=")]
+    head = sql.concat(*(place.cast("string") for place in places))
+    for known in found.view.active.segment_ids[:_KNOWN_SEGMENTS]:
+        constant = sql.lit(f"{life}:{segment_text(known)}=")
+        head = sql.when(segment == known, constant).otherwise(head)
+    return sql.concat(head, sql.col("offset").cast("string"))
+
+
+def upsert_batches(
+    root: str | os.PathLike[str], table: str, **options: str
+) -> Callable[[DataFrame, int], None]:
+    """Return a function for ``foreachBatch`` that writes every micro-batch to a table once.
+
+    Spark refuses update mode for Python sinks, and ``foreachBatch`` takes it: the rows of an
+    aggregation that changed are put. A batch is numbered by the query and the batch id, so one that
+    is repeated after a crash adds nothing. ``options`` are those of the write.
+    """
+    where = os.fspath(root)
+    where = where if ":/" in where else os.path.abspath(where)
+    split_table(table)
+
+    def upsert(frame: DataFrame, batch_id: int) -> None:
+        query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+        if query is None:
+            raise IllegalState(
+                f"no streaming query runs this write to table {table}, so a repeated batch could "
+                "not be recognized: give upsert_batches(...) to writeStream.foreachBatch."
+            )
+        (
+            frame.write.format(_FORMAT)
+            .mode("append")
+            .options(root=where, table=table, txnAppId=f"query:{query}", txnVersion=batch_id)
+            .options(**options)
+            .save()
+        )
+
+    return upsert

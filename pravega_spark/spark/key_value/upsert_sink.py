@@ -1,0 +1,185 @@
+"""The sink of key-value tables: frames of puts and removals, each in one commit and exactly once.
+
+It is the sink of the change log with other columns. Spark gives the rows of a frame no order, so
+two rows of one key in one write are refused, unless the caller says that the last one wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import (
+    BinaryType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.stream.stream_log import events_path
+from pravega_spark.errors import InvalidInput
+from pravega_spark.key_value.change_codec import decode_change
+from pravega_spark.key_value.key_value_table import translated
+from pravega_spark.key_value.shared_table import key_codec
+from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.table_key import TableKey
+from pravega_spark.spark.key_value.table_settings import TableWriteSettings
+from pravega_spark.spark.key_value.upsert_columns import UpsertColumns
+from pravega_spark.spark.settings import WriteSettings
+from pravega_spark.spark.write.commit_messages import TaskCommitMessage, complete
+from pravega_spark.spark.write.sink import PravegaBatchWriter, PravegaStreamWriter
+
+_EVENTS = StructType(
+    [
+        StructField("routing_key", StringType()),
+        StructField("timestamp", TimestampType()),
+        StructField("event", BinaryType()),
+    ]
+)
+
+
+@dataclass
+class UpsertMessage(TaskCommitMessage):
+    """The chunks that one task staged, and the hashes of the keys in them."""
+
+    hashes: bytes = b""
+
+
+class _Upsert:
+    """What both writers have in common: rows become events, and their keys must differ."""
+
+    def __init__(
+        self,
+        settings: TableWriteSettings,
+        configuration: KeyValueTableConfiguration,
+        schema: StructType,
+    ) -> None:
+        self.sink: WriteSettings = replace(
+            settings.sink, routing_key="routing_key", event_time="timestamp"
+        )
+        self._table = settings.table
+        self._configuration = configuration
+        self._is_last_winner = settings.is_last_winner
+        self._columns = UpsertColumns.of(schema, settings.table, configuration)
+
+    def events(
+        self, rows: Iterator[pa.RecordBatch], hashes: list[NDArray[np.uint64]]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield a task's rows as events; adds the hashes of their keys to the list."""
+        for batch in rows:
+            if not batch.num_rows:
+                continue
+            events, keys = self._columns.changes(batch)
+            if not self._is_last_winner:
+                hashes.append(keys)
+            yield events
+
+    def check(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Raise InvalidInput if two rows have one key."""
+        found = [message for message in complete(messages) if isinstance(message, UpsertMessage)]
+        hashes = np.sort(np.concatenate([np.frombuffer(m.hashes, np.uint64) for m in found]))
+        twice = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+        if not len(twice):
+            return
+        key = self._first_twice(found, twice)
+        if key is None:  # different keys of one hash
+            return
+        codec = key_codec(self._table, self._configuration)
+        name: Any = codec.decode(key.primary)
+        raise InvalidInput(
+            f"the frame has two rows of one key, such as {name!r}"
+            f"{f' with secondary key {key.secondary!r}' if codec.has_secondary else ''}, and Spark "
+            f"gives rows no order; nothing was written to table {self._table}. Keep one row a "
+            "key, such as groupBy(key).agg(max_by(value, time)); or set duplicateKeys to last "
+            "if the last one in the order of the frame's partitions is to win."
+        )
+
+    def _first_twice(
+        self, messages: Sequence[UpsertMessage], hashes: NDArray[np.uint64]
+    ) -> TableKey | None:
+        """Return a key that is there twice, read from the staged chunks; None if there is none."""
+        seen, suspects = set[TableKey](), set(hashes.tolist())
+        store, path = open_store(self.sink.root), events_path(self.sink.stream)
+        for chunk in (chunk for message in messages for chunk in message.chunks):
+            data = store.get(f"{path}/{chunk.path}")
+            for payload in pq.read_table(pa.BufferReader(data), columns=["event"])["event"]:
+                key, _ = decode_change(payload.as_py())
+                if key in seen:
+                    return key
+                if self._columns.hash_of(key) in suspects:
+                    seen.add(key)
+        return None
+
+
+class TableBatchWriter(PravegaBatchWriter):
+    """Writes a frame of changes in one commit; with txnAppId and txnVersion at most once."""
+
+    def __init__(
+        self,
+        settings: TableWriteSettings,
+        configuration: KeyValueTableConfiguration,
+        schema: StructType,
+    ) -> None:
+        """Check the frame's columns and make the plan, on the driver."""
+        self._upsert = _Upsert(settings, configuration, schema)
+        with translated():
+            super().__init__(self._upsert.sink, _EVENTS)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
+        """Stage one partition; runs in a task."""
+        hashes = list[NDArray[np.uint64]]()
+        with translated():
+            done = super().write(self._upsert.events(iterator, hashes))
+        return _with_hashes(done, hashes)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit the changes of all partitions, in the order of the partitions."""
+        with translated():
+            if not self._is_done:
+                self._upsert.check(messages)
+            super().commit(messages)
+
+
+class TableStreamWriter(PravegaStreamWriter):
+    """Writes the micro-batches of a streaming query, each in one commit and exactly once."""
+
+    def __init__(
+        self,
+        settings: TableWriteSettings,
+        configuration: KeyValueTableConfiguration,
+        schema: StructType,
+    ) -> None:
+        """Check the frame's columns."""
+        self._upsert = _Upsert(settings, configuration, schema)
+        super().__init__(self._upsert.sink, _EVENTS)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Make the plan for the tasks, on the driver."""
+        with translated():
+            return super().__getstate__()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
+        """Stage one partition of a micro-batch; runs in a task."""
+        hashes = list[NDArray[np.uint64]]()
+        with translated():
+            done = super().write(self._upsert.events(iterator, hashes))
+        return _with_hashes(done, hashes)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Commit a micro-batch; skip one that the table already has."""
+        with translated():
+            self._upsert.check(messages)
+            super().commit(messages, batchId)
+
+
+def _with_hashes(done: TaskCommitMessage, hashes: list[NDArray[np.uint64]]) -> UpsertMessage:
+    data = np.concatenate(hashes).tobytes() if hashes else b""
+    return UpsertMessage(done.life, done.version, done.chunks, done.query_id, hashes=data)

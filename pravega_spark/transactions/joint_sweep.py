@@ -1,0 +1,58 @@
+"""Sweeps the root's joint transactions: carries out decided ones, aborts abandoned ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from pravega_spark.engine.log.clock_record import Now
+from pravega_spark.engine.log.version_ages import VersionAges
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.errors import PravegaSparkError
+from pravega_spark.limits import MAX_LEASE_MS
+from pravega_spark.transactions import settlement
+from pravega_spark.transactions.decision_log import DecisionLog, JointRecord
+
+logger = logging.getLogger(__name__)
+
+
+def sweep_joint_transactions(
+    decisions: DecisionLog,
+    open_stream: Callable[[str], StreamLog],
+    now: Now,
+) -> int:
+    """Settle what dead processes left of joint transactions; return how many records went.
+
+    A decided one is carried out in each of its streams. An undecided one is aborted when it is
+    older than its maximum execution time and the longest lease together, by the storage's clock;
+    until then the leases of its parts decide. A root without joint transactions costs one call.
+    """
+    records = decisions.read()
+    if not records:
+        return 0
+    ages = VersionAges(decisions.log, now)
+    for record in sorted(records.values(), key=lambda r: (r.order is None, r.order or r.version)):
+        if record.order is not None:
+            _finish(decisions, record, open_stream)
+        elif ages.now_ms - ages.written_ms(record.version) > record.limit_ms + MAX_LEASE_MS:
+            decisions.abort(record.token, "it was not decided in time")
+    decisions.remove_finished()
+    return len(records.keys() - decisions.read().keys())
+
+
+def _finish(
+    decisions: DecisionLog, record: JointRecord, open_stream: Callable[[str], StreamLog]
+) -> None:
+    """Carry a decision out in all of its streams; one that fails waits for the next sweep."""
+    for name, _ in record.participants:
+        try:
+            settlement.carry_out(open_stream(name), decisions, record)
+        except PravegaSparkError as error:
+            logger.warning(
+                "could not carry out joint transaction %s in stream %s: %s",
+                record.token,
+                name,
+                error,
+            )
+            return
+    decisions.add_finished(record.token)

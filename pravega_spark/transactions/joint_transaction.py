@@ -1,0 +1,280 @@
+"""JointTransaction: events for several streams that become visible together, or never."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+from pravega_spark.arguments import check_timestamp_us, shown
+from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.stream.records import TransactionOutcome
+from pravega_spark.errors import (
+    InvalidInput,
+    NoSuchStream,
+    PravegaSparkError,
+    StaleIdentity,
+    TxnFailed,
+)
+from pravega_spark.model import TransactionStatus
+from pravega_spark.transactions import settlement
+from pravega_spark.transactions.decision_log import DecisionLog, JointRecord
+from pravega_spark.transactions.transaction import Transaction
+
+_WITHOUT_PART = "its begin failed on {}, or the stream was deleted since"
+_FINAL = (TransactionStatus.COMMITTED, TransactionStatus.ABORTED)
+
+
+class JointTransaction:
+    """Events for several streams of a root that become visible together, or never; thread-safe.
+
+    Each stream has a part, a transaction of its own. ``commit`` prepares all parts, decides in the
+    root's log of decisions, and carries the decision out in each stream. A process that dies on the
+    way leaves nothing half done: before the decision its leases run out and everything is aborted,
+    after it any process carries out the rest. A reader of one stream sees all events of its part at
+    once; a reader of several may see one stream's part before another's, but none before the
+    decision. Streams that two transactions have in common hold them in the same order. Made by
+    ``JointWriter.begin_transaction``, or opened by its id with ``StreamManager.joint_transaction``.
+
+    As a context manager it commits at the end of the block, and aborts if the block raised.
+    """
+
+    def __init__(
+        self,
+        decisions: DecisionLog,
+        record: JointRecord,
+        parts: Mapping[str, Transaction],
+        runtime: Runtime,
+    ) -> None:
+        """Join the parts by the names of their streams; makes no storage call."""
+        self._decisions = decisions
+        self._record = record
+        self._parts = dict(parts)
+        self._each: Callable[..., list[Any]] = runtime.each
+        self._status: TransactionStatus | None = None
+        """The final status, once this handle knows it."""
+        self._lock = threading.RLock()
+
+    @property
+    def id(self) -> str:
+        """The id, with which another process opens the transaction; 24 hexadecimal digits."""
+        for part in self._parts.values():
+            _ = part.id  # from now on the leases are kept for the id, without this handle
+        return self._record.token
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of the streams, sorted."""
+        return tuple(name for name, _ in self._record.participants)
+
+    @property
+    def part_ids(self) -> dict[str, str]:
+        """The id of each stream's part, by stream: for the option ``transaction`` of Spark."""
+        return {name: part.id for name, part in self._parts.items()}
+
+    def write_event(self, stream: str, event: Any, routing_key: str | None = None) -> None:
+        """Write one event to one of the streams; see :meth:`Transaction.write_event`."""
+        self._part(stream).write_event(event, routing_key)
+
+    def write_events(
+        self, stream: str, events: Iterable[Any], routing_key: str | None = None
+    ) -> None:
+        """Write events to one of the streams; see :meth:`Transaction.write_events`."""
+        self._part(stream).write_events(events, routing_key)
+
+    def _part(self, stream: str) -> Transaction:
+        part = self._parts.get(stream)
+        if part is None and stream in self.streams:
+            raise self._failed(_WITHOUT_PART.format(stream))
+        if part is None:
+            raise InvalidInput(
+                f"stream {shown(stream)} is not one of the streams of this transaction: "
+                f"{', '.join(self.streams)}. Name all of them when the writer is created."
+            )
+        return part
+
+    def flush(self) -> None:
+        """Make the written events durable in the transaction. Raises TxnFailed if it has ended."""
+        self._each(Transaction.flush, list(self._parts.values()))
+
+    def ping(self) -> None:
+        """Restart the leases of all parts, as the writer does in the background."""
+        self._each(Transaction.ping, list(self._parts.values()))
+
+    @property
+    def status(self) -> TransactionStatus:
+        """The present status, read from the storage until it is final.
+
+        COMMITTING means that the commit is decided and some stream does not show its part yet.
+        """
+        with self._lock:
+            if self._status is not None:
+                return self._status
+            found = self._find_status()
+            if found in _FINAL:
+                self._status = found
+            return found
+
+    def _find_status(self) -> TransactionStatus:
+        """Return the status as stored; the parts are read after the decision."""
+        record = self._decisions.find(self._record.token)
+        if record is not None and record.order is None:
+            return TransactionStatus.OPEN
+        found = {_part_status(part) for part in self._parts.values()} - {None}
+        if record is None:
+            is_committed = TransactionStatus.COMMITTED in found
+            return TransactionStatus.COMMITTED if is_committed else TransactionStatus.ABORTED
+        is_done = found <= {TransactionStatus.COMMITTED}
+        return TransactionStatus.COMMITTED if is_done else TransactionStatus.COMMITTING
+
+    def commit(self, timestamp: datetime | None = None) -> None:
+        """Make the events of all streams visible; they are when this returns.
+
+        ``timestamp`` is stored with each part, as :meth:`Transaction.commit` stores it. After an
+        error call it again: if the commit was decided, that carries out the rest. A second commit
+        does nothing. Raises TxnFailed if the transaction was aborted, or if a part can no longer be
+        committed, which aborts all of it; CommitUnknown if the outcome is unknown.
+        """
+        timestamp_us = check_timestamp_us("a commit's timestamp", timestamp)
+        with self._lock:
+            if self._status is TransactionStatus.COMMITTED:
+                return
+            record = self._decide(timestamp_us)
+            if record is None:
+                self._status = self._find_status()
+                if self._status is not TransactionStatus.COMMITTED:
+                    self._abort_parts()
+                    raise self._ended()
+            else:
+                self._carry_out(record)
+            for part in self._parts.values():
+                _check_whole(part)
+            self._status = TransactionStatus.COMMITTED
+
+    def _decide(self, timestamp_us: int | None) -> JointRecord | None:
+        """Prepare all parts and decide; None if there is no record of the transaction any more."""
+        known = self._decisions.find(self._record.token)
+        if known is None or known.order is not None:
+            return known
+        missing = set(self.streams) - set(self._parts)
+        try:
+            if missing:
+                raise self._failed(_WITHOUT_PART.format(", ".join(sorted(missing))))
+            self._each(Transaction.prepare, list(self._parts.values()))
+        except TxnFailed as error:
+            known = self._decisions.abort(self._record.token, f"a part failed: {error}")
+            if known is None and self._find_status() is not TransactionStatus.COMMITTED:
+                self._abort_parts()
+                self._status = TransactionStatus.ABORTED
+                raise
+            return known
+        failpoint("joint.prepared")
+        decided = self._decisions.commit(self._record.token, timestamp_us)
+        failpoint("joint.decided")
+        return decided
+
+    def _carry_out(self, record: JointRecord) -> None:
+        def carry_out(part: Transaction) -> None:
+            settlement.carry_out(part._stream, self._decisions, record)
+
+        self._each(carry_out, list(self._parts.values()))
+        failpoint("joint.carried-out")
+        self._decisions.add_finished(record.token)
+
+    def abort(self) -> None:
+        """Discard the events of all streams. A second call does nothing.
+
+        Raises TxnFailed if the commit was decided.
+        """
+        with self._lock:
+            if self._status is TransactionStatus.ABORTED:
+                return
+            record = self._decisions.abort(self._record.token, "the application asked for it")
+            if record is None and self._find_status() is TransactionStatus.ABORTED:
+                self._abort_parts()
+                self._status = TransactionStatus.ABORTED
+                return
+            raise TxnFailed(
+                f"{self._name} was committed; that is final. Begin another.",
+                transaction_id=self._record.token,
+                status=self.status,
+            )
+
+    def _abort_parts(self) -> None:
+        """Abort what is open of an aborted transaction; a sweep does what fails here."""
+
+        def abort(part: Transaction) -> None:
+            with suppress(PravegaSparkError):
+                settlement.abort_part(part._stream, part._id, "the joint transaction was aborted")
+                part._find()
+
+        self._each(abort, list(self._parts.values()))
+
+    @property
+    def _name(self) -> str:
+        return f"joint transaction {self._record.token} of {', '.join(self.streams)}"
+
+    def _failed(self, why: str) -> TxnFailed:
+        return TxnFailed(
+            f"{self._name} cannot be committed: {why}. Begin another.",
+            transaction_id=self._record.token,
+            status=TransactionStatus.ABORTED,
+        )
+
+    def _ended(self) -> TxnFailed:
+        return TxnFailed(
+            f"{self._name} was aborted; that is final. Begin another.",
+            transaction_id=self._record.token,
+            status=TransactionStatus.ABORTED,
+        )
+
+    def __enter__(self) -> JointTransaction:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Commit, or abort if the block raised, unless the block has ended it."""
+        if self._status in _FINAL:
+            return
+        if kind is None:
+            self.commit()
+        else:
+            with suppress(PravegaSparkError):
+                self.abort()
+
+    def __repr__(self) -> str:
+        """Show the id and the last known status; makes no storage call."""
+        state = self._status.value if self._status else "not known to have ended"
+        return f"<JointTransaction {self._record.token} of {', '.join(self.streams)}: {state}>"
+
+    def __reduce__(self) -> Any:
+        """Refuse pickling: another process opens the transaction by its id."""
+        raise TypeError("a JointTransaction cannot be pickled; pass its id, and open it by that.")
+
+
+def _part_status(part: Transaction) -> TransactionStatus | None:
+    """Return the status of a part; None if its life of the stream ended, which settled it."""
+    try:
+        return part.status
+    except (NoSuchStream, StaleIdentity):
+        return None
+
+
+def _check_whole(part: Transaction) -> None:
+    """End the handle of a committed part; raise TxnFailed if events of it were left out."""
+    try:
+        _, found = part._find()
+    except (NoSuchStream, StaleIdentity):
+        return
+    if isinstance(found, TransactionOutcome):
+        part._check_committed(found, part._buffer.staged, part._buffer.unstaged)
+        part._mark_done()

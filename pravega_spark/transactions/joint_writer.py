@@ -1,0 +1,120 @@
+"""JointWriter: begins transactions over several streams of one root."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from pravega_spark.arguments import check_text, shown
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.writing.event_encoder import Serializer
+from pravega_spark.errors import NoSuchTransaction, PravegaSparkError
+from pravega_spark.limits import DEFAULT_LEASE
+from pravega_spark.transactions import settlement
+from pravega_spark.transactions.decision_log import DecisionLog, JointRecord
+from pravega_spark.transactions.joint_transaction import JointTransaction
+from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.transactions.transactional_writer import TransactionalWriter, parse_limits
+
+
+class JointWriter:
+    """Begins transactions over several streams; thread-safe. Made by ``create_joint_writer``."""
+
+    def __init__(self, decisions: DecisionLog, writers: Mapping[str, TransactionalWriter]) -> None:
+        """Join open writers, by the names of their streams; makes no storage call."""
+        self._decisions = decisions
+        self._writers = dict(writers)
+        self._runtime = decisions.log.runtime
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of the streams, sorted."""
+        return tuple(sorted(self._writers))
+
+    def begin_transaction(
+        self, lease: str | float = DEFAULT_LEASE, *, max_execution: str | float | None = None
+    ) -> JointTransaction:
+        """Begin a transaction over all streams: a commit in each, and one in the root's decisions.
+
+        The arguments are those of ``TransactionalWriter.begin_transaction``. Raises
+        InvalidConfiguration; StreamSealed, StaleIdentity or NoSuchStream if a stream cannot take
+        part.
+        """
+        limits = parse_limits(lease, max_execution)
+        for writer in self._writers.values():
+            writer._check_usable()
+        token = self._runtime.token()
+        lives = {name: writer._life for name, writer in self._writers.items()}
+        # First the record: a part whose transaction has none is aborted by whoever finds it.
+        record = self._decisions.begin(token, lives, limits[1])
+        begun: dict[str, Transaction] = {}
+
+        def begin(name: str) -> None:
+            begun[name] = self._writers[name]._begin(*limits, token)
+
+        try:
+            self._runtime.each(begin, list(self._writers))
+        except BaseException:
+            with suppress(PravegaSparkError):
+                self._decisions.abort(token, "its begin failed")
+                for part in begun.values():
+                    settlement.abort_part(part._stream, part._id, "its begin failed")
+            raise
+        return JointTransaction(self._decisions, record, begun, self._runtime)
+
+    def close(self) -> None:
+        """Stop extending leases; open transactions expire unless another handle extends them."""
+        for writer in self._writers.values():
+            writer.close()
+        with suppress(PravegaSparkError):
+            self._decisions.remove_finished()
+
+    def __enter__(self) -> JointWriter:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __reduce__(self) -> Any:
+        """Refuse pickling: a writer has threads."""
+        raise TypeError("a JointWriter cannot be pickled; create it where it is used.")
+
+
+def find_joint_record(decisions: DecisionLog, transaction_id: str) -> JointRecord:
+    """Return the record of a transaction by its id. Raises NoSuchTransaction."""
+    check_text("a joint transaction's id", transaction_id)
+    record = decisions.find(transaction_id)
+    if record is None:
+        raise NoSuchTransaction(
+            f"the root has no joint transaction {shown(transaction_id)}: it was aborted, or each "
+            "of its streams holds its outcome, which Stream.completed_transactions lists under an "
+            "id that ends so.",
+            transaction_id=transaction_id,
+        )
+    return record
+
+
+def open_joint_transaction(
+    decisions: DecisionLog,
+    record: JointRecord,
+    streams: Sequence[StreamLog],
+    *,
+    serializer: Serializer | None = None,
+) -> JointTransaction:
+    """Open a transaction by its record, in any process; ``streams`` are those of the record."""
+    parts: dict[str, Transaction] = {}
+    for stream in streams:
+        name = settlement.find_part(stream, record)
+        if name is not None:
+            life = record.life_of(stream.name)
+            parts[stream.name] = Transaction(stream, name, serializer=serializer, life=life)
+    return JointTransaction(decisions, record, parts, decisions.log.runtime)

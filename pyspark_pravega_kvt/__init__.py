@@ -1,0 +1,8 @@
+"""Lets Spark find ``format("pravega_kvt")``, as ``pyspark_pravega`` does for ``pravega``."""
+
+from contextlib import suppress
+
+with suppress(Exception):
+    from pravega_spark.spark.key_value.kvt_source import (
+        KeyValueDataSource as DefaultSource,  # noqa: F401
+    )

@@ -1,0 +1,60 @@
+"""Processes that increment counters of one table by compare-and-set.
+
+``python -m tests.harness.counter_processes`` starts one.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+from pravega_spark.errors import CommitUnknown, ConditionalTableUpdate
+from pravega_spark.key_value.key_value_table import KeyValueTable
+from pravega_spark.key_value.table_entry import TableEntry
+from pravega_spark.key_value.table_update import TableInsert, TableModification, TablePut
+from pravega_spark.manager import StreamManager
+
+TABLE = "s/counters"
+COUNTERS = ("a", "b", "c", "d")
+
+
+def step(key: str, found: TableEntry | None) -> TableModification:
+    """Return the increment of a counter as it was found."""
+    if found is None:
+        return TableInsert(key, "1")
+    return TablePut(key, str(int(found.value) + 1), found.version)
+
+
+def count_up(root: str, name: str, ledger: str, end: str) -> None:
+    """Increment two random counters in one update, until the file ``end`` exists.
+
+    Each increment is noted once it is acknowledged. Puts of an own key go on beside.
+    """
+    chance = random.Random(name)
+    table: KeyValueTable = StreamManager(root).key_value_table(TABLE)
+    with open(ledger, "a", buffering=1, encoding="utf-8") as acknowledged:
+        print("ready", flush=True)
+        done = 0
+        while not Path(end).exists():
+            keys = chance.sample(COUNTERS, 2)
+            found = table.get_all(keys, fresh=chance.random() < 0.5)
+            try:
+                table.update([step(key, one) for key, one in zip(keys, found, strict=True)])
+            except ConditionalTableUpdate:
+                table.get(keys[0], fresh=True)
+                continue
+            except CommitUnknown:
+                acknowledged.write(f"unknown {' '.join(keys)}\n")
+                continue
+            acknowledged.write(f"done {' '.join(keys)}\n")
+            done += 1
+            if done % 3 == 0:
+                table.put(f"own {name}", str(done)).result(120)
+                own = table.get(f"own {name}")
+                assert own is not None
+                assert own.value == b"%d" % done
+
+
+if __name__ == "__main__":
+    count_up(*sys.argv[1:])

@@ -1,0 +1,372 @@
+"""Key-value tables in Spark: reads at versions, changes in order, and upserts that count once."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import pravega_spark
+from pravega_spark import TableInsert, TablePut
+from pravega_spark.errors import ConditionalTableUpdate
+from pravega_spark.key_value.fold import fold
+from pravega_spark.key_value.folded_source import folded_table
+from pravega_spark.key_value.key_value_table import KeyValueTable
+from pravega_spark.key_value.table_clock import TableClock
+from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.manager import StreamManager
+from pravega_spark.spark.key_value import table_frame, table_scan
+from pravega_spark.spark.key_value.table_columns import entry_schema
+from pravega_spark.spark.key_value.table_settings import table_read_settings
+from tests.harness.folded_tables import small_groups
+from tests.spark.conftest import finish
+
+NAME = "s/stock"
+Read = Callable[..., DataFrame]
+
+
+@pytest.fixture
+def manager(root: str) -> StreamManager:
+    return StreamManager(root)
+
+
+@pytest.fixture
+def table(manager: StreamManager) -> Callable[..., KeyValueTable]:
+    def table(name: str = NAME, **configuration: Any) -> KeyValueTable:
+        configuration.setdefault("key_type", "string")
+        manager.create_key_value_table(name, KeyValueTableConfiguration(**configuration))
+        return manager.key_value_table(name)
+
+    return table
+
+
+@pytest.fixture
+def read(spark: SparkSession, root: str) -> Read:
+    def read(name: str = NAME, **options: str) -> DataFrame:
+        return spark.read.format("pravega_kvt").options(root=root, **options).load(name)
+
+    return read
+
+
+def folded(table: KeyValueTable, file_bytes: int = 1_024) -> None:
+    """Fold into small files, so that a read has several of them."""
+    into = folded_table(table._stream, table.configuration)
+    into.file_bytes = file_bytes
+    with small_groups(8):
+        done = fold(table._stream, into, ttl_ms=table.configuration.ttl_ms)
+    assert done.merge is None or done.merge.is_committed
+
+
+def forget(checkpoint: Path, batch: int) -> None:
+    """Leave a checkpoint as a query does that is killed after the sink's commit of a batch."""
+    for name in (str(batch), f".{batch}.crc"):
+        (checkpoint / "commits" / name).unlink()
+
+
+def by_key(frame: DataFrame) -> dict[Any, bytes]:
+    rows = frame.select("key", "value").collect()
+    found = {row.key: bytes(row.value) for row in rows}
+    assert len(found) == len(rows), "a key is there twice"
+    return found
+
+
+def test_entries_are_exact_at_versions_over_folds(
+    table: Callable[..., KeyValueTable], read: Read
+) -> None:
+    stock = table(partitions=3)
+    dice, model = random.Random(5), dict[str, bytes]()
+    versions = dict[int, dict[str, bytes]]()
+    for step in range(6):
+        for _ in range(120):
+            key = f"k{dice.randrange(150):03}"
+            if dice.random() < 0.3:
+                stock.remove(key)
+                model.pop(key, None)
+            else:
+                model[key] = f"{step}.{dice.random()}".encode()
+                stock.put(key, model[key])
+        stock.flush()
+        versions[stock.at().version] = dict(model)
+        if step in (1, 3):
+            folded(stock)
+    assert by_key(read()) == model
+    for version, entries in versions.items():
+        assert by_key(read(versionAsOf=str(version))) == entries
+    row = read(low="k000").orderBy("key").first()
+    assert row is not None
+    entry = stock.get(row.key)
+    assert entry is not None
+    assert (str(entry.version), entry.timestamp_us) == (
+        row.version,
+        int(row.timestamp.timestamp() * 1_000_000 + 0.5),
+    )
+    some = {key: value for key, value in model.items() if "k040" <= key <= "k090"}
+    assert by_key(read(low="k040", high="k090")) == some
+    assert by_key(read(prefix="k01")) == {k: v for k, v in model.items() if k[:3] == "k01"}
+    assert sorted(row.key for row in read(columns="key").collect()) == sorted(model)
+
+
+def test_long_keys_with_secondary_parts_and_bytes_are_read_and_written(
+    table: Callable[..., KeyValueTable], read: Read, spark: SparkSession, root: str
+) -> None:
+    pairs = table("s/pairs", key_type="long", secondary_key_length=2)
+    blobs = table("s/blobs", key_type="bytes")
+    assert read("s/pairs").schema.simpleString() == (
+        "struct<key:bigint,secondary_key:binary,value:binary,timestamp:timestamp,version:string>"
+    )
+    assert read("s/pairs").collect() == []
+    rows = [(k, bytes((0, s)), f"{k}.{s}".encode()) for k in (-3, 0, 7) for s in (0, 1)]
+    frame = spark.createDataFrame(rows, "key bigint, secondary_key binary, value binary")
+    frame.write.format("pravega_kvt").mode("append").option("root", root).save("s/pairs")
+    entry = pairs.get(7, b"\x00\x01", fresh=True)
+    assert entry is not None
+    assert entry.value == b"7.1"
+    folded(pairs)
+    pairs.remove(0, b"\x00\x00").result()
+    found = [(r.key, bytes(r.secondary_key), bytes(r.value)) for r in read("s/pairs").collect()]
+    assert found == [row for row in rows if row[:2] != (0, b"\x00\x00")]
+    keys = [b"\x00", b"\xff" * 8_000, b"a\x00b"]
+    frame = spark.createDataFrame([(key, b"v") for key in keys], "key binary, value binary")
+    frame.write.format("pravega_kvt").mode("append").option("root", root).save("s/blobs")
+    assert [bytes(row.key) for row in read("s/blobs").collect()] == sorted(keys)
+    assert [e.key for e in blobs.entries()] == sorted(keys)
+    assert [bytes(row.key) for row in read("s/blobs", prefix="6100").collect()] == [b"a\x00b"]
+
+
+def test_frame_of_the_folded_table_is_exact_and_shows_the_same_versions(
+    table: Callable[..., KeyValueTable],
+    read: Read,
+    spark: SparkSession,
+    root: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stock = table(partitions=2)
+    for n in range(60):
+        stock.put(f"k{n:02}", f"old {n}".encode())
+    stock.flush()
+    assert by_key(pravega_spark.key_value_frame(spark, root, NAME)) == by_key(read())
+    folded(stock)
+    before = stock.at().version
+    stock.remove("k07")
+    stock.put("k08", b"new").result()
+    stock.remove("k61")
+    stock.put("k62", b"put twice")
+    stock.put("k62", b"new").result()
+
+    def same(**options: int) -> list[Any]:
+        frame = pravega_spark.key_value_frame(spark, root, NAME, **options)
+        found = sorted(frame.collect())
+        pinned = {"versionAsOf": str(options["version"])} if options else {}
+        assert found == sorted(read(**pinned).collect())
+        return found
+
+    newest = {row.key: bytes(row.value) for row in same()}
+    assert len(newest) == 60
+    assert (newest["k08"], newest["k62"]) == (b"new", b"new")
+    assert len(same(version=before)) == 60
+    monkeypatch.setattr(table_frame, "SCAN_CHANGED_BYTES", 0)  # as with many changes
+    assert {row.key: bytes(row.value) for row in same()} == newest
+    row = spark.read.format("pravega").options(root=root, metadata="KeyValueTables").load().first()
+    assert row is not None
+    assert (row.table, row.folded_entries) == ("stock", 60)
+    assert 0 < row.folded_version <= before
+    assert row.unfolded_changes == 5
+
+
+def test_tasks_read_many_changes_themselves(
+    table: Callable[..., KeyValueTable], root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_scan, "SCAN_CHANGED_BYTES", 0)
+    monkeypatch.setattr(table_scan, "FOLDED_FILE_BYTES", 4_096)
+    stock = table(partitions=2)
+    dice = random.Random(7)
+    for n in range(300):
+        stock.put(f"k{n:03}", dice.randbytes(200))
+    stock.flush()
+    folded(stock)
+    for n in range(0, 310, 3):
+        stock.remove(f"k{n:03}") if n % 2 else stock.put(f"k{n:03}", b"new")
+    stock.flush()
+    settings = table_read_settings({"root": root, "table": NAME, "low": "k010"})
+    schema = entry_schema(stock.configuration)
+    reader = table_scan.KeyValueTableReader(settings, stock.configuration, schema)
+    planned = reader.partitions()
+    assert 1 < len(planned) <= 8
+    assert all(vars(part)["changes"] is None for part in planned)
+    rows = [row for part in planned for batch in reader.read(part) for row in batch.to_pylist()]
+    expected = [(e.key, e.value, str(e.version)) for e in stock.entries(low="k010")]
+    assert [(row["key"], row["value"], row["version"]) for row in rows] == expected
+
+
+def test_rows_of_one_key_are_refused_unless_the_last_wins(
+    table: Callable[..., KeyValueTable], spark: SparkSession, root: str
+) -> None:
+    stock = table(partitions=2)
+
+    def write(frame: DataFrame, **options: str) -> None:
+        writer = frame.write.format("pravega_kvt").mode("append")
+        writer.options(root=root, **options).save(NAME)
+
+    rows = [(f"k{n}", f"{n}") for n in range(20)]
+    twice = spark.createDataFrame([*rows, ("k3", "last")], "key string, value string")
+    for parts in (1, 2):
+        with pytest.raises(Exception, match="two rows of one key, such as 'k3'"):
+            write(twice.coalesce(1) if parts == 1 else twice)
+    assert list(stock.keys()) == []
+    write(twice, duplicateKeys="last", txnAppId="a", txnVersion="1")
+    write(twice.limit(3), txnAppId="a", txnVersion="1")
+    entry = stock.get("k3", fresh=True)
+    assert entry is not None
+    assert entry.value == b"last"
+    assert len(list(stock.keys())) == 20
+    for wrong, words in (
+        ("CAST(1 AS BIGINT) AS key, 'v' AS value", "column key must be string .* cast it first"),
+        ("'k' AS key", "the frame has no column 'value'"),
+        ("'k' AS key, 'v' AS value, 1 AS more", "no columns more"),
+        ("'k' AS key, CAST(NULL AS STRING) AS value", "column value is null in 1 of 1 rows"),
+        ("'k' AS key, 'v' AS value, 'drop' AS operation", "column operation is 'drop'"),
+        ("repeat('k', 9000) AS key, 'v' AS value", "a key of 9000 bytes"),
+        ("'' AS key, 'v' AS value", "a key of 0 bytes"),
+    ):
+        with pytest.raises(Exception, match=words):
+            write(spark.sql(f"SELECT {wrong}"))
+
+
+def test_changes_are_followed_and_applied_once_over_kills_and_scales(
+    table: Callable[..., KeyValueTable],
+    manager: StreamManager,
+    spark: SparkSession,
+    root: str,
+    tmp_path: Path,
+) -> None:
+    stock, copy = table(partitions=2), table("s/copy")
+
+    def follow() -> StreamingQuery:
+        reader = spark.readStream.format("pravega_kvt").options(root=root, readChangeFeed="true")
+        changes = reader.option("startingOffsets", "earliest").load(NAME)
+        writer = changes.writeStream.format("pravega_kvt").trigger(availableNow=True)
+        writer = writer.options(root=root, duplicateKeys="last")
+        return writer.option("checkpointLocation", str(tmp_path / "cp")).start("s/copy")
+
+    for step in range(3):
+        for n in range(30):
+            stock.put(f"k{n % 20}", f"{step}.{n}".encode())
+        stock.remove(f"k{step}")
+        stock.flush()
+        if step == 1:
+            table_changes = copy.at().version
+            finish(follow())
+            forget(tmp_path / "cp", 1)
+            assert copy.at().version == table_changes + 1
+        finish(follow())
+        found = {e.key: e.value for e in copy.entries()}
+        assert found == {e.key: e.value for e in stock.entries()}
+    log = copy._stream.view()
+    assert sum(offset for _, offset in log.tail) == 3 * 31, "a batch is there twice"
+    manager.delete_key_value_table(NAME)
+    table().put("k", b"v").result()
+    with pytest.raises(Exception, match="was deleted and created again"):
+        finish(follow())
+    assert "k" not in list(copy.keys())
+
+
+def test_updates_of_an_aggregation_are_upserted_once(
+    table: Callable[..., KeyValueTable], spark: SparkSession, root: str, tmp_path: Path
+) -> None:
+    stock = table("s/events", key_type="bytes")
+    counts = table("s/counts")
+
+    def count() -> None:
+        changes = spark.readStream.format("pravega_kvt").options(root=root, changelog="true")
+        frame = changes.option("startingOffsets", "earliest").load("s/events")
+        grouped = frame.groupBy(frame.value.cast("string").alias("key")).count()
+        values = grouped.selectExpr("key", "CAST(count AS STRING) AS value")
+        query = values.writeStream.outputMode("update").trigger(availableNow=True)
+        query = query.foreachBatch(pravega_spark.upsert_batches(root, "s/counts"))
+        finish(query.option("checkpointLocation", str(tmp_path / "cp")).start())
+
+    for step in range(2):
+        for n in range(10):
+            stock.put(bytes((step, n)), b"ab"[n % 2 : n % 2 + 1] if step else b"a")
+        stock.flush()
+        count()
+        if step == 0:
+            forget(tmp_path / "cp", 0)
+            before = counts.at().version
+            count()
+            assert counts.at().version == before, "a batch was written twice"
+    assert {e.key: e.value for e in counts.entries()} == {"a": b"15", "b": b"5"}
+
+
+def test_expired_entries_are_hidden_from_now_and_not_from_older_versions(
+    table: Callable[..., KeyValueTable], root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock = table(ttl="1 hour")
+    stock.put("folded", b"v").result()
+    folded(stock)
+    stock.put("changed", b"v").result()
+    version = stock.at().version
+    now_ms = TableClock.now_ms
+
+    def keys(**options: str) -> list[str]:
+        settings = table_read_settings({"root": root, "table": NAME, "columns": "key", **options})
+        schema = entry_schema(stock.configuration, ["key"])
+        reader = table_scan.KeyValueTableReader(settings, stock.configuration, schema)
+        parts = reader.partitions()
+        return [key for p in parts for b in reader.read(p) for key in b["key"].to_pylist()]
+
+    assert keys() == ["changed", "folded"]
+    monkeypatch.setattr(TableClock, "now_ms", lambda clock: now_ms(clock) + 3_599_000)
+    assert keys() == ["changed", "folded"]
+    monkeypatch.setattr(TableClock, "now_ms", lambda clock: now_ms(clock) + 3_800_000)
+    assert keys() == []
+    assert keys(versionAsOf=str(version)) == ["changed", "folded"]
+
+
+def test_reads_beside_writers_and_folds_see_whole_updates(
+    table: Callable[..., KeyValueTable], read: Read, spark: SparkSession, root: str
+) -> None:
+    bank = table("s/bank", key_type="long", partitions=3)
+    bank.update([TableInsert(n, b"100") for n in range(20)])
+    is_over = threading.Event()
+    failures = list[BaseException]()
+
+    def transfer() -> None:
+        dice = random.Random(3)
+        try:
+            for turn in itertools.count():
+                if is_over.is_set():
+                    return
+                one, two = bank.get_all(dice.sample(range(20), 2))
+                assert one is not None
+                assert two is not None
+                some = [(one, int(one.value) - 1), (two, int(two.value) + 1)]
+                with contextlib.suppress(ConditionalTableUpdate):
+                    bank.update([TablePut(e.key, str(v), e.version) for e, v in some])
+                if turn % 50 == 49:
+                    folded(bank)
+        except BaseException as error:
+            failures.append(error)
+
+    writer = threading.Thread(target=transfer)
+    writer.start()
+    try:
+        for turn in range(6):
+            frame = (
+                pravega_spark.key_value_frame(spark, root, "s/bank") if turn % 2 else read("s/bank")
+            )
+            found = by_key(frame)
+            assert len(found) == 20
+            assert sum(map(int, found.values())) == 2_000
+    finally:
+        is_over.set()
+        writer.join()
+    assert not failures
