@@ -22,6 +22,7 @@ import pytest
 
 from pravega_spark.byte_streams.byte_reader import ByteStreamReader
 from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
+from pravega_spark.engine.log import checkpointing
 from pravega_spark.errors import (
     NoSuchStream,
     NotFound,
@@ -463,6 +464,14 @@ OF_NO_LIFE = {"close", "update_settings", "confirm_clock", "backup", "restore", 
 versions of any life, and no other process uses a copy that is being restored."""
 
 CASES = [(f"{name}-{n}", verb) for name, verbs in WRITES.items() for n, verb in enumerate(verbs)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def maintenance_in_the_foreground() -> Iterator[None]:
+    """Let each call maintain its logs itself: another thread would come to the call's stops."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpointing, "maintain_in_background", checkpointing._maintain_quietly)
+        yield
 
 
 @pytest.fixture(scope="module")
