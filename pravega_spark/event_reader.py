@@ -23,6 +23,7 @@ from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import latest_window, window_at
 from pravega_spark.errors import InvalidInput, InvalidStreamCut, NoSuchEvent
+from pravega_spark.handles import NotPicklable
 from pravega_spark.model import (
     Deserializer,
     Event,
@@ -63,13 +64,15 @@ class _ReadState:
         self.start, self.target = locate(view, self.start.cut), view.located_tail
 
 
-class EventReader:
+class EventReader(NotPicklable):
     """Reads one stream without a group, for one thread at a time; see ``Stream.create_reader``.
 
     A reader belongs to the life that the stream had when it was made. After that life has ended
     each call, and each read in progress that needs more of the log, raises StaleIdentity or
     NoSuchStream.
     """
+
+    _NOT_PICKLABLE = "an EventReader cannot be pickled; create it where it is used."
 
     def __init__(
         self,
@@ -87,10 +90,6 @@ class EventReader:
         self._deserializer = check_function("a deserializer", deserializer)
         self._guard = ProcessGuard(f"the reader of {stream.name}")
         self._current: _ReadState | None = None
-
-    def __reduce__(self) -> Any:
-        """Refuse pickling: a reader belongs to the process that created it."""
-        raise TypeError("an EventReader cannot be pickled; create it where it is used.")
 
     @property
     def position(self) -> StreamCut | None:

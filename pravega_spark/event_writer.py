@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import weakref
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -35,8 +33,8 @@ from pravega_spark.errors import (
     IllegalState,
     InvalidInput,
     ObjectClosed,
-    PravegaSparkError,
 )
+from pravega_spark.handles import ClosedByBlock, NotPicklable
 from pravega_spark.limits import (
     MAX_ATOMIC_WRITE_BYTES,
     MAX_EVENT_BYTES,
@@ -53,7 +51,7 @@ def json_serializer(event: Any) -> bytes:
     return json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-class EventStreamWriter:
+class EventStreamWriter(ClosedByBlock, NotPicklable):
     """Writes events to one stream; thread-safe.
 
     Events with one routing key are read in the order of their writes. Events that arrive while a
@@ -62,6 +60,8 @@ class EventStreamWriter:
     and ``last_note`` are where to resume, and opening an id fences its older writers. Made by
     ``StreamManager.create_writer``.
     """
+
+    _NOT_PICKLABLE = "an EventStreamWriter cannot be pickled; create it where it is used."
 
     def __init__(
         self,
@@ -348,30 +348,6 @@ class EventStreamWriter:
             queue.close()
         if not queue.is_failure_reported:
             queue.raise_failure()
-
-    def __enter__(self) -> EventStreamWriter:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Flush and close, after an exception of the body as well.
-
-        That exception propagates; it hides a failure of the writer.
-        """
-        if kind is None:
-            self.close()
-        else:
-            with contextlib.suppress(PravegaSparkError):
-                self.close()
-
-    def __reduce__(self) -> Any:
-        """Refuse pickling: a writer has a thread and a session."""
-        raise TypeError("an EventStreamWriter cannot be pickled; create it where it is used.")
 
     def _check_note(self, note: str) -> None:
         if self._committer.is_anonymous:

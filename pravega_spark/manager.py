@@ -6,7 +6,6 @@ import contextlib
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.arguments import check_flag, check_list, check_options, check_text, shown
@@ -40,6 +39,7 @@ from pravega_spark.engine.writing.event_encoder import Serializer
 from pravega_spark.errors import InvalidConfiguration, InvalidInput, NoSuchScope
 from pravega_spark.event_reader import EventReader
 from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.handles import ClosedByBlock
 from pravega_spark.key_value.key_value_table import KeyValueTable
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.table_lifecycle import TableLifecycle
@@ -128,7 +128,7 @@ _KNOWN_SCOPES = 64
 """A manager keeps the rows of at most this many scopes in memory."""
 
 
-class StreamManager:
+class StreamManager(ClosedByBlock):
     """Scopes, streams and groups under one root: a folder, or a URL such as ``s3://bucket/streams``.
 
     Cheap to create, thread-safe and picklable. A stream is named by one text, ``scope/stream``;
@@ -172,19 +172,6 @@ class StreamManager:
         There is nothing else to close: all verbs continue to work.
         """
         self._is_closed = True
-
-    def __enter__(self) -> StreamManager:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the manager."""
-        self.close()
 
     def _begin_maintenance(self, user: object, is_closed: IsClosed) -> None:
         """Maintain the root while this user is open, if the manager or the root says so."""

@@ -15,6 +15,7 @@ from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput
+from pravega_spark.handles import NotPicklable
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _READ_ALL_BYTES = 4 << 20
 
 
-class ByteStreamReader(io.RawIOBase):
+class ByteStreamReader(NotPicklable, io.RawIOBase):
     """Reads the bytes of one stream from its head on, for one thread at a time.
 
     Made by ``StreamManager.create_byte_reader``. At the tail a read waits for bytes, and returns
@@ -30,6 +31,8 @@ class ByteStreamReader(io.RawIOBase):
     TimeoutError; with 0 it does not wait and returns None, as raw files do. Without ``follow`` the
     stream ends where its tail was when the reader was made.
     """
+
+    _NOT_PICKLABLE = "a ByteStreamReader cannot be pickled; create it where it is used."
 
     def __init__(
         self,
@@ -172,10 +175,6 @@ class ByteStreamReader(io.RawIOBase):
                     self._windows.close()
             finally:
                 super().close()
-
-    def __reduce__(self) -> Any:
-        """Refuse pickling: a reader belongs to the process that created it."""
-        raise TypeError("a ByteStreamReader cannot be pickled; create it where it is used.")
 
     def _tail(self) -> int:
         tail = self._segment.tail(self._view)

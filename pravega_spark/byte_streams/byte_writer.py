@@ -16,6 +16,7 @@ from pravega_spark.engine.chunks.chunk_encoder import UNCOMPRESSED
 from pravega_spark.engine.stream.fencing import check_fencing_token
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import InvalidInput, PravegaSparkError
+from pravega_spark.handles import NotPicklable
 from pravega_spark.limits import BYTE_BUFFER_BYTES
 
 if TYPE_CHECKING:
@@ -26,13 +27,15 @@ Seal = Callable[[StreamLog, int], bool]
 _COMPRESSIONS = (UNCOMPRESSED, "snappy", "zstd")
 
 
-class ByteStreamWriter(io.RawIOBase):
+class ByteStreamWriter(NotPicklable, io.RawIOBase):
     """Appends bytes to one stream; thread-safe. Made by ``StreamManager.create_byte_writer``.
 
     Bytes are on their way as soon as they are written, and durable after :meth:`flush`. Those of
     several writers interleave block by block. With a ``writer_id`` of the user's own, writes are
     exactly-once across restarts: continue behind ``acknowledged_bytes`` of the source.
     """
+
+    _NOT_PICKLABLE = "a ByteStreamWriter cannot be pickled; create it where it is used."
 
     def __init__(
         self,
@@ -163,10 +166,6 @@ class ByteStreamWriter(io.RawIOBase):
 
     def __del__(self) -> None:
         """Leave the end to the finalizer, which does not wait."""
-
-    def __reduce__(self) -> Any:
-        """Refuse pickling: a writer has a thread and a session."""
-        raise TypeError("a ByteStreamWriter cannot be pickled; create it where it is used.")
 
     def _check_open(self) -> None:
         if self.closed:

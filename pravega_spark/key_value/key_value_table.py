@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Any, overload
 
 from pravega_spark.arguments import check_whole
@@ -12,6 +11,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput, ObjectClosed, PravegaSparkError, TruncatedData
 from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.handles import ClosedByBlock, NotPicklable
 from pravega_spark.key_value.change_codec import NO_SECONDARY, SHORT_PUTS, encode_put, encode_remove
 from pravega_spark.key_value.entries_at import IN_CHUNK, is_alive, value_of
 from pravega_spark.key_value.put_future import PutFuture, of_table
@@ -35,7 +35,7 @@ _LOOKS = 8
 """How often a get looks again because its value was folded, and truncated, meanwhile."""
 
 
-class KeyValueTable:
+class KeyValueTable(ClosedByBlock, NotPicklable):
     """A key-value table; thread-safe. Made by ``StreamManager.key_value_table``.
 
     Puts and removals without a condition are pipelined: their futures are done once they are
@@ -44,6 +44,8 @@ class KeyValueTable:
     with ``fresh=True`` all that was durable when it was called. An object of a deleted table raises
     NoSuchTable, or StaleIdentity once the name has been created again.
     """
+
+    _NOT_PICKLABLE = "a KeyValueTable cannot be pickled; open it where it is used."
 
     def __init__(
         self,
@@ -89,10 +91,6 @@ class KeyValueTable:
     def __repr__(self) -> str:
         """Show the name and the root."""
         return f"KeyValueTable({self._name!r}, root={self._stream.root_url!r})"
-
-    def __reduce__(self) -> Any:
-        """Refuse pickling: a table has writes under way."""
-        raise TypeError("a KeyValueTable cannot be pickled; open it where it is used.")
 
     # Reading
 
@@ -327,23 +325,6 @@ class KeyValueTable:
         if writer is not None:
             with translated():
                 writer.close()
-
-    def __enter__(self) -> KeyValueTable:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close; an exception of the body hides a failure of the puts."""
-        if kind is None:
-            self.close()
-        else:
-            with contextlib.suppress(PravegaSparkError):
-                self.close()
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import immutables
 import pyarrow as pa
@@ -22,6 +22,7 @@ from pravega_spark.errors import (
     ReinitializationRequired,
     TruncatedData,
 )
+from pravega_spark.handles import NotPicklable
 from pravega_spark.limits import GROUP_BUFFER_EVENTS
 from pravega_spark.model import Deserializer, Event, TimeWindow
 from pravega_spark.names import check_name
@@ -48,7 +49,7 @@ _NO_EVENTS = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in SCHEMA], s
 """Not ``from_pylist``, which imports pandas, and every user of the package imports this module."""
 
 
-class EventStreamReader:
+class EventStreamReader(NotPicklable):
     """One reader of a group, for one thread at a time; see ``ReaderGroup.create_reader``.
 
     An event counts as processed when the application asks for the next one, or closes the reader.
@@ -58,6 +59,8 @@ class EventStreamReader:
     its last recorded position. If a batch takes longer, call ``keep_alive``, or create the reader
     with a ``max_poll_interval``.
     """
+
+    _NOT_PICKLABLE = "a reader of a group cannot be pickled; create it where it is used."
 
     def __init__(
         self,
@@ -86,10 +89,6 @@ class EventStreamReader:
         self._extender: LeaseExtender | None = None
         if max_poll_interval_ms is not None:
             self._extender = LeaseExtender(membership, max_poll_interval_ms / 1_000)
-
-    def __reduce__(self) -> Any:
-        """Refuse pickling: a reader belongs to the process that created it."""
-        raise TypeError("a reader of a group cannot be pickled; create it where it is used.")
 
     # ----------------------------------------------------------------------------- public methods
 

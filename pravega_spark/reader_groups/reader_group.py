@@ -9,6 +9,7 @@ from typing import Any
 
 from pravega_spark.arguments import check_list, check_timeout
 from pravega_spark.errors import IllegalState, InvalidInput, InvalidName
+from pravega_spark.handles import NotPicklable
 from pravega_spark.limits import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS, READER_LEASE
 from pravega_spark.model import Deserializer, StreamCut
 from pravega_spark.names import check_checkpoint, check_name
@@ -40,8 +41,12 @@ from pravega_spark.reader_groups.segment_selector import view_in_life
 from pravega_spark.units import parse_duration_ms
 
 
-class ReaderGroup:
+class ReaderGroup(NotPicklable):
     """A reader group, made by ``StreamManager``. Every method raises NoSuchReaderGroup."""
+
+    _NOT_PICKLABLE = (
+        "a ReaderGroup cannot be pickled; pass its name, and open it by StreamManager.reader_group."
+    )
 
     def __init__(
         self,
@@ -65,13 +70,6 @@ class ReaderGroup:
             self._opened = GroupLifecycle(old.store, old.name, old.streams, old.runtime)
             self._pid = os.getpid()
         return self._opened
-
-    def __reduce__(self) -> Any:
-        """Refuse pickling: another process opens the group by its name."""
-        raise TypeError(
-            "a ReaderGroup cannot be pickled; pass its name, and open it by "
-            "StreamManager.reader_group."
-        )
 
     @property
     def name(self) -> str:

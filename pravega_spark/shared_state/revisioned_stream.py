@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from pravega_spark.arguments import check_function
@@ -27,6 +26,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.handles import ClosedByBlock, NotPicklable
 from pravega_spark.model import Deserializer, EventPointer, SegmentRange, StreamCut, segment_text
 from pravega_spark.shared_state.revision import Revision
 
@@ -38,13 +38,15 @@ class RevisionedValue(NamedTuple):
     value: Any
 
 
-class RevisionedStream:
+class RevisionedStream(ClosedByBlock, NotPicklable):
     """Reads and writes one stream of a single segment by revisions; thread-safe.
 
     A value is an event without a routing key, so every other reader of the stream sees it. Made by
     ``StreamManager.revisioned_stream``. Every call raises StaleIdentity or NoSuchStream once the
     stream was created again or deleted, and SegmentSealed once it was scaled.
     """
+
+    _NOT_PICKLABLE = "a RevisionedStream cannot be pickled; open it where it is used."
 
     def __init__(
         self,
@@ -227,23 +229,6 @@ class RevisionedStream:
             self.is_closed, writer, self._writer = True, self._writer, None
         if writer is not None:
             writer.close()
-
-    def __enter__(self) -> RevisionedStream:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
-
-    def __reduce__(self) -> Any:
-        """Refuse pickling: it has a writer. Revisions can be pickled."""
-        raise TypeError("a RevisionedStream cannot be pickled; open it where it is used.")
 
     def _view(self) -> StreamView:
         view = self._stream.view(life=self._life)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from pravega_spark.arguments import check_function, check_list
@@ -14,6 +13,7 @@ from pravega_spark.engine.writing.event_encoder import Serializer
 from pravega_spark.errors import IllegalState, InvalidInput, TooBusy, TruncatedData
 from pravega_spark.event_reader import json_deserializer
 from pravega_spark.event_writer import json_serializer
+from pravega_spark.handles import ClosedByBlock, NotPicklable
 from pravega_spark.limits import COMMIT_ATTEMPTS
 from pravega_spark.model import Deserializer
 from pravega_spark.shared_state.revision import Revision
@@ -41,7 +41,7 @@ class _Local(Generic[_Result]):
     bytes_since_initial: int
 
 
-class StateSynchronizer:
+class StateSynchronizer(ClosedByBlock, NotPicklable):
     """A state that is shared by all who open the same stream; thread-safe.
 
     Updates are values of a revisioned stream. Each process applies them in their order with the
@@ -49,6 +49,8 @@ class StateSynchronizer:
     and must depend on nothing else; it should not change ``state``, which callers hold. Made by
     ``StreamManager.state_synchronizer``.
     """
+
+    _NOT_PICKLABLE = "a StateSynchronizer cannot be pickled; open it where it is used."
 
     def __init__(
         self,
@@ -259,20 +261,3 @@ class StateSynchronizer:
     def close(self) -> None:
         """Stop writing. A second call does nothing."""
         self._log.close()
-
-    def __enter__(self) -> StateSynchronizer:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
-
-    def __reduce__(self) -> Any:
-        """Refuse pickling: it has a writer."""
-        raise TypeError("a StateSynchronizer cannot be pickled; open it where it is used.")

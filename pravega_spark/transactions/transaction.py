@@ -18,6 +18,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.event_encoder import EventEncoder, Serializer
 from pravega_spark.errors import PravegaSparkError, TxnFailed
+from pravega_spark.handles import NotPicklable
 from pravega_spark.model import TransactionStatus
 from pravega_spark.names import check_transaction
 from pravega_spark.transactions import committer, transaction_decisions, transaction_lifecycle
@@ -31,7 +32,7 @@ from pravega_spark.transactions.transaction_leases import Lease, extend_lease
 _Found = tuple[StreamView, OpenTransaction | TransactionOutcome]
 
 
-class Transaction:
+class Transaction(NotPicklable):
     """Events that become visible together, in every segment, or never; thread-safe.
 
     A ``with`` block commits at its end and aborts if it raises, unless the block itself has
@@ -42,6 +43,8 @@ class Transaction:
 
     After any error except TxnFailed no event is lost: repeat the call.
     """
+
+    _NOT_PICKLABLE = "a Transaction cannot be pickled; pass its id, and open it by that."
 
     def __init__(
         self,
@@ -394,7 +397,3 @@ class Transaction:
         """Show the id and the last known status; makes no storage call."""
         state = self._final.value if self._final else "not known to have ended"
         return f"<Transaction {self._id} of {self._stream.name}: {state}>"
-
-    def __reduce__(self) -> Any:
-        """Refuse pickling: another process opens the transaction by its id."""
-        raise TypeError("a Transaction cannot be pickled; pass its id, and open it by that.")

@@ -6,8 +6,6 @@ import logging
 import os
 import threading
 from concurrent.futures import Future, wait
-from types import TracebackType
-from typing import Any
 
 from pravega_spark.arguments import check_flag, check_function, shown
 from pravega_spark.engine.runtime import ProcessGuard
@@ -18,6 +16,7 @@ from pravega_spark.engine.writing.append_draft import sealed_error
 from pravega_spark.engine.writing.event_encoder import Serializer
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import InvalidConfiguration, ObjectClosed, PravegaSparkError
+from pravega_spark.handles import ClosedByBlock, NotPicklable
 from pravega_spark.limits import (
     DEFAULT_LEASE,
     MAX_EXECUTION_LEASES,
@@ -36,13 +35,15 @@ _DELETE_REMAINS_EVERY = 64
 """The remains of ended transactions are deleted for this many at a time."""
 
 
-class TransactionalWriter:
+class TransactionalWriter(ClosedByBlock, NotPicklable):
     """Begins transactions on one stream; thread-safe. Made by ``create_transactional_writer``.
 
     With a ``writer_id`` of the user's own, a newer writer of the same id fences this one and
     aborts the transactions that it left open; ``last_note``, the note of the last commit, is where
     the newer writer resumes. Prepared transactions outlive their writer.
     """
+
+    _NOT_PICKLABLE = "a TransactionalWriter cannot be pickled; create it where it is used."
 
     def __init__(
         self,
@@ -220,23 +221,6 @@ class TransactionalWriter:
         if self._deletion is not None:
             wait([self._deletion])
         self._delete_remains()
-
-    def __enter__(self) -> TransactionalWriter:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
-
-    def __reduce__(self) -> Any:
-        """Refuse pickling: a writer has a thread and a session."""
-        raise TypeError("a TransactionalWriter cannot be pickled; create it where it is used.")
 
     def _check_usable(self) -> None:
         self._guard.check()

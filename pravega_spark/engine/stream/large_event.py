@@ -15,11 +15,16 @@ from pravega_spark.engine.chunks.large_event_reference import decode_reference
 from pravega_spark.engine.chunks.reference_batches import marked_ref
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import DataLoss, PravegaSparkError
+from pravega_spark.handles import NotPicklable
 from pravega_spark.model import Deserializer, Event, SegmentRange
 
 
-class LargeEvent(Event):
+class LargeEvent(NotPicklable, Event):
     """An event whose payload is an object of its own; ``data`` reads it when it is first used."""
+
+    _NOT_PICKLABLE = (
+        "a large event cannot be pickled; send its pointer, and fetch it where it is used."
+    )
 
     __slots__ = ("_deserializer", "_is_read", "_log", "_ref", "_row", "_value")
 
@@ -84,12 +89,6 @@ class LargeEvent(Event):
     def __repr__(self) -> str:
         """Show pointer, key and size; reads nothing."""
         return f"LargeEvent({self.pointer}, key={self.routing_key!r}, {self.size_bytes:,} bytes)"
-
-    def __reduce__(self) -> Any:
-        """Refuse pickling: the payload may be larger than its message."""
-        raise TypeError(
-            "a large event cannot be pickled; send its pointer, and fetch it where it is used."
-        )
 
 
 def events_in(

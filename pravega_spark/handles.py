@@ -1,0 +1,54 @@
+"""What handles have in common: the end of a ``with`` block, and the refusal to be pickled."""
+
+from __future__ import annotations
+
+import contextlib
+from types import TracebackType
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from pravega_spark.errors import PravegaSparkError
+
+_Handle = TypeVar("_Handle")
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class ClosedByBlock:
+    """A handle whose ``with`` block closes it, also after an exception of the body.
+
+    That exception propagates; it hides a failure to close.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self: _Handle) -> _Handle:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self: _Closable,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        if kind is None:
+            self.close()
+        else:
+            with contextlib.suppress(PravegaSparkError):
+                self.close()
+
+
+class NotPicklable:
+    """An object of one process: pickling it raises TypeError with the text that its class gives."""
+
+    __slots__ = ()
+
+    _NOT_PICKLABLE: ClassVar[str]
+    """What the error says: the object, and what to send to another process instead."""
+
+    def __reduce__(self) -> Any:
+        """Refuse pickling."""
+        raise TypeError(self._NOT_PICKLABLE)
