@@ -771,21 +771,24 @@ class StreamManager(ClosedByBlock):
     def create_joint_writer(
         self,
         streams: Iterable[str],
+        writer_id: str | None = None,
         *,
         serializer: Serializer | None = None,
         large_events: bool = False,
     ) -> JointWriter:
         """Open a writer of transactions over several streams, which commit together or not at all.
 
-        ``large_events`` as in :meth:`create_writer`. Raises InvalidInput for no stream,
-        NoSuchStream, StreamSealed.
+        ``writer_id`` opens a session of that id in each stream, as
+        :meth:`create_transactional_writer` does: an older joint writer of it is fenced, and the
+        timestamps of commits are noted under it. ``large_events`` as in :meth:`create_writer`.
+        Raises InvalidInput for no stream, InvalidName, NoSuchStream, StreamSealed.
         """
         names = sorted(set(check_list("streams", streams)))
         if not names:
             raise InvalidInput("a joint writer needs the names of its streams, got none.")
         writers = {
             name: self.stream(name).create_transactional_writer(
-                serializer=serializer, large_events=large_events
+                writer_id, serializer=serializer, large_events=large_events
             )
             for name in names
         }

@@ -24,7 +24,7 @@ from pravega_spark.engine.stream.records import (
     WriterRecord,
 )
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.time_marks import TimeNote
+from pravega_spark.engine.stream.time_marks import TimeNote, left_after, mark_of
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.model import segment_text
 from pravega_spark.transactions.decision_cache import (
@@ -91,7 +91,7 @@ def _body(stream: StreamLog, view: StreamView, decided: Sequence[DecidedTransact
     domains: dict[str, str | None] = {}
     history: list[dict[str, object]] = []
     aborted: list[str] = []
-    notes: list[TimeNote] = []
+    notes: dict[str, TimeNote] = {}
     for item in decided:
         opened, closing, name = item.opened, item.closing, item.opened.transaction_id
         committed = closing.kind is ManifestKind.COMMITTING
@@ -117,12 +117,11 @@ def _body(stream: StreamLog, view: StreamView, decided: Sequence[DecidedTransact
         history.append(_history_entry(opened, closing, rows, sizes))
         if closing.note is not None and opened.writer_id is not None:
             domains |= _note_changes(view, opened, closing.note, version)
-        if closing.timestamp_us is not None and opened.writer_id is not None:
-            notes.append(TimeNote(opened.writer_id, closing.timestamp_us))
+        if opened.writer_id is not None and _moves_mark(view, opened, closing):
+            note = TimeNote(opened.writer_id, closing.timestamp_us, began=opened.version)
+            notes[opened.writer_id] = note.after(notes.get(opened.writer_id))
     rolling.finish()
-    latest = sorted(notes, key=lambda note: note.time_us or 0)
-    by_writer = {note.writer_id: note for note in latest}
-    domains |= noted_changes(view, by_writer.values(), builder.open_ends)
+    domains |= noted_changes(view, notes.values(), builder.open_ends)
     operation = "COMMIT TRANSACTION" if history else "ABORT TRANSACTION"
     parameters = {"transactions": history, "aborted": aborted, "rolled": rolling.rolled}
     body = builder.body(operation, parameters)
@@ -149,6 +148,13 @@ def _history_entry(
     if closing.timestamp_us is not None:
         entry["timestamp"] = closing.timestamp_us
     return {**entry, "rowsBySegment": rows, "bytesBySegment": sizes}
+
+
+def _moves_mark(view: StreamView, opened: OpenTransaction, closing: Manifest) -> bool:
+    """Return whether a commit notes a time, or has events of a writer that has left meanwhile."""
+    if closing.timestamp_us is not None:
+        return True
+    return left_after(mark_of(view, str(opened.writer_id)), opened.version)
 
 
 def _note_changes(

@@ -134,7 +134,8 @@ class JointTransaction:
     def commit(self, timestamp: datetime | None = None) -> None:
         """Make the events of all streams visible; they are when this returns.
 
-        ``timestamp`` is stored with each part, as :meth:`Transaction.commit` stores it. After an
+        ``timestamp`` is stored with each part, as :meth:`Transaction.commit` stores it, and noted
+        in each stream if the writer has an id. After an
         error call it again: if the commit was decided, that carries out the rest. A second commit
         does nothing. Raises TxnFailed if the transaction was aborted, or if a part can no longer be
         committed, which aborts all of it; CommitUnknown if the outcome is unknown.

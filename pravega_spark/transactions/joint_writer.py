@@ -33,6 +33,11 @@ class JointWriter:
         """The names of the streams, sorted."""
         return tuple(sorted(self._writers))
 
+    @property
+    def writer_id(self) -> str | None:
+        """The id of the user's own, the same in all streams, or None."""
+        return next(iter(self._writers.values())).writer_id
+
     def begin_transaction(
         self, lease: str | float = DEFAULT_LEASE, *, max_execution: str | float | None = None
     ) -> JointTransaction:
@@ -40,7 +45,7 @@ class JointWriter:
 
         The arguments are those of ``TransactionalWriter.begin_transaction``. Raises
         InvalidConfiguration; StreamSealed, StaleIdentity or NoSuchStream if a stream cannot take
-        part.
+        part; WriterFenced if a newer writer of the id is open in one of them.
         """
         limits = parse_limits(lease, max_execution)
         for writer in self._writers.values():
@@ -65,7 +70,10 @@ class JointWriter:
         return JointTransaction(self._decisions, record, begun, self._runtime)
 
     def close(self) -> None:
-        """Stop extending leases; open transactions expire unless another handle extends them."""
+        """Stop extending leases; open transactions expire unless another handle extends them.
+
+        A writer that has noted times leaves, in each stream as a transactional writer does.
+        """
         for writer in self._writers.values():
             writer.close()
         with suppress(PravegaSparkError):

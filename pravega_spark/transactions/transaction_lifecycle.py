@@ -11,6 +11,7 @@ from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX
 from pravega_spark.engine.store.lease_watch import watch_of
+from pravega_spark.engine.stream.mark_changes import noted_changes
 from pravega_spark.engine.stream.records import (
     OpenTransaction,
     StreamState,
@@ -18,6 +19,7 @@ from pravega_spark.engine.stream.records import (
     WriterRecord,
 )
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.time_marks import TimeNote, mark_of
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append_draft import sealed_error
 from pravega_spark.errors import (
@@ -82,6 +84,27 @@ def begin(
     opened = stream.commit(decide, life=life).value
     watch_of(stream.store).answered(stream.runtime)
     return opened
+
+
+def leave(stream: StreamLog, life: int, writer: WriterRecord) -> None:
+    """Commit that a writer leaves, unless it has no mark, or a newer session of it is open.
+
+    Its mark counts on while a transaction that it began is open.
+    """
+
+    def decide(view: StreamView) -> Proposal[None]:
+        mark, known = mark_of(view, writer.writer_id), view.writer(writer.writer_id)
+        is_there = mark is not None and mark.is_alive
+        is_ours = known is not None and known.session == writer.session
+        if not (is_there and is_ours) or view.record.state is not StreamState.ACTIVE:
+            return None, None
+        note = TimeNote(writer.writer_id, None, leaves=True)
+        domains = noted_changes(view, [note], dict(view.tail))
+        return Body(
+            "NOTE TIME", {"writer": writer.writer_id, "leaves": True}, domains=domains
+        ), None
+
+    stream.commit(decide, life=life)
 
 
 def _check_session(view: StreamView, writer: WriterRecord) -> None:

@@ -12,6 +12,7 @@ from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.records import StreamState, WriterRecord
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.time_marks import mark_of
 from pravega_spark.engine.writing.append_draft import sealed_error
 from pravega_spark.engine.writing.event_encoder import Serializer
 from pravega_spark.engine.writing.writer_sessions import open_session
@@ -210,7 +211,11 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
             logger.warning("could not sweep transactions of %s: %s", self._stream.name, error)
 
     def close(self) -> None:
-        """Stop extending leases; open transactions expire unless another handle extends them."""
+        """Stop extending leases; open transactions expire unless another handle extends them.
+
+        A writer that has noted times says that it leaves: once the last transaction of its id has
+        ended, it no longer holds the watermark.
+        """
         if self._guard.pid != os.getpid():
             return  # in a forked child: a thread of the parent may hold the locks
         with self._lock:
@@ -221,6 +226,21 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
         if self._deletion is not None:
             wait([self._deletion])
         self._delete_remains()
+        if self._record is not None:
+            self._leave(self._record)
+
+    def _leave(self, record: WriterRecord) -> None:
+        """Say that the writer leaves, if it has noted a time; if that fails, its silence tells."""
+        name, stream = record.writer_id, self._stream
+        try:
+            view = stream.view(refresh=False, life=self._life)
+            has_open = any(one.writer_id == name for one in view.transactions.values())
+            if has_open:  # first those whose commit nobody has waited for
+                view = committer.commit_decided(stream, life=self._life)
+            if mark_of(view, name) is not None:
+                transaction_lifecycle.leave(stream, self._life, record)
+        except PravegaSparkError as error:
+            logger.debug("writer of %s could not say that it leaves: %s", stream.name, error)
 
     def _check_usable(self) -> None:
         self._guard.check()

@@ -19,6 +19,7 @@ from pravega_spark.engine.stream.time_marks import (
     TimeNote,
     encode_mark,
     encode_watermark,
+    left_after,
     mark_of,
     watermarks_of,
 )
@@ -35,6 +36,8 @@ def noted_changes(
 
     ``positions`` are the tail after that commit: so all that the writers wrote before lies before
     it. A time never goes back: what the log holds may be newer, by whatever way it came there.
+    A transaction of a writer that has left since does not bring it back: its events only move the
+    position.
     """
     marks = []
     for note in notes:
@@ -44,7 +47,10 @@ def noted_changes(
         if not times:
             continue  # it leaves, and its mark was dropped before
         cut = StreamCut(view.stream, view.life, positions)
-        marks.append(WriterMark(note.writer_id, max(times), cut, view.version + 1, not note.leaves))
+        is_left, version = note.leaves, view.version + 1
+        if known is not None and left_after(known, note.began):
+            is_left, version = True, known.version
+        marks.append(WriterMark(note.writer_id, max(times), cut, version, not is_left))
     return mark_changes(view, marks)
 
 

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pravega_spark.arguments import MAX_TIME_US, MIN_TIME_US
 from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json, typed
@@ -27,18 +27,23 @@ REMOVED_US = -(1 << 63)
 
 @dataclass(frozen=True, slots=True)
 class TimeNote:
-    """What a batch says about its writer's time: the time (None: as before), or that it leaves."""
+    """What a commit says about its writer's time: the time (None: as before), or that it leaves."""
 
     writer_id: str
     time_us: int | None
     leaves: bool = False
+    began: int | None = None
+    """The version that began the transaction, if it is the note of one."""
 
     def after(self, earlier: TimeNote | None) -> TimeNote:
         """Return one note that says what an earlier one and then this one say."""
         if earlier is None:
             return self
         times = [time for time in (earlier.time_us, self.time_us) if time is not None]
-        return TimeNote(self.writer_id, max(times, default=None), self.leaves)
+        began = [version for version in (earlier.began, self.began) if version is not None]
+        return TimeNote(
+            self.writer_id, max(times, default=None), self.leaves, max(began, default=None)
+        )
 
 
 def encode_mark(mark: WriterMark) -> str:
@@ -52,18 +57,39 @@ def encode_watermark(watermark: Watermark) -> str:
 
 
 def mark_of(view: StreamView, writer_id: str) -> WriterMark | None:
-    """Return the mark of a writer, or None."""
+    """Return the mark of a writer as it is stored, or None."""
     text = view.snapshot.domains.get(f"{MARK_PREFIX}{writer_id}")
     return None if text is None else _decode_mark(view, writer_id, text)
 
 
 def marks_of(view: StreamView) -> list[WriterMark]:
-    """Return the marks of all writers, by id."""
+    """Return the marks of all writers, by id.
+
+    A writer that has left is there as long as a transaction that it began before is open.
+    """
     domains = view.snapshot.domains
-    return [
+    marks = [
         _decode_mark(view, name.removeprefix(MARK_PREFIX), domains[name])
         for name in sorted(view.snapshot.names(MARK_PREFIX))
     ]
+    if not view.snapshot.open or all(mark.is_alive for mark in marks):
+        return marks
+    began: dict[str, int] = {}
+    for opened in view.transactions.values():
+        if opened.writer_id is not None:
+            first = began.get(opened.writer_id, opened.version)
+            began[opened.writer_id] = min(first, opened.version)
+    return [
+        replace(mark, is_alive=True) if left_after(mark, began.get(mark.writer_id)) else mark
+        for mark in marks
+    ]
+
+
+def left_after(mark: WriterMark | None, began: int | None) -> bool:
+    """Return whether a stored mark's writer has left after it began a transaction, if it did."""
+    if mark is None or began is None or mark.is_alive or mark.time_us == REMOVED_US:
+        return False
+    return began < mark.version
 
 
 def watermarks_of(view: StreamView) -> list[Watermark]:
