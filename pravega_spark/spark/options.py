@@ -201,6 +201,7 @@ READ = (
             "Lag",
             "StreamCuts",
             "Watermarks",
+            "JointTransactions",
             "Transactions",
             "Settings",
             "Storage",

@@ -65,6 +65,10 @@ class StoragePart:
     reason: str = ""
     deletable_ms: int | None = None
     """When a sweep may delete the first of them, in ms since 1970; None if no time decides that."""
+    large_events: int = 0
+    """How many of the files hold a large event; each is stored as an object of its own."""
+    large_bytes: int = 0
+    """The bytes of those objects, which ``size_bytes`` includes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +117,13 @@ def stored_bytes(
         totals = files.totals()
     found = _Chunks(snapshot, live, removed_since_retention_mark(log, snapshot))
     groups: dict[StorageKind, FileTotals] = dict.fromkeys(StorageKind, FileTotals())
+    large: dict[StorageKind, FileTotals] = dict.fromkeys(StorageKind, FileTotals())
     paths = [entry.key.removeprefix(f"{log.path}/") for entry in entries]
     attached = attached_to(paths)  # counts as one file with its chunk
     for path, entry in zip(paths, entries, strict=True):
-        groups[found.kind_of(path)] += FileTotals(path not in attached, entry.size)
+        kind, is_attached = found.kind_of(path), path in attached
+        groups[kind] += FileTotals(not is_attached, entry.size)
+        large[kind] += FileTotals(is_attached, entry.size if is_attached else 0)
     groups[StorageKind.LIVE] = totals
     groups[StorageKind.TRANSACTIONS] = _total(manifests)
     groups[StorageKind.HISTORY] = _total(history)
@@ -125,7 +132,8 @@ def stored_bytes(
     parts = []
     for kind, total in groups.items():
         reason, from_ms = reasons.get(kind, _NO_REASON) if total.files else _NO_REASON
-        parts.append(StoragePart(kind, total.files, total.size_bytes, reason, from_ms))
+        counts = large[kind].files, large[kind].size_bytes
+        parts.append(StoragePart(kind, total.files, total.size_bytes, reason, from_ms, *counts))
     return StorageInfo(stream.name, snapshot.version, tuple(parts))
 
 

@@ -22,6 +22,7 @@ from pravega_spark.limits import NAMES_PER_TASK
 from pravega_spark.manager import StreamManager
 from pravega_spark.reader_groups import group_description
 from pravega_spark.spark.monitor.metadata.epoch_table import EPOCHS
+from pravega_spark.spark.monitor.metadata.joint_rows import JOINT_TRANSACTIONS
 from pravega_spark.spark.monitor.metadata.key_value_rows import KEY_VALUE_TABLES
 from pravega_spark.spark.monitor.metadata.lag_table import LAG
 from pravega_spark.spark.monitor.metadata.maintenance_frame import MAINTENANCE
@@ -46,6 +47,7 @@ TABLES = {
     "Segments": SEGMENTS,
     "Epochs": EPOCHS,
     "Transactions": TRANSACTIONS,
+    "JointTransactions": JOINT_TRANSACTIONS,
     "StreamCuts": STREAM_CUTS,
     "Watermarks": WATERMARKS,
     "KeyValueTables": KEY_VALUE_TABLES,

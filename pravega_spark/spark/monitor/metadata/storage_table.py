@@ -23,6 +23,8 @@ def _storage_rows(manager: StreamManager, name: str) -> Iterator[Row]:
             "kind": part.kind.value,
             "files": part.files,
             "size_bytes": part.size_bytes,
+            "large_events": part.large_events,
+            "large_bytes": part.large_bytes,
             "deletable": None if part.deletable_ms is None else utc_time(part.deletable_ms),
             "reason": part.reason or None,
         }
@@ -35,6 +37,8 @@ STORAGE = MetadataTable(
         kind=StringType(),
         files=LongType(),
         size_bytes=LongType(),
+        large_events=LongType(),
+        large_bytes=LongType(),
         deletable=TimestampType(),
         reason=StringType(),
     ),

@@ -38,7 +38,9 @@ def _transaction_rows(manager: StreamManager, name: str) -> Iterator[Row]:
         if info.ended_ms:
             row |= {"ended": utc_time(info.ended_ms), "version": info.version}
         elif info.transaction_id in view.transactions:
-            row["lease_seconds"] = view.transactions[info.transaction_id].lease_ms / 1_000
+            opened = view.transactions[info.transaction_id]
+            row["lease_seconds"] = opened.lease_ms / 1_000
+            row["joint"] = opened.token if opened.is_joint else None
         if info.transaction_id in extended_ms:
             age_ms = now_ms - extended_ms[info.transaction_id]
             row["lease_age_seconds"] = max(0.0, age_ms / 1_000)
@@ -61,6 +63,7 @@ TRANSACTIONS = MetadataTable(
         size_bytes=LongType(),
         version=LongType(),
         reason=StringType(),
+        joint=StringType(),
     ),
     rows_of_stream=_transaction_rows,
 )

@@ -25,9 +25,11 @@ from pravega_spark.scaling.auto_scaling import explain_scaling, run_scaling
 from pravega_spark.spark.monitor.metadata import metadata_reader, segment_table
 from pravega_spark.spark.monitor.metadata.metadata_reader import TABLES, MetadataReader
 from pravega_spark.spark.source import PravegaDataSource
+from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.folder_state import write_times
 from tests.harness.loads import load, stream_with
+from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import created, make_stream, scale, write
 from tests.harness.spy_store import Spy
 
@@ -396,6 +398,66 @@ def test_transactions_have_status_lease_and_outcome(manager: StreamManager) -> N
     assert 0 <= row["lease_age_seconds"] < 30
 
 
+def test_joint_transactions_have_their_streams_and_those_that_lack_the_outcome(
+    manager: StreamManager,
+) -> None:
+    for name in ("s/a", "other/b"):
+        created(manager.root, name)
+    assert rows(manager, "JointTransactions") == []
+    with manager.create_joint_writer(["s/a", "other/b"]) as writer:
+        decided = writer.begin_transaction(max_execution="100 s")
+        decided.write_event("s/a", b"1")
+        decided.write_event("other/b", b"1")
+        (row,) = rows(manager, "JointTransactions")
+        assert (row["transaction"], row["status"]) == (decided.id, "OPEN")
+        assert row["streams"] == row["pending"] == ["other/b", "s/a"]
+        assert (row["limit_seconds"], row["decision"]) == (100.0, None)
+        assert row["created"] <= datetime.now(timezone.utc)
+        assert 0 <= row["age_seconds"] < 600
+        (part,) = rows(manager, "Transactions", stream="s/a")
+        assert (part["transaction"], part["joint"]) == (decided.part_ids["s/a"], decided.id)
+        with at_failpoint("joint.decided", kill), pytest.raises(Killed):
+            decided.commit()
+        (row,) = rows(manager, "JointTransactions")
+        assert (row["status"], row["pending"]) == ("COMMITTING", row["streams"])
+        assert row["decision"] is not None
+        manager.sweep_transactions("s/a")
+        (row,) = rows(manager, "JointTransactions")
+        assert (row["status"], row["pending"]) == ("COMMITTING", ["other/b"])
+        manager.seal_stream("other/b")
+        manager.delete_stream("other/b")
+        (row,) = rows(manager, "JointTransactions")
+        assert (row["status"], row["pending"]) == ("COMMITTED", [])
+    manager.sweep_scope("s")
+    manager.maintain(kinds=["transactions"])
+    assert rows(manager, "JointTransactions") == []
+
+
+def test_storage_counts_large_events_and_their_bytes_and_segments_have_the_tail_of_bytes(
+    manager: StreamManager,
+) -> None:
+    created(manager.root)
+    film = bytes(9 << 20)
+    with manager.create_writer("s/a", large_events=True) as writer:
+        for event in (b"small", film, film):
+            writer.write_event(event)
+    with manager.create_byte_writer("s/a") as writer:
+        writer.write(b"bytes")
+    kinds = {row["kind"]: row for row in rows(manager, "Storage", stream="s/a")}
+    assert (kinds["live"]["large_events"], kinds["live"]["large_bytes"]) == (2, 2 * len(film))
+    assert kinds["live"]["size_bytes"] > kinds["live"]["large_bytes"]
+    assert {row["large_events"] for kind, row in kinds.items() if kind != "live"} == {0}
+    with manager.create_byte_reader("s/a") as reader:
+        (row,) = rows(manager, "Segments", stream="s/a")
+        assert row["size_bytes"] == reader.fetch_tail_offset() == 2 * len(film) + 10
+        manager.truncate_stream("s/a", StreamCut("s/a", 1, {0: 2}))
+        (info,) = rows(manager, "StreamInfo", stream="s/a")
+        at_head = reader.fetch_tail_offset() - reader.fetch_head_offset()
+        assert info["size_bytes"] == at_head == len(film) + 5
+    kinds = {row["kind"]: row for row in rows(manager, "Storage", stream="s/a")}
+    assert kinds["retained"]["large_bytes"] == kinds["live"]["large_bytes"] == len(film)
+
+
 def test_reading_metadata_writes_nothing(manager: StreamManager, tmp_path: Path) -> None:
     fill(created(manager.root), 3)
     manager.create_reader_group("s/g", ["s/a"])
@@ -404,8 +466,10 @@ def test_reading_metadata_writes_nothing(manager: StreamManager, tmp_path: Path)
         noting.flush()
         manager.event_time("s/a").update()
     manager.create_key_value_table("s/kv")
-    with manager.create_transactional_writer("s/a") as writer:
+    joint = manager.create_joint_writer(["s/a"])
+    with joint, manager.create_transactional_writer("s/a") as writer:
         writer.begin_transaction()
+        joint.begin_transaction()
         time.sleep(0.05)
         before = write_times(tmp_path)
         for table in TABLES:
