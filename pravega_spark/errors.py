@@ -370,7 +370,7 @@ class HeldBySubscriber(TryAgain):
 class ConditionalTableUpdate(TryAgain):
     """An update of a key-value table named a version that its key does not have.
 
-    Get the entry again and decide anew. ``key`` is the primary key, ``version`` the text of the
+    Get the entry again and decide again. ``key`` is the primary key, ``version`` the text of the
     version that it has, or of "not-exists".
     """
 

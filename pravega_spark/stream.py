@@ -36,7 +36,7 @@ from pravega_spark.engine.stream.stream_settings import log_flags, stream_settin
 from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import known_watermarks
-from pravega_spark.engine.tables.scopes import DELETED, Scope
+from pravega_spark.engine.tables.scopes import Scope
 from pravega_spark.engine.writing.event_encoder import Serializer
 from pravega_spark.errors import (
     InvalidConfiguration,
@@ -148,11 +148,7 @@ class Stream:
         log, scope, name = self._log(), self._scope(), self._short_name
         life = lifecycle.next_life(log)
         if life is None:
-            if scope.state() == DELETED:
-                missing = self._scope_name
-                raise NoSuchScope(
-                    f"scope {missing} does not exist; create it first.", scope=missing
-                )
+            scope.check_exists()
             return False
         claimed, configuration = scope.claim(name, life, configuration)
         failpoint("create.row")

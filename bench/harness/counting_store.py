@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from bench.harness.wrapped_store import WrappedStore
+from bench.harness.observed_store import ObservedStore
 from pravega_spark.engine.store import Put, Store
 from pravega_spark.engine.store.base import Entry
 
 
-class CountingStore(WrappedStore):
+class CountingStore(ObservedStore):
     """Passes every call on, and counts it; each object of one call counts as a call."""
 
     def __init__(self, inner: Store) -> None:

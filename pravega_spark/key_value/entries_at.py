@@ -52,18 +52,6 @@ class FoldedSource(Protocol):
         """Return a text in the change log that changes when a newer version was folded."""
 
 
-class NothingFolded:
-    """A table that was never folded: its change log holds everything."""
-
-    def read(self) -> FoldedRows | None:
-        """Return None."""
-        return None
-
-    def mark(self, view: StreamView) -> str | None:
-        """Return None."""
-        return None
-
-
 class FoldedPart:
     """Tells which changes the folded rows reflect already."""
 

@@ -86,7 +86,9 @@ def fold(
                 log_bytes=view.total_bytes,
             )
             done = table.merge_rows(
-                *(state, sorter.sorted(), reflects),
+                state,
+                sorter.sorted(),
+                reflects,
                 expired_us=expired_us,
                 expired_files=expired,
                 check=lambda: stream.view(life=view.life),

@@ -59,12 +59,6 @@ class FoldedState:
         """The version of the change log that the table reflects."""
         return self.record.log_version
 
-    @property
-    def file_ranges(self) -> list[tuple[TableKey, TableKey]]:
-        """The first and last key of each file, in order."""
-        of = self._reader.layout.table_key
-        return [(of(file.first), of(file.last)) for file in self.files]
-
     def get(self, keys: Sequence[TableKey]) -> dict[TableKey, Change]:
         """Return the entries of some keys; those without an entry are left out.
 

@@ -33,9 +33,7 @@ from pravega_spark.key_value.folded_file import (
 )
 from pravega_spark.key_value.folded_merge import FileMerge
 from pravega_spark.key_value.folded_record import FOLDED_DOMAIN, FoldedRecord
-from pravega_spark.key_value.folded_rows import (
-    RowLayout,
-)
+from pravega_spark.key_value.folded_rows import RowLayout
 from pravega_spark.key_value.folded_state import FoldedState
 from pravega_spark.key_value.folded_writer import FoldedWriter
 from pravega_spark.key_value.table_key import KeyType
@@ -54,7 +52,6 @@ class FoldResult:
     changes: int = 0
     """Keys that changed."""
     rows: int = 0
-    files_added: int = 0
     files_removed: int = 0
     bytes_written: int = 0
     bytes_replaced: int = 0
@@ -225,8 +222,12 @@ class FoldedTable:
         with (
             self.reader.missing_files(),
             FoldedWriter(
-                *(self.log.store, self.log.path, version_folder(staged_at), self.layout),
-                *(self.file_bytes, self.log.runtime),
+                self.log.store,
+                self.log.path,
+                version_folder(staged_at),
+                self.layout,
+                self.file_bytes,
+                self.log.runtime,
             ) as writer,
         ):
             merge = FileMerge(self.reader, writer, self.file_bytes, expired_us)
@@ -251,7 +252,6 @@ class FoldedTable:
             -1 if done is None else done,
             plan.changes,
             record.rows,
-            len(writer.files),
             len(replaced),
             _bytes(writer.files),
             _bytes(replaced),
@@ -347,9 +347,7 @@ def _body(
         return body
     table_id = log.runtime.token() if snapshot is None else snapshot.metadata["id"]
     metadata = new_table(
-        layout.delta_columns,
-        *([], table_id, log.path, now_ms),
-        bounded=bounded_columns(layout),
+        layout.delta_columns, [], table_id, log.path, now_ms, bounded=bounded_columns(layout)
     )
     known = {} if snapshot is None else snapshot.metadata
     if known.get("schemaString") != metadata["schemaString"]:  # a life with other keys

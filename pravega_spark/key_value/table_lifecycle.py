@@ -12,7 +12,6 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.scopes import (
-    DELETED,
     TABLE,
     Scope,
     row_configuration,
@@ -49,11 +48,7 @@ class TableLifecycle:
         log, scope, name = self.log(), self._scope, self._short_name
         life = lifecycle.next_life(log)
         if life is None:
-            if scope.state() == DELETED:
-                missing = self._scope_name
-                raise NoSuchScope(
-                    f"scope {missing} does not exist; create it first.", scope=missing
-                )
+            scope.check_exists()
             return False
         claimed, row = scope.claim_table(
             name, life, configuration.of_log(), configuration.to_json()

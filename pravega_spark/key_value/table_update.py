@@ -178,13 +178,13 @@ class UpdateCheck:
         if current == KeyVersion.NOT_EXISTS:
             raise NoSuchKey(
                 f"table {self._codec.table}: key {shown(known)} does not exist, and the update "
-                f"names its version {wanted}. Get it again and decide anew.",
+                f"names its version {wanted}. Get it again and decide again.",
                 **fields,  # type: ignore[arg-type]
             )
         has = "another version" if current is None else f"the version {current}"
         needs = "must not exist" if wanted == KeyVersion.NOT_EXISTS else f"must have {wanted}"
         raise BadKeyVersion(
             f"table {self._codec.table}: key {shown(known)} has {has}, and for the update it "
-            f"{needs}. Get it again and decide anew.",
+            f"{needs}. Get it again and decide again.",
             **fields,  # type: ignore[arg-type]
         )

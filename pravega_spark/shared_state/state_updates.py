@@ -16,7 +16,7 @@ _LENGTH = struct.Struct(">I")
 
 
 def encode_initial(state: bytes) -> bytes:
-    """Return the value that begins anew with a state."""
+    """Return the value that starts over with a state."""
     return _INITIAL + state
 
 
@@ -26,7 +26,7 @@ def encode_updates(updates: Sequence[bytes]) -> bytes:
 
 
 def is_initial(value: bytes) -> bool:
-    """Return whether a value begins anew; raise IllegalState if no synchronizer wrote it."""
+    """Return whether a value starts over; raise IllegalState if no synchronizer wrote it."""
     if value[:1] not in (_INITIAL, _UPDATES):
         raise IllegalState(
             f"the stream holds an event that no state synchronizer wrote: {value[:32]!r}; use a "

@@ -16,10 +16,10 @@ from pravega_spark.engine.chunks.arrow_arrays import column
 from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events
 from pravega_spark.engine.chunks.chunk_encoder import checked_ends, cuts
 from pravega_spark.engine.chunks.chunk_writer import stage
-from pravega_spark.engine.chunks.large_event_writer import store_payload, store_reference
 from pravega_spark.engine.chunks.routing import Router, group
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.batch_staging import RoutedEvents, stage_routed
+from pravega_spark.engine.writing.large_event_staging import stage_large_event
 from pravega_spark.errors import InvalidInput
 from pravega_spark.limits import (
     CHUNK_BYTES,
@@ -121,17 +121,7 @@ class TransactionBuffer:
         segment_id = Router(self._segments).segment_of(
             self._id if routing_key is None else routing_key
         )
-        name = stream.runtime.token()
-        reference = store_payload(stream.store, stream.path, folder, pieces, name=name)
-        chunk = store_reference(
-            stream.store,
-            stream.path,
-            folder,
-            reference,
-            segment_id=segment_id,
-            key=routing_key,
-            time_us=stream.runtime.now_us(),
-        )
+        chunk = stage_large_event(stream, folder, pieces, segment_id=segment_id, key=routing_key)
         batch._add([chunk])
         return batch
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bench.harness.wrapped_store import WrappedStore
+from bench.harness.observed_store import ObservedStore
 from pravega_spark.engine.store.base import Entry, Put, Store
 from pravega_spark.errors import StoreError
 
@@ -49,7 +49,7 @@ the plan returns an exception, the store raises it instead of the operation.
 """
 
 
-class FaultyStore(WrappedStore):
+class FaultyStore(ObservedStore):
     """A wrapper around a store; ``plan`` chooses the fault of each call.
 
     ``fired`` counts each (operation, fault), so a test can require that every fault occurred.

@@ -1,6 +1,6 @@
 """Decodes the file of a few events without Arrow's reader.
 
-A Parquet reader is set up anew for each file, and touches so much code that it takes a millisecond
+A Parquet reader is set up for each file, and touches so much code that it takes a millisecond
 in a process that slept: most of what a reader at the tail computes. The layout of a file that
 ``tiny_chunk`` has written is known, so its values are cut out, and encoding them again shows that
 the whole file is what they make. Any other file, damaged or not, is left to Arrow's reader.

@@ -10,15 +10,16 @@ from typing import Any
 import pyarrow as pa
 
 from pravega_spark.engine.runtime import SYSTEM, Runtime
-from pravega_spark.engine.store.base import Dated, Entry, Put, Store
+from pravega_spark.engine.store.base import Entry, Put, Store
 from pravega_spark.engine.store.client_options import split_options
 from pravega_spark.engine.store.repeated_reads import repeated
 from pravega_spark.engine.store.repeated_upload import RepeatedUpload
 from pravega_spark.engine.store.retries import Retries
 from pravega_spark.engine.store.store_cache import shared
+from pravega_spark.engine.store.wrapped_store import WrappedStore
 
 
-class RetryingStore:
+class RetryingStore(WrappedStore):
     """The calls of an object store's client, repeated while the storage does not answer.
 
     The client's calls raise StoreUnavailable where the storage gave no answer, or asked to be
@@ -38,7 +39,7 @@ class RetryingStore:
         """Make the client, from the URL and the storage options; raise what that raises."""
         self._recipe = client, url, options
         given, retry_seconds = split_options(options)
-        self.inner = client(url, given)
+        super().__init__(client(url, given))
         self._retries = Retries(self.inner.url, retry_seconds, runtime)
 
     def __repr__(self) -> str:
@@ -50,42 +51,9 @@ class RetryingStore:
         return shared, (RetryingStore, *self._recipe)
 
     @property
-    def url(self) -> str:
-        """The root as a URL."""
-        return self.inner.url
-
-    @property
-    def storage(self) -> str:
-        """The kind and identity of the storage."""
-        return self.inner.storage
-
-    @property
-    def is_local(self) -> bool:
-        """Whether a call costs microseconds."""
-        return self.inner.is_local
-
-    @property
-    def has_clock(self) -> bool:
-        """Whether the storage has a clock of its own."""
-        return self.inner.has_clock
-
-    @property
-    def dated(self) -> Dated | None:
-        """The date of the newest response."""
-        return self.inner.dated
-
-    @property
     def retry_seconds(self) -> float:
         """For how long a call is repeated."""
         return self._retries.seconds
-
-    def stamp(self, key: str) -> object:
-        """Return what the client does: it makes no request."""
-        return self.inner.stamp(key)
-
-    def hold_to(self, check: Callable[[], None]) -> None:
-        """Pass the check to the client, which never calls it on an object store."""
-        self.inner.hold_to(check)
 
     def put_if_absent(
         self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()

@@ -26,9 +26,7 @@ from pravega_spark.errors import (
     NoSuchStream,
     TruncatedData,
 )
-from pravega_spark.model import (
-    SegmentRange,
-)
+from pravega_spark.model import SegmentRange
 from pravega_spark.names import split_log
 
 Sizes = dict[tuple[int, int], int]

@@ -51,16 +51,26 @@ def store_large_event(
     view = stream.view(life=life)
     if view.record.state is not StreamState.ACTIVE:
         raise sealed_error(view)
-    version = view.version
-    folder, name = version_folder(version), stream.runtime.token()
-    reference = store_payload(stream.store, stream.path, folder, pieces, name=name)
-    chunk = store_reference(
-        stream.store,
-        stream.path,
-        folder,
-        reference,
-        segment_id=UNROUTED,
-        key=key,
-        time_us=stream.runtime.now_us(),
+    folder = version_folder(view.version)
+    chunk = stage_large_event(stream, folder, pieces, segment_id=UNROUTED, key=key)
+    return StoredEvent(chunk, key, view.version)
+
+
+def stage_large_event(
+    stream: StreamLog,
+    folder: str,
+    pieces: Iterator[memoryview],
+    *,
+    segment_id: int,
+    key: str | None,
+) -> StagedChunk:
+    """Store a payload and the chunk that names it in a folder of the stream.
+
+    Raises EventTooLarge, what the pieces raise, and StoreError.
+    """
+    store, path, runtime = stream.store, stream.path, stream.runtime
+    reference = store_payload(store, path, folder, pieces, name=runtime.token())
+    time_us = runtime.now_us()
+    return store_reference(
+        store, path, folder, reference, segment_id=segment_id, key=key, time_us=time_us
     )
-    return StoredEvent(chunk, key, version)

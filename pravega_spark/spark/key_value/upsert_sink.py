@@ -6,7 +6,7 @@ two rows of one key in one write are refused, unless the caller says that the la
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +37,7 @@ from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.commit_messages import TaskCommitMessage, complete
 from pravega_spark.spark.write.sink import PravegaBatchWriter, PravegaStreamWriter
 
+_Write = Callable[[Iterator[pa.RecordBatch]], TaskCommitMessage]
 _EVENTS = StructType(
     [
         StructField("routing_key", StringType()),
@@ -70,10 +71,18 @@ class _Upsert:
         self._is_last_winner = settings.is_last_winner
         self._columns = UpsertColumns.of(schema, settings.table, configuration)
 
-    def events(
+    def stage(self, write: _Write, rows: Iterator[pa.RecordBatch]) -> UpsertMessage:
+        """Stage a task's rows as events by the sink's ``write``."""
+        hashes = list[NDArray[np.uint64]]()
+        with translated():
+            done = write(self._events(rows, hashes))
+        data = np.concatenate(hashes).tobytes() if hashes else b""
+        return UpsertMessage(done.life, done.version, done.chunks, done.query_id, hashes=data)
+
+    def _events(
         self, rows: Iterator[pa.RecordBatch], hashes: list[NDArray[np.uint64]]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield a task's rows as events; adds the hashes of their keys to the list."""
+        """Yield rows as events; adds the hashes of their keys to the list."""
         for batch in rows:
             if not batch.num_rows:
                 continue
@@ -135,10 +144,7 @@ class TableBatchWriter(PravegaBatchWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Stage one partition; runs in a task."""
-        hashes = list[NDArray[np.uint64]]()
-        with translated():
-            done = super().write(self._upsert.events(iterator, hashes))
-        return _with_hashes(done, hashes)
+        return self._upsert.stage(super().write, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the changes of all partitions, in the order of the partitions."""
@@ -168,18 +174,10 @@ class TableStreamWriter(PravegaStreamWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Stage one partition of a micro-batch; runs in a task."""
-        hashes = list[NDArray[np.uint64]]()
-        with translated():
-            done = super().write(self._upsert.events(iterator, hashes))
-        return _with_hashes(done, hashes)
+        return self._upsert.stage(super().write, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit a micro-batch; skip one that the table already has."""
         with translated():
             self._upsert.check(messages)
             super().commit(messages, batchId)
-
-
-def _with_hashes(done: TaskCommitMessage, hashes: list[NDArray[np.uint64]]) -> UpsertMessage:
-    data = np.concatenate(hashes).tobytes() if hashes else b""
-    return UpsertMessage(done.life, done.version, done.chunks, done.query_id, hashes=data)

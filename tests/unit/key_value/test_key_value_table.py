@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import (
     InvalidInput,
     NoSuchScope,
@@ -16,7 +17,7 @@ from pravega_spark.errors import (
     StaleIdentity,
     TableSealed,
 )
-from pravega_spark.key_value.entries_at import IN_CHUNK, NothingFolded
+from pravega_spark.key_value.entries_at import IN_CHUNK
 from pravega_spark.key_value.key_value_table import KeyValueTable
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.table_entry import TableEntry
@@ -361,6 +362,16 @@ def test_an_entry_is_hidden_once_its_ttl_is_over(
 
 
 # ------------------------------------------------------------------------------------------- memory
+
+
+class NothingFolded:
+    """A folded table that does not exist: the change log holds everything."""
+
+    def read(self) -> None:
+        return None
+
+    def mark(self, view: StreamView) -> None:
+        return None
 
 
 def test_values_beyond_the_limit_are_read_from_their_chunks(manager: StreamManager) -> None:
