@@ -15,6 +15,16 @@ class _Closable(Protocol):
     def close(self) -> None: ...
 
 
+class _Committable(Protocol):
+    @property
+    def _done(self) -> bool:
+        """Whether a call of this handle has ended it."""
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
 class ClosedByBlock:
     """A handle whose ``with`` block closes it, also after an exception of the body.
 
@@ -39,6 +49,35 @@ class ClosedByBlock:
         else:
             with contextlib.suppress(PravegaSparkError):
                 self.close()
+
+
+class CommittedByBlock:
+    """A transaction whose ``with`` block commits it at its end, and aborts it if the body raises.
+
+    What the body itself has ended is left as it is. An exception of the body propagates; it hides
+    a failure to abort.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self: _Handle) -> _Handle:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self: _Committable,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Commit, or abort if the body raised."""
+        if self._done:
+            return
+        if kind is None:
+            self.commit()
+        else:
+            with contextlib.suppress(PravegaSparkError):
+                self.abort()
 
 
 class NotPicklable:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
-from types import TracebackType
 from typing import Any, NoReturn
 
 from pravega_spark.arguments import check_flag, check_timestamp_us
@@ -17,8 +16,8 @@ from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutc
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.event_encoder import EventEncoder, Serializer
-from pravega_spark.errors import PravegaSparkError, TxnFailed
-from pravega_spark.handles import NotPicklable
+from pravega_spark.errors import TxnFailed
+from pravega_spark.handles import CommittedByBlock, NotPicklable
 from pravega_spark.model import TransactionStatus
 from pravega_spark.names import check_transaction
 from pravega_spark.transactions import committer, transaction_decisions, transaction_lifecycle
@@ -32,7 +31,7 @@ from pravega_spark.transactions.transaction_leases import Lease, extend_lease
 _Found = tuple[StreamView, OpenTransaction | TransactionOutcome]
 
 
-class Transaction(NotPicklable):
+class Transaction(CommittedByBlock, NotPicklable):
     """Events that become visible together, in every segment, or never; thread-safe.
 
     A ``with`` block commits at its end and aborts if it raises, unless the block itself has
@@ -373,25 +372,6 @@ class Transaction(NotPicklable):
         """Raise TxnFailed; it counts the events of this handle that a commit left out."""
         self._check_committed(outcome, chunks, self._buffer.unstaged)
         raise transaction_lifecycle.ended_error(self._stream.name, outcome)
-
-    def __enter__(self) -> Transaction:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Commit, or abort if the block raised, unless the block has ended or prepared it."""
-        if self._done:
-            return
-        if kind is None:
-            self.commit()
-        else:
-            with suppress(PravegaSparkError):
-                self.abort()
 
     def __repr__(self) -> str:
         """Show the id and the last known status; makes no storage call."""

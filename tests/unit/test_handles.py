@@ -9,7 +9,7 @@ import pytest
 
 import pravega_spark
 from pravega_spark.errors import WriterFenced
-from pravega_spark.handles import ClosedByBlock, NotPicklable
+from pravega_spark.handles import ClosedByBlock, CommittedByBlock, NotPicklable
 
 
 class _Handle(ClosedByBlock):
@@ -40,6 +40,42 @@ def test_the_exception_of_a_block_hides_a_failure_to_close() -> None:
     with pytest.raises(KeyError), handle:
         raise KeyError("body")
     assert handle.closes == 1
+
+
+class _Work(CommittedByBlock):
+    """Records how it ended; an abort fails."""
+
+    def __init__(self) -> None:
+        """Begin."""
+        self.calls: list[str] = []
+        self._done = False
+
+    def commit(self) -> None:
+        """Record."""
+        self.calls.append("commit")
+        self._done = True
+
+    def abort(self) -> None:
+        """Record, and fail."""
+        self.calls.append("abort")
+        raise WriterFenced("fenced")
+
+
+def test_the_end_of_a_block_commits_unless_the_block_has_done_so() -> None:
+    with _Work() as work:
+        assert work.calls == []
+    with work:  # it is done
+        pass
+    with _Work() as other:
+        other.commit()
+    assert work.calls == other.calls == ["commit"]
+
+
+def test_the_exception_of_a_block_aborts_and_hides_a_failure_to_abort() -> None:
+    work = _Work()
+    with pytest.raises(KeyError), work:
+        raise KeyError("body")
+    assert work.calls == ["abort"]
 
 
 def _not_picklable() -> list[Any]:
