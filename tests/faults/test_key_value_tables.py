@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import collections
-import random
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +11,7 @@ import pytest
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
 from tests.harness.counter_processes import COUNTERS, TABLE
+from tests.harness.killed_processes import KilledProcesses
 from tests.harness.tiers import sized
 
 pytestmark = [
@@ -26,49 +24,21 @@ KILLS = sized(6, 120)
 
 
 def test_no_increment_is_lost_or_made_twice_by_processes_that_are_killed(tmp_path: Path) -> None:
-    root, end = str(tmp_path / "root"), tmp_path / "end"
+    root = str(tmp_path / "root")
     manager = StreamManager(root)
     manager.create_scope("s")
     manager.create_key_value_table(TABLE, KeyValueTableConfiguration("string", partitions=3))
-    chance, lives = random.Random(11), 0
+    processes = KilledProcesses(
+        tmp_path,
+        "tests.harness.counter_processes",
+        lambda worker, life: (root, f"w{worker}-{life}"),
+        seed=11,
+    )
+    processes.run(WORKERS, KILLS)
 
-    def start(worker: int) -> subprocess.Popen[str]:
-        nonlocal lives
-        lives += 1
-        given = (root, f"w{worker}-{lives}", str(tmp_path / f"{lives}.ledger"), str(end))
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.harness.counter_processes", *given],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        return process
-
-    processes = [start(worker) for worker in range(WORKERS)]
-    try:
-        for _ in range(KILLS):
-            time.sleep(chance.random() * 0.6)
-            killed = chance.randrange(WORKERS)
-            processes[killed].kill()
-            end_of(processes[killed])
-            processes[killed] = start(killed)
-        time.sleep(0.5)
-        end.touch()
-        assert [process.wait(120) for process in processes] == [0] * WORKERS
-    finally:
-        for process in processes:
-            process.kill()
-            end_of(process)
-
-    acknowledged = collections.Counter[str]()
-    updates = 0
-    for path in tmp_path.glob("*.ledger"):
-        for line in path.read_text().splitlines(keepends=True):
-            if line.startswith("done ") and line.endswith("\n"):
-                acknowledged.update(line.split()[1:])
-                updates += 1
+    done = [line for line in processes.acknowledged() if line.startswith("done ")]
+    acknowledged = collections.Counter(key for line in done for key in line.split()[1:])
+    updates = len(done)
     table = manager.key_value_table(TABLE)
     found = {e.key: int(e.value) for e in table.entries() if e.key in COUNTERS}
     assert updates > WORKERS
@@ -81,9 +51,3 @@ def test_no_increment_is_lost_or_made_twice_by_processes_that_are_killed(tmp_pat
     assert {e.key: e.value for e in again.at(version).entries()} == {
         e.key: e.value for e in table.entries()
     }
-
-
-def end_of(process: subprocess.Popen[str]) -> None:
-    process.wait()
-    if process.stdout is not None:
-        process.stdout.close()

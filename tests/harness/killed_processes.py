@@ -1,0 +1,79 @@
+"""Processes that work side by side until a file exists, while they are killed at any moment."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[2]
+
+
+class KilledProcesses:
+    """Runs a module in several processes; one that is killed is followed by another.
+
+    Each gets the arguments of its worker and life, the path of a ledger of its own, and the path of
+    the file that ends it. It prints ``ready`` when it begins to work, and adds a line to its ledger
+    for each thing that was acknowledged.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        module: str,
+        arguments: Callable[[int, int], Sequence[str]],
+        *,
+        seed: int,
+    ) -> None:
+        self._folder, self._module, self._arguments = folder, module, arguments
+        self._chance, self._lives, self._end = random.Random(seed), 0, folder / "end"
+
+    def run(self, workers: int, kills: int) -> None:
+        """Start the workers, kill and follow one of them so many times, and let all end."""
+        processes = [self._start(worker) for worker in range(workers)]
+        try:
+            for _ in range(kills):
+                time.sleep(self._chance.random() * 0.6)
+                killed = self._chance.randrange(workers)
+                processes[killed].kill()
+                _wait(processes[killed])
+                processes[killed] = self._start(killed)
+            time.sleep(0.5)
+            self._end.touch()
+            assert [process.wait(120) for process in processes] == [0] * workers
+        finally:
+            for process in processes:
+                process.kill()
+                _wait(process)
+
+    def acknowledged(self) -> list[str]:
+        """Return the lines of all ledgers; one that a kill cut off was not recorded."""
+        return [
+            line.removesuffix("\n")
+            for path in self._folder.glob("*.ledger")
+            for line in path.read_text().splitlines(keepends=True)
+            if line.endswith("\n")
+        ]
+
+    def _start(self, worker: int) -> subprocess.Popen[str]:
+        self._lives += 1
+        ledger = self._folder / f"{self._lives}.ledger"
+        given = (*self._arguments(worker, self._lives), str(ledger), str(self._end))
+        process = subprocess.Popen(
+            [sys.executable, "-m", self._module, *given],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=PROJECT,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+
+def _wait(process: subprocess.Popen[str]) -> None:
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
