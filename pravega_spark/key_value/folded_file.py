@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pravega_spark.engine.chunks.footer import checked_digest, is_footer, length_of
+from pravega_spark.engine.chunks.footer import checked_digest, has_digest, length_of
 from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.store.base import Store
@@ -222,7 +222,7 @@ class FileReader:
         data = self._store.get_range(
             f"{self._path}/{file.path}", max(0, file.size - length), file.size
         )
-        if not is_footer(memoryview(data), file.footer):
+        if not has_digest(memoryview(data), file.footer):
             raise ValueError("its footer is not the one that the log records")
         metadata = pq.read_metadata(pa.BufferReader(data))
         texts = json.loads(metadata.metadata[FIRST_KEYS])

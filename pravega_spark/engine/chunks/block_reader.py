@@ -1,32 +1,31 @@
 """Reads blocks of bytes from a chunk that ``stage_blocks`` wrote, without Arrow's reader.
 
-Arrow decodes a page of long events into another buffer, event by event. Here a page is read, its
-CRC is verified, and each event is a view of it. The layout of such a file is known: encoding its
-first pages and its footer again shows that the file is one, and each page's header is encoded again
-from the bytes that follow it. Any other file, damaged or not, is left to Arrow's reader.
+Arrow decodes a page of long events into another buffer, event by event, after a CRC-32 that takes
+longer than the read. Here a page is read, its digest is compared with the one that the footer
+records, and each event is a view of it. The layout of such a file is known: encoding its first
+pages and its footer again shows that the file is one. Any other, damaged or not, is Arrow's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from struct import Struct
 from struct import error as StructError
 from typing import Final
-from zlib import crc32
 
 import pyarrow as pa
 
-from pravega_spark.engine.chunks.chunk import FILE_SCHEMA, ChunkRef
-from pravega_spark.engine.chunks.footer import is_footer, length_of
+from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.chunks.footer import has_digest, length_of
 from pravega_spark.engine.chunks.tiny_chunk import (
     PAGE_ROWS,
+    PAGES_KEY,
     TINY_ROWS,
     all_present,
     block_frame,
-    page_header,
 )
-from pravega_spark.engine.chunks.tiny_reader import MAGIC_BYTES, page_at
 from pravega_spark.engine.store.base import Store
 from pravega_spark.limits import MAX_EVENT_BYTES, ROW_GROUP_BYTES
 
@@ -36,7 +35,9 @@ _HEAD_BYTES: Final = 512
 """More than the pages before the first event."""
 _HEADER_BYTES: Final = 64
 """More than the header of a page."""
-_TIMESTAMP: Final = FILE_SCHEMA.get_field_index("timestamp")
+_PAGES: Final = re.compile(
+    re.escape(PAGES_KEY) + rb"\x18.((?:[1-9][0-9]{0,9}-[0-9a-f]{16},?)+)", re.DOTALL
+)
 _TIME: Final = 8
 _LENGTH: Final = Struct("<I")
 _ReadAt = Callable[[int, int], pa.Buffer]
@@ -45,12 +46,12 @@ _ReadAt = Callable[[int, int], pa.Buffer]
 class BlockFile:
     """The open file of a chunk of blocks, whose layout was proved; rows are counted from 0."""
 
-    def __init__(self, read_at: _ReadAt, ref: ChunkRef, start: int, end: int) -> None:
-        """Take where the pages of events begin and end."""
+    def __init__(self, read_at: _ReadAt, ref: ChunkRef, start: int, pages: Sequence[str]) -> None:
+        """Take where the pages of events begin, and their digests."""
         self._read_at = read_at
         self._ref = ref
         self._start = start
-        self._end = end
+        self._pages = pages
 
     def events(self, first: int, last: int) -> Iterator[pa.Buffer]:
         """Yield the events of rows [first, last) that are proved; stop before any other.
@@ -58,22 +59,16 @@ class BlockFile:
         A page is in memory at a time. One that holds no such row is not read.
         """
         at = self._start
-        for row in range(0, last, PAGE_ROWS):
-            rows = min(PAGE_ROWS, self._ref.rows - row)
-            header = self._read_at(at, min(_HEADER_BYTES, self._end - at))
-            try:
-                begin, size = page_at(header.to_pybytes(), 0)
-            except (ValueError, IndexError):
-                return
-            after = at + begin + size
-            if after > self._end or (row + rows == self._ref.rows and after != self._end):
-                return
-            if row + rows > first:
-                blocks = _blocks(self._read_at(at, after - at), begin, rows)
+        for row, digest in zip(range(0, last, PAGE_ROWS), self._pages, strict=False):
+            size = length_of(digest)
+            if row + PAGE_ROWS > first:
+                page = self._read_at(at, size)
+                rows = min(PAGE_ROWS, self._ref.rows - row)
+                blocks = _blocks(page, rows) if has_digest(page, digest) else None
                 if blocks is None:
                     return
                 yield from blocks[max(0, first - row) : last - row]
-            at = after
+            at += size
 
 
 @contextmanager
@@ -111,35 +106,27 @@ def _proved(read_at: _ReadAt, ref: ChunkRef) -> BlockFile | None:
     """Return the file if its first pages and its footer are those of ``stage_blocks``."""
     end = ref.size - length_of(ref.footer)
     footer = read_at(end, ref.size - end)
-    if not is_footer(footer, ref.footer):
+    recorded = _PAGES.search(memoryview(footer)) if has_digest(footer, ref.footer) else None
+    if recorded is None:
         return None
+    pages = recorded[1].decode().split(",")
+    start = end - sum(map(length_of, pages))
     head = read_at(0, min(_HEAD_BYTES, end)).to_pybytes()
     try:
-        at = MAGIC_BYTES
-        for _ in range(_TIMESTAMP):
-            at = sum(page_at(head, at))
-        begin, size = page_at(head, at)
-        times = _TIME * ref.rows
-        start = begin + size
-        stamps = Struct(f"<{ref.rows}q").unpack_from(head, start - times)
-        found = block_frame(stamps, end - start)
+        stamps = Struct(f"<{ref.rows}q").unpack_from(head, start - _TIME * ref.rows)
+        found = block_frame(stamps, pages)
     except (StructError, ValueError, IndexError):
         return None
-    if (head[:start], footer.to_pybytes()) != found:
+    if (head[:start], footer.to_pybytes()) != found or len(pages) != -(-ref.rows // PAGE_ROWS):
         return None
-    return BlockFile(read_at, ref, start, end)
+    return BlockFile(read_at, ref, start, pages)
 
 
-def _blocks(page: pa.Buffer, begin: int, rows: int) -> list[pa.Buffer] | None:
+def _blocks(page: pa.Buffer, rows: int) -> list[pa.Buffer] | None:
     """Return the events of a page, each of which follows its length; None for any other page."""
     held = memoryview(page).cast("B")
     levels = all_present(rows)
-    check = crc32(held[begin:])
-    if held[:begin] != page_header(rows, len(held) - begin, check):
-        return None
-    at = begin + len(levels)
-    if held[begin:at] != levels:
-        return None
+    at = bytes(held[:_HEADER_BYTES]).find(levels) + len(levels)
     blocks = []
     for _ in range(rows):
         if at + _LENGTH.size > len(held):

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from pravega_spark.engine.chunks.arrow_arrays import numbers
 from pravega_spark.engine.chunks.chunk import FILE_SCHEMA, ChunkRef
-from pravega_spark.engine.chunks.footer import decode_sums, is_footer, length_of
+from pravega_spark.engine.chunks.footer import decode_sums, has_digest, length_of
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import CorruptChunk, StoreError
 from pravega_spark.limits import MAX_EVENT_BYTES, READ_BATCH_EVENTS
@@ -174,7 +174,7 @@ def _checked_footer(source: pa.NativeFile, ref: ChunkRef) -> pa.BufferReader:
     length = length_of(ref.footer)
     source.seek(max(0, ref.size - length))
     footer = source.read_buffer(length)
-    if not is_footer(footer, ref.footer):
+    if not has_digest(footer, ref.footer):
         raise _Mismatch("has a footer other than the one that the log records.")
     return pa.BufferReader(footer)
 

@@ -1,14 +1,14 @@
-"""The footer of a chunk's file: its digest in the log, and the event bytes that it records.
+"""The footer of a chunk's file: its digest in the log, and what it records of the file.
 
-The digest is a text ``<length>-<xxh3>``: the bytes of the footer with its length and the magic
-number, and their XXH3 with 64 bits in 16 hexadecimal digits.
+A digest is a text ``<length>-<xxh3>``: the number of bytes, and their XXH3 with 64 bits in 16
+hexadecimal digits. That of a footer is of its bytes with its length and the magic number.
 """
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -29,8 +29,17 @@ def digest_of(end: bytes | pa.Buffer) -> str:
     return f"{length}-{xxhash.xxh3_64_hexdigest(tail[-length:])}"
 
 
+def digest_of_parts(parts: Iterable[bytes | memoryview]) -> str:
+    """Return the digest of bytes that are given in parts."""
+    found, size = xxhash.xxh3_64(), 0
+    for part in parts:
+        found.update(part)
+        size += len(part)
+    return f"{size}-{found.hexdigest()}"
+
+
 def length_of(digest: str) -> int:
-    """Return the number of bytes at the end of a file that a digest is of."""
+    """Return the number of bytes that a digest is of."""
     return int(digest.partition("-")[0])
 
 
@@ -41,9 +50,9 @@ def checked_digest(text: str) -> str:
     return text
 
 
-def is_footer(end: pa.Buffer | memoryview, digest: str) -> bool:
+def has_digest(part: pa.Buffer | memoryview, digest: str) -> bool:
     """Return True if these bytes have the digest."""
-    data = memoryview(end)
+    data = memoryview(part)
     return f"{len(data)}-{xxhash.xxh3_64_hexdigest(data)}" == digest
 
 

@@ -11,16 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
+
+from pravega_spark.engine.chunks.footer import digest_of_parts, length_of
 
 TINY_ROWS: Final = 16
 """For more events Arrow's writer takes less time for each than this module."""
 PAGE_ROWS: Final = 4
 """Long events in one page: a reader has a page in memory."""
 Part = bytes | memoryview
+PAGES_KEY: Final = b"pravega.pages"
+"""The digests of the pages of long events, in the footer: a reader checks them and not CRCs."""
 TINY_BYTES: Final = 2_048
 """The most bytes of keys and events: then the file fits into a block of 4 KiB."""
 
@@ -103,8 +107,9 @@ def _schema() -> bytes:
 
 
 _HEAD: Final = _schema() + b"\x16"
-_TAIL: Final = b"\x28%b\x19\x4c%b\x00" % (_text(_CREATED_BY), b"\x1c\x00\x00" * 4)
-"""The author, and that each column is ordered as its type defines."""
+_TAIL: Final = b"%b\x19\x4c%b\x00" % (_text(_CREATED_BY), b"\x1c\x00\x00" * 4)
+"""The author, and that each column is ordered as its type defines; the author's field precedes."""
+_NO_METADATA: Final = b"\x28"
 _DELTAS: Final = [Struct(f"<{n}i").pack(*range(n)) for n in range(TINY_ROWS + 1)]
 _TIMES: Final = [Struct(f"<{n}q") for n in range(TINY_ROWS + 1)]
 _DELTA_BOUNDS: Final = [
@@ -140,10 +145,10 @@ def _joined(values: Sequence[bytes]) -> bytes:
 
 def _page(rows: int, data: bytes) -> bytes:
     """Return a data page with its header, which holds a checksum."""
-    return page_header(rows, len(data), crc32(data)) + data
+    return _page_header(rows, len(data), crc32(data)) + data
 
 
-def page_header(rows: int, length: int, check: int) -> bytes:
+def _page_header(rows: int, length: int, check: int) -> bytes:
     """Return the header of a page of so many rows and bytes, with their CRC."""
     size = _number(length)
     return b"\x15\x00\x15%b\x15%b\x15%b\x1c\x15%b\x15\x00\x15\x06\x15\x06\x00\x00" % (
@@ -159,7 +164,7 @@ def _blocks_page(events: Sequence[memoryview]) -> Iterator[Part]:
     check = 0
     for part in parts:
         check = crc32(part, check)
-    yield page_header(len(events), sum(map(len, parts)), check)
+    yield _page_header(len(events), sum(map(len, parts)), check)
     yield from parts
 
 
@@ -194,19 +199,27 @@ def encode_blocks(times_us: Sequence[int], events: Sequence[memoryview]) -> list
 
     The parts that hold events are the callers' buffers, of which nothing is copied.
     """
-    pages = (events[first : first + PAGE_ROWS] for first in range(0, len(events), PAGE_ROWS))
-    parts = [part for page in pages for part in _blocks_page(page)]
-    head, footer = block_frame(times_us, sum(map(len, parts)))
-    return [head, *parts, footer]
+    firsts = range(0, len(events), PAGE_ROWS)
+    pages = [list(_blocks_page(events[first : first + PAGE_ROWS])) for first in firsts]
+    head, footer = block_frame(times_us, [digest_of_parts(page) for page in pages])
+    return [head, *chain.from_iterable(pages), footer]
 
 
-def block_frame(times_us: Sequence[int], pages_bytes: int) -> tuple[bytes, bytes]:
-    """Return what stands before the pages of :func:`encode_blocks`, and what stands behind them."""
-    return _frame([None] * len(times_us), times_us, pages_bytes)
+def block_frame(times_us: Sequence[int], pages: Sequence[str]) -> tuple[bytes, bytes]:
+    """Return what stands before the pages of :func:`encode_blocks`, and what stands behind them.
+
+    The pages are given by their digests, which the footer records.
+    """
+    text = ",".join(pages).encode()
+    metadata = b"\x19\x1c\x18%b\x18%b\x00\x18" % (_text(PAGES_KEY), _text(text))
+    return _frame([None] * len(times_us), times_us, sum(map(length_of, pages)), metadata)
 
 
 def _frame(
-    keys: Sequence[bytes | None], times_us: Sequence[int], events_bytes: int
+    keys: Sequence[bytes | None],
+    times_us: Sequence[int],
+    events_bytes: int,
+    metadata: bytes = _NO_METADATA,
 ) -> tuple[bytes, bytes]:
     """Return what stands before the pages of events, and the footer; they have so many bytes."""
     rows = len(keys)
@@ -238,7 +251,7 @@ def _frame(
         )
     ]
     count, size = _number(rows), _number(end - len(_MAGIC))
-    footer = b"%b%b\x19\x1c\x19\x4c%b\x16%b\x16%b\x26%b\x16%b\x14\x00\x00%b" % (
-        _HEAD, count, b"".join(chunks), size, count, _number(len(_MAGIC)), size, _TAIL
+    footer = b"%b%b\x19\x1c\x19\x4c%b\x16%b\x16%b\x26%b\x16%b\x14\x00\x00%b%b" % (
+        _HEAD, count, b"".join(chunks), size, count, _number(len(_MAGIC)), size, metadata, _TAIL
     )  # fmt: skip
     return b"".join((_MAGIC, *pages)), footer + _LENGTH.pack(len(footer)) + _MAGIC

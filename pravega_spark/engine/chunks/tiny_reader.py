@@ -17,7 +17,7 @@ from typing import Final
 import pyarrow as pa
 
 from pravega_spark.engine.chunks.chunk import FILE_SCHEMA, ChunkRef
-from pravega_spark.engine.chunks.footer import is_footer, length_of
+from pravega_spark.engine.chunks.footer import has_digest, length_of
 from pravega_spark.engine.chunks.tiny_chunk import TINY_ROWS, encode_tiny
 
 _MOST_BYTES: Final = 4_096
@@ -37,7 +37,7 @@ def tiny_columns(ref: ChunkRef, data: bytes) -> dict[str, pa.Array] | None:
     rows = ref.rows
     if not (0 < rows <= TINY_ROWS and len(data) == ref.size <= _MOST_BYTES and ref.footer):
         return None
-    if not is_footer(memoryview(data)[-length_of(ref.footer) :], ref.footer):
+    if not has_digest(memoryview(data)[-length_of(ref.footer) :], ref.footer):
         return None
     try:
         deltas, keys_page, times_page, events_page = _pages(data)

@@ -16,8 +16,8 @@ from pravega_spark.engine.chunks.block_reader import open_blocks
 from pravega_spark.engine.chunks.chunk import ChunkRef, encode_events
 from pravega_spark.engine.chunks.chunk_encoder import UNCOMPRESSED
 from pravega_spark.engine.chunks.chunk_writer import encode, stage_blocks
-from pravega_spark.engine.chunks.footer import digest_of, length_of
-from pravega_spark.engine.chunks.tiny_chunk import PAGE_ROWS, TINY_ROWS
+from pravega_spark.engine.chunks.footer import digest_of, digest_of_parts, length_of
+from pravega_spark.engine.chunks.tiny_chunk import PAGE_ROWS, PAGES_KEY, TINY_ROWS
 from pravega_spark.engine.store.base import Store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CorruptChunk
@@ -73,6 +73,40 @@ def test_no_page_with_a_changed_byte_is_returned(blocks: list[bytes], data: st.D
     assert found is None or len(found) % PAGE_ROWS == 0
     for other in (whole[:at], whole + b"\0"):
         assert blocks_of(store, ref, other, 0, len(blocks)) is None
+
+
+def test_the_footer_has_the_digest_of_each_page() -> None:
+    _, _, whole = stored(BLOCKS)
+    metadata = pq.ParquetFile(pa.BufferReader(whole)).metadata
+    pages = metadata.metadata[PAGES_KEY].decode().split(",")
+    assert len(pages) == 3
+    at = metadata.row_group(0).column(3).data_page_offset
+    for page in pages:
+        end = at + length_of(page)
+        assert digest_of_parts([whole[at:end]]) == page
+        at = end
+    assert metadata.row_group(0).column(3).total_compressed_size == sum(map(length_of, pages))
+
+
+def test_a_file_of_an_earlier_release_has_no_digests_and_is_read_by_arrow() -> None:
+    store, ref, whole = stored(BLOCKS)
+    footer = whole[-length_of(ref.footer) : -8]
+    at, end = footer.index(b"\x19\x1c\x18\x0d" + PAGES_KEY), footer.index(b"\x00\x18\x1b")
+    earlier = footer[:at] + b"\x28" + footer[end + 2 :]
+    data = whole[: -len(footer) - 8] + earlier + len(earlier).to_bytes(4, "little") + b"PAR1"
+    assert pq.ParquetFile(pa.BufferReader(data)).metadata.metadata is None
+    other = replace(ref, size=len(data), footer=digest_of(data))
+    assert blocks_of(store, other, data, 0, len(BLOCKS)) is None
+    store.put(f"{TABLE}/{ref.path}", data)
+    (batch,) = chunk_reader.read(store, TABLE, other, 5, 5 + len(BLOCKS), columns=("event",))
+    assert batch.column("event").to_pylist() == BLOCKS
+
+
+def test_another_complete_file_of_the_same_sizes_is_left_to_arrows_reader() -> None:
+    store, ref, whole = stored(BLOCKS)
+    _, _, other = stored([bytes(len(block)) for block in BLOCKS])
+    assert len(other) == len(whole)
+    assert blocks_of(store, ref, other, 0, len(BLOCKS)) is None
 
 
 def test_damage_behind_the_first_page_is_reported_there() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, FILE_SCHEMA, encode_events
 from pravega_spark.engine.chunks.chunk_encoder import ChunkEncoder
 from pravega_spark.engine.chunks.chunk_writer import EncodedChunk, encode_chunks, encode_lone
-from pravega_spark.engine.chunks.footer import is_footer, length_of
+from pravega_spark.engine.chunks.footer import has_digest, length_of
 from pravega_spark.engine.chunks.tiny_chunk import TINY_BYTES, TINY_ROWS, LoneEvent
 
 NOW_US = 1_700_000_000_123_456
@@ -87,7 +87,7 @@ def test_the_commit_describes_the_file(rows: list[tuple[str | None, int, bytes]]
     assert chunk.event_bytes == sum(len(event) for _, _, event in rows)
     assert (chunk.min_timestamp_us, chunk.max_timestamp_us) == (min(times), max(times))
     assert chunk.null_keys == sum(key is None for key, _, _ in rows)
-    assert is_footer(memoryview(data)[-length_of(chunk.footer) :], chunk.footer)
+    assert has_digest(memoryview(data)[-length_of(chunk.footer) :], chunk.footer)
 
 
 def test_a_slice_of_a_table_in_pieces_is_encoded() -> None:
