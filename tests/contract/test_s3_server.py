@@ -9,8 +9,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
+import botocore.auth
 import pytest
 
 from pravega_spark.engine.store import Put, Store, ensure_probed, open_store
@@ -173,7 +175,7 @@ def test_refused_upload_leaves_no_object_and_no_parts(
         pytest.raises(StoreReadOnly, match="chunk: put failed with 403"),
         store.writer("chunk") as file,
     ):
-        file.write(bytes(17 << 20))
+        file.write(bytes(9 << 20))
     proxy.decide = lambda method, path: None
     assert requests[:failed] == ["POST", "PUT", "PUT", "POST"][:failed]
     assert store.list("") == []
@@ -184,7 +186,7 @@ def test_upload_of_a_killed_process_is_aborted_when_it_is_old(store: Store, s3: 
     script = (
         "import os, sys; from pravega_spark.engine.store import open_store\n"
         "with open_store(sys.argv[1]).writer('a/chunk') as file:\n"
-        "    file.write(bytes(17 << 20)); os._exit(9)"
+        "    file.write(bytes(9 << 20)); os._exit(9)"
     )
     environment = os.environ | s3.environment
     done = subprocess.run([sys.executable, "-c", script, store.url], check=False, env=environment)
@@ -201,6 +203,21 @@ def test_upload_of_a_killed_process_is_aborted_when_it_is_old(store: Store, s3: 
 def test_uploads_that_may_not_be_listed_are_left(store: Store, proxy: FaultProxy) -> None:
     proxy.spoil("GET", Reply(403, "AccessDenied"))
     assert store.discard_unfinished("", -60_000) == []
+
+
+def test_a_wrong_clock_is_named_by_reads_and_writes_and_is_no_lack_of_a_right(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("a", b"1")
+    now = botocore.auth.get_current_datetime()
+    late = now + timedelta(hours=2)
+    monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda: late)
+    for call in (lambda: store.get("a"), lambda: store.put("b", b"2")):
+        with pytest.raises(StoreError, match="Set the clock of this machine") as caught:
+            call()
+        assert type(caught.value) is StoreError
+    monkeypatch.undo()
+    assert not store.exists("b")
 
 
 def test_one_call_is_one_request(store: Store, proxy: FaultProxy) -> None:

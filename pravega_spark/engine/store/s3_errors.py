@@ -51,11 +51,12 @@ _DENIED = frozenset(
         "InvalidAccessKeyId",
         "InvalidToken",
         "MethodNotAllowed",
-        "RequestTimeTooSkewed",
         "SignatureDoesNotMatch",
         "TokenRefreshRequired",
     }
 )
+_SKEWED = "RequestTimeTooSkewed"
+"""The clock of this machine is wrong, and S3 refuses to read, too: it says nothing about rights."""
 _FULL = frozenset(
     {"InsufficientStorage", "QuotaExceeded", "StorageFull", "XMinioAdminBucketQuotaExceeded",
      "XMinioStorageFull"}
@@ -167,10 +168,14 @@ def refusal(error: BaseException, url: str, operation: str) -> StoreError:
         return StoreRefused(
             f"{url}: {reason}. The server lacks conditional writes: use another.", url=url
         )
+    if answer.code == _SKEWED:
+        return StoreError(
+            f"{url}: {reason}. Set the clock of this machine, then try again.", url=url
+        )
     if answer.code in _DENIED or answer.status in (401, 403):
-        is_clock = answer.code == "RequestTimeTooSkewed"
-        checked = "clock of this machine" if is_clock else "credentials and the bucket's policy"
-        return StoreReadOnly(f"{url}: {reason}. Check the {checked}.", url=url)
+        return StoreReadOnly(
+            f"{url}: {reason}. Check the credentials and the bucket's policy.", url=url
+        )
     is_passing = answer.code in _PASSING or answer.status in _PASSING_STATUS
     return (StoreUnavailable if is_passing else StoreError)(f"{url}: {reason}.", url=url)
 

@@ -21,8 +21,8 @@ from pravega_spark.engine.store.s3_client import S3Client, date_ms, next_of, que
 from pravega_spark.engine.store.s3_errors import is_missing, refusal
 from pravega_spark.errors import StoreError, StoreReadOnly, StoreRefused
 
-_PART_BYTES: Final = 16 << 20
-"""S3 allows 10,000 parts. A smaller object is sent as one."""
+_PART_BYTES: Final = 8 << 20
+"""S3 allows 10,000 parts, 80 GB. A smaller object is sent as one."""
 _PARTS_UNDER_WAY: Final = 3
 """Parts that are sent while the next one is filled; with it, the memory of an upload."""
 
@@ -96,7 +96,7 @@ class _Parts:
     def finish(self) -> None:
         """Make the object of what was written."""
         if self._upload_id is None:
-            self._client.call("PutObject", self._name, body=bytes(self._buffer))
+            self._client.call("PutObject", self._name, body=memoryview(self._buffer))
             return
         self._send()
         self._tags += [part.result() for part in self._sent]

@@ -176,7 +176,7 @@ def test_page_of_a_gateway_ends_no_upload(wire: Wire) -> None:
     tag = answer(b"", ETag="t")
     wire.answers = [answer(started), tag, tag, answer(b"<html/>"), answer(b"", "204 No Content")]
     with pytest.raises(StoreUnavailable, match="<html>"), wire.store().writer("k") as file:
-        file.write(bytes((16 << 20) + 1))
+        file.write(bytes((8 << 20) + 1))
 
 
 def test_truncated_page_that_names_no_next_one_is_no_answer(wire: Wire) -> None:

@@ -250,7 +250,7 @@ def test_upload_whose_end_fails_after_its_status_is_an_error(server: Server) -> 
     failed = b"<Error><Code>InternalError</Code></Error>"
     server.answers = [(200, {}, started), OK, OK, (200, {}, failed)]
     with pytest.raises(StoreUnavailable, match="InternalError"), store_at(server).writer("k") as f:
-        f.write(bytes((16 << 20) + 1))
+        f.write(bytes((8 << 20) + 1))
     assert [method for method, _, _ in server.seen] == ["POST", "PUT", "PUT", "POST", "DELETE"]
 
 
