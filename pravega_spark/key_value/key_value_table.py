@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, overload
 
 from pravega_spark.arguments import check_whole
@@ -328,7 +328,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
 
 
 @contextlib.contextmanager
-def translated() -> Any:
+def translated() -> Iterator[None]:
     """Raise errors of the change log as the table's."""
     try:
         yield

@@ -22,7 +22,7 @@ class KeyBounds:
 
     def after(self, codec: KeyCodec, token: str) -> KeyBounds:
         """Return the rest of the range after the key of a continuation token."""
-        low = successor(codec, parse_token(token))
+        low = successor(codec, _parse_token(token))
         if low is None:
             return KeyBounds(TableKey(b""), TableKey(b""))
         return KeyBounds(low if self.low is None else max(low, self.low), self.high)
@@ -33,7 +33,7 @@ def token_of(key: TableKey) -> str:
     return json.dumps([part.hex() for part in key])
 
 
-def parse_token(token: str) -> TableKey:
+def _parse_token(token: str) -> TableKey:
     """Return the key of a continuation token; raise InvalidInput for any other text."""
     try:
         primary, secondary = map(bytes.fromhex, json.loads(token))
@@ -48,10 +48,10 @@ def successor(codec: KeyCodec, key: TableKey) -> TableKey | None:
     """Return the least stored key above a key; None if there is none."""
     if codec.has_secondary:
         return TableKey(key.primary, key.secondary + b"\0")
-    return after_primary(codec, key.primary)
+    return _after_primary(codec, key.primary)
 
 
-def after_primary(codec: KeyCodec, primary: bytes) -> TableKey | None:
+def _after_primary(codec: KeyCodec, primary: bytes) -> TableKey | None:
     """Return the least stored key whose primary key is above this one; None if there is none."""
     if codec.key_type is not KeyType.LONG:
         return TableKey(primary + b"\0")
@@ -60,7 +60,7 @@ def after_primary(codec: KeyCodec, primary: bytes) -> TableKey | None:
     return TableKey((int.from_bytes(primary, "big") + 1).to_bytes(8, "big"))
 
 
-def after_prefix(prefix: bytes) -> bytes | None:
+def _after_prefix(prefix: bytes) -> bytes | None:
     """Return the least bytes above all that begin with a prefix; None if there are none."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes((stem[-1] + 1,)) if stem else None
@@ -98,22 +98,22 @@ def bounds(
         if codec.key_type is KeyType.LONG:
             raise InvalidInput(f"whole numbers, the keys of table {codec.table}, have no prefix.")
         stem = codec.bound(prefix)
-        end = after_prefix(stem)
+        end = _after_prefix(stem)
         return KeyBounds(TableKey(stem), None if end is None else TableKey(end))
     least = None if low is None else TableKey(codec.bound(low))
-    most = None if high is None else after_primary(codec, codec.bound(high))
+    most = None if high is None else _after_primary(codec, codec.bound(high))
     return KeyBounds(least, most)
 
 
 def _secondary(codec: KeyCodec, primary: bytes, prefix: Any, low: Any, high: Any) -> KeyBounds:
-    rest = after_primary(codec, primary)
+    rest = _after_primary(codec, primary)
     if prefix is not None:
         if not (low is high is None):
             raise InvalidInput(
                 f"secondary keys of table {codec.table} have a prefix or a range, not both."
             )
         stem = codec.secondary_bound(prefix)
-        end = after_prefix(stem)
+        end = _after_prefix(stem)
         return KeyBounds(TableKey(primary, stem), rest if end is None else TableKey(primary, end))
     least = b"" if low is None else codec.secondary_bound(low)
     most = rest if high is None else TableKey(primary, codec.secondary_bound(high) + b"\0")

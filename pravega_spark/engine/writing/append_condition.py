@@ -45,7 +45,7 @@ class AppendCondition:
             check_token(view, self.fencing_token)
         layout = cast("Layout", view) if draft is None else draft
         if isinstance(self.expected, EventPointer):
-            check_segment(layout, self.expected)
+            _check_segment(layout, self.expected)
         elif self.expected is not None:
             _check_tail(layout, self.expected)
 
@@ -90,7 +90,7 @@ def check_number(stream: str, expected: int, actual: int) -> None:
         )
 
 
-def check_segment(layout: Layout, expected: EventPointer) -> None:
+def _check_segment(layout: Layout, expected: EventPointer) -> None:
     """Raise ConditionFailed unless the next event of the pointer's segment gets the pointer."""
     segment_id = expected.segment_id
     if not layout.has_segment(segment_id):
