@@ -95,6 +95,18 @@ def table_log(scope: str, name: str) -> str:
     return f"{scope}/{TABLES_FOLDER}/{name}"
 
 
+def folded_path(log_name: str) -> str:
+    """Return the key of the folded table, by the internal name of the change log."""
+    return f"{log_name}/table"
+
+
+def table_of_log(name: str) -> str | None:
+    """Return the name of the table whose change log has this internal name; None for a stream."""
+    scope, path = split_log(name)
+    table = path.removeprefix(f"{TABLES_FOLDER}/")
+    return None if table == path else f"{scope}/{table}"
+
+
 def split_log(name: object) -> tuple[str, str]:
     """Split the name of a stream, or of a table's change log, into the scope and the path in it."""
     parts = name.split("/") if isinstance(name, str) else []

@@ -20,8 +20,8 @@ from bench.harness.measure import percentile
 from bench.harness.registry import benchmark
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.engine.stream.folded_record import FoldedRecord
 from pravega_spark.key_value.change_sorter import ChangeSorter
-from pravega_spark.key_value.folded_record import FoldedRecord
 from pravega_spark.key_value.folded_rows import ENTRY_SCHEMA
 from pravega_spark.key_value.folded_table import FoldedTable
 from pravega_spark.key_value.table_key import KeyType, TableKey

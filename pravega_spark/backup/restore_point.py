@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pravega_spark.engine.attached_objects import attached_object
@@ -31,8 +31,10 @@ class IntactVersion:
     """The last batch that the later commits added, by writer id of a query or an application."""
 
 
-def newest_intact_version(reader: LogReader) -> IntactVersion:
-    """Return the newest version that can be rebuilt and whose live files are all stored.
+def newest_intact_version(
+    reader: LogReader, fits: Callable[[Snapshot], bool] = bool
+) -> IntactVersion:
+    """Return the newest version that can be rebuilt, ``fits``, and whose live files are all stored.
 
     Raises CorruptLog if there is none.
     """
@@ -41,7 +43,7 @@ def newest_intact_version(reader: LogReader) -> IntactVersion:
     files = reader.store.list(f"{reader.path}/data")
     sizes = {entry.key.removeprefix(f"{reader.path}/"): entry.size for entry in files}
     for first, last in _spans(readable):
-        snapshot = _newest_intact_in(reader, sizes, first, last)
+        snapshot = _newest_intact_in(reader, sizes, first, last, fits)
         if snapshot is not None:
             return _with_later_commits(reader, IntactVersion(snapshot, max(versions)))
     raise CorruptLog(
@@ -74,9 +76,13 @@ def _spans(versions: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _newest_intact_in(
-    reader: LogReader, sizes: Mapping[str, int], first: int, last: int
+    reader: LogReader,
+    sizes: Mapping[str, int],
+    first: int,
+    last: int,
+    fits: Callable[[Snapshot], bool],
 ) -> Snapshot | None:
-    """Return the newest intact version in a span of readable commits, or None.
+    """Return the newest intact version in a span of readable commits that fits, or None.
 
     Walks back from the last version: a version before a commit lacks the files that the commit
     adds and needs those that it removes. ``sizes`` are the stored data files by path.
@@ -86,7 +92,7 @@ def _newest_intact_in(
     except CorruptLog:
         return None
     version = last
-    while missing:
+    while missing or not fits(snapshot):
         if version <= max(first, 0):
             return None
         commit = commit_if_readable(reader, version, light=False)
@@ -95,7 +101,10 @@ def _newest_intact_in(
         missing.update(p for p in commit.removes if p not in sizes or not _has_object(p, sizes))
         version -= 1
         if not missing:
-            snapshot, missing = _missing_at(reader, sizes, version)
+            try:
+                snapshot, missing = _missing_at(reader, sizes, version)
+            except CorruptLog:
+                return None
     return snapshot
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pravega_spark.backup.backup_target import BackupTarget, check_apart
+from pravega_spark.backup.key_value_backup import copy_key_value_table
 from pravega_spark.backup.table_backup import CopiedTable, copy_table
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.commit_log import Log
@@ -24,8 +25,15 @@ from pravega_spark.engine.stream.stream_log import events_path
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.scopes import DELETED, GROUP, GROUPS_FOLDER, TABLE, Scope
 from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE, SettingsTable
-from pravega_spark.errors import Damaged, IllegalState, NoSuchScope, NoSuchStream
-from pravega_spark.names import MAX_SCOPE_LENGTH, is_name, split_stream
+from pravega_spark.errors import Damaged, NoSuchScope, NoSuchStream
+from pravega_spark.names import (
+    MAX_SCOPE_LENGTH,
+    folded_path,
+    is_name,
+    split_stream,
+    table_log,
+    table_of_log,
+)
 
 MAINTAIN: Final = "maintain"
 """The setting that a copy does not take from its source."""
@@ -42,6 +50,16 @@ class BackupResult:
     @property
     def versions(self) -> dict[str, int]:
         """The version of each stream's copy in the source, by name."""
+        return {name: v for name, v in self._logs.items() if table_of_log(name) is None}
+
+    @property
+    def key_value_tables(self) -> dict[str, int]:
+        """The version of the change log of each key-value table's copy in the source, by name."""
+        found = {table_of_log(name): v for name, v in self._logs.items()}
+        return {name: v for name, v in found.items() if name is not None}
+
+    @property
+    def _logs(self) -> dict[str, int]:
         found = {t.path: t.version for t in self.tables if not t.is_deleted}
         suffix = events_path("")
         return {p.removesuffix(suffix): v for p, v in found.items() if p.endswith(suffix)}
@@ -85,20 +103,20 @@ def back_up(
     check_apart(source, target)
     tables = _SourceTables(source, target, runtime, name)
     tables.check_not_empty()
-    tables.check_no_tables()
     with allow_incomplete(target):
         claimed = BackupTarget(target, source, name, runtime)
-        copied = tuple(
-            copy_table(
-                log,
-                target,
-                claimed.backup_id,
-                keep_ms=keep_ms,
-                check=claimed.check_claimed,
-                has_group=tables.groups.__contains__,
-            )
-            for log in tables.logs()
-        )
+        copied = list[CopiedTable]()
+        given = target, claimed.backup_id
+        for log, folded in tables.logs():
+            check, has_group = claimed.check_claimed, tables.groups.__contains__
+            if folded is not None:
+                copied += copy_key_value_table(
+                    log, folded, *given, keep_ms=keep_ms, check=check, has_group=has_group
+                )
+            else:
+                copied.append(
+                    copy_table(log, *given, keep_ms=keep_ms, check=check, has_group=has_group)
+                )
         if any(table.path == SETTINGS_TABLE for table in copied):
             # Nothing may truncate a copy only because somebody opens it. Damaged settings do not.
             with contextlib.suppress(Damaged):
@@ -106,7 +124,7 @@ def back_up(
         claimed.check_claimed()
         failpoint("backup.marker")
         claimed.finish(runtime.now_ms())
-    return BackupResult(target.url, claimed.backup_id, copied)
+    return BackupResult(target.url, claimed.backup_id, tuple(copied))
 
 
 class _SourceTables:
@@ -119,6 +137,7 @@ class _SourceTables:
         self._name = name
         self.groups: set[str] = set()
         """The reader groups that the copied scopes list."""
+        self._copies: list[Scope] = []
 
     def check_not_empty(self) -> None:
         """Raise NoSuchScope if there is nothing to copy: an empty copy is no backup."""
@@ -130,33 +149,35 @@ class _SourceTables:
                 "this one if it was moved or unmounted."
             )
 
-    def check_no_tables(self) -> None:
-        """Raise IllegalState for scopes with key-value tables: a copy without them would lie."""
-        if "/" in self._name:
-            return
-        found = [f"{s.name}/{table}" for s in self._scopes() for table in sorted(s.rows(TABLE))]
-        if found:
-            raise IllegalState(
-                f"{self._source.url} holds the key-value tables {', '.join(found[:5])}, which a "
-                "backup does not copy: nothing was copied. Back up scopes without tables, or "
-                "single streams by their names 'scope/stream'."
-            )
-
-    def logs(self) -> Iterator[Log]:
+    def logs(self) -> Iterator[tuple[Log, Log | None]]:
         """Yield the log of each table, after the caller has copied those before it.
+
+        A key-value table's change log comes with the log of its folded table.
 
         The settings of the root come first, also for a part of it: the copy is a root of its own,
         and its sweeps must not be quicker than those of the source.
         """
+        for log in self._single_logs():
+            yield log, None
+        for copy in self._copies:
+            for name in sorted(copy.rows(TABLE)):
+                stream = table_log(copy.name, name)
+                change_log = self._log(events_path(stream))
+                if change_log is not None:
+                    yield change_log, Log(self._source, folded_path(stream), self._runtime)
+                history = self._log(f"{stream}/metadata")
+                if history is not None:
+                    yield history, None
+
+    def _single_logs(self) -> Iterator[Log]:
         yield from filter(None, [self._log(SETTINGS_TABLE)])
         if "/" in self._name:
             yield from self._single_stream()
             return
-        copies: list[Scope] = []
         for scope in self._scopes():
             yield scope.table.log
-            copies.append(Scope(self._target, scope.name, self._runtime))
-        yield from filter(None, map(self._log, self._paths(copies)))
+            self._copies.append(Scope(self._target, scope.name, self._runtime))
+        yield from filter(None, map(self._log, self._paths(self._copies)))
 
     def _scopes(self) -> Iterator[Scope]:
         for name in [self._name] if self._name else self._source.folders(""):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from pravega_spark.backup.key_value_restore import restore_folded
 from pravega_spark.backup.new_life import begin_new_life
 from pravega_spark.backup.restore_point import IntactVersion
 from pravega_spark.backup.table_restore import RestoredTable, restore_table
@@ -22,12 +24,29 @@ from pravega_spark.engine.store.root_marker import (
     read_record,
     read_root,
 )
+from pravega_spark.engine.stream.folded_record import check_present
 from pravega_spark.engine.stream.stream_log import StreamLog, events_path
 from pravega_spark.engine.tables.due_hints import drop_hints
-from pravega_spark.engine.tables.scopes import DELETED, GROUP, GROUPS_FOLDER, STREAM, Scope
+from pravega_spark.engine.tables.scopes import (
+    DELETED,
+    GROUP,
+    GROUPS_FOLDER,
+    STREAM,
+    TABLE,
+    TABLE_DOMAIN,
+    Scope,
+)
 from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE
 from pravega_spark.errors import Damaged, NoSuchScope, NoSuchStream
-from pravega_spark.names import MAX_SCOPE_LENGTH, is_name, split_stream
+from pravega_spark.names import (
+    MAX_SCOPE_LENGTH,
+    TABLES_FOLDER,
+    folded_path,
+    is_name,
+    split_stream,
+    table_log,
+    table_of_log,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +57,21 @@ class RestoreResult:
     failed: dict[str, str] = field(default_factory=dict)
     """Tables without an intact version, with the reason; they are unchanged."""
     missing: tuple[str, ...] = ()
-    """Streams and groups that a scope listed without any objects; it lists them no longer."""
+    """Streams, tables and groups that a scope listed without any objects, and lists no longer."""
 
     @property
     def streams(self) -> dict[str, RestoredTable]:
         """The result for each stream, by name."""
+        return {name: one for name, one in self._logs.items() if table_of_log(name) is None}
+
+    @property
+    def key_value_tables(self) -> dict[str, RestoredTable]:
+        """The result for the change log of each key-value table, by name."""
+        found = {table_of_log(name): one for name, one in self._logs.items()}
+        return {name: one for name, one in found.items() if name is not None}
+
+    @property
+    def _logs(self) -> dict[str, RestoredTable]:
         suffix = events_path("")
         found = (table for table in self.tables if table.path.endswith(suffix))
         return {table.path.removesuffix(suffix): table for table in found}
@@ -113,16 +142,23 @@ class _RootRestore:
         for group in self.store.folders(f"{name}/{GROUPS_FOLDER}"):
             self._restore_table(f"{name}/{GROUPS_FOLDER}/{group}")
         streams = [n for n in self.store.folders(name) if self._restore_stream(f"{name}/{n}")]
+        folder = f"{name}/{TABLES_FOLDER}"
+        tables = [n for n in self.store.folders(folder) if self._restore_key_value(f"{folder}/{n}")]
         if index.table.log.path in self.failed:
             return
-        if streams:
-            _list_streams(index, streams)
+        if streams or tables:
+            _list_streams(index, streams, tables)
         if index.state() != DELETED:
             self._drop_missing(index)
 
     def _drop_missing(self, index: Scope) -> None:
-        """Remove the streams and groups from a scope's index that have no objects."""
-        for kind, folder, table in ((STREAM, "", "/events"), (GROUP, f"{GROUPS_FOLDER}/", "")):
+        """Remove the streams, tables and groups from a scope's index that have no objects."""
+        kinds = (
+            (STREAM, "", "/events"),
+            (GROUP, f"{GROUPS_FOLDER}/", ""),
+            (TABLE, f"{TABLES_FOLDER}/", "/events"),
+        )
+        for kind, folder, table in kinds:
             for name, row in index.rows(kind).items():
                 if not _has_table(self.store, f"{index.name}/{folder}{name}{table}"):
                     index.drop_row(name, row["life"], kind)
@@ -134,25 +170,42 @@ class _RootRestore:
         self._restore_table(f"{stream}/metadata")
         return done is not None and done.life is not None
 
+    def _restore_key_value(self, log_name: str) -> bool:
+        """Restore a table's change log, then its folded table; return whether it exists then."""
+        done = self._restore_table(events_path(log_name), log_name)
+        self._restore_table(f"{log_name}/metadata")
+        if done is None:
+            return False
+        path = folded_path(log_name)
+        if _has_table(self.store, path):
+            self._try(path, lambda: restore_folded(self.store, log_name, self.runtime, done))
+        elif done.life is not None:
+            view = StreamLog(self.store, log_name, self.runtime).view()
+            self._try(path, lambda: check_present(view, path))
+        return done.life is not None
+
     def _restore_table(self, path: str, stream: str = "") -> RestoredTable | None:
         if not _has_table(self.store, path):
             return None
+        if stream:
+            return self._try(path, lambda: _restore_events(self.store, stream, self.runtime))
+        return self._try(path, lambda: restore_table(self.store, path, self.runtime))
+
+    def _try(self, path: str, restore: Callable[[], RestoredTable | None]) -> RestoredTable | None:
         try:
-            if stream:
-                done = _restore_events(self.store, stream, self.runtime)
-            else:
-                done = restore_table(self.store, path, self.runtime)
+            done = restore()
         except Damaged as error:
             self.failed[path] = f"{type(error).__name__}: {error}"
             return None
-        self.tables.append(done)
+        if done is not None:
+            self.tables.append(done)
         return done
 
 
 def _has_scope(store: Store, name: str) -> bool:
-    """Return whether any object of a scope's index, groups or streams is stored."""
+    """Return whether any object of a scope's index, groups, tables or streams is stored."""
     folders = store.folders(name)
-    has_index = "_scope" in folders or GROUPS_FOLDER in folders
+    has_index = not {"_scope", GROUPS_FOLDER, TABLES_FOLDER}.isdisjoint(folders)
     return has_index or any(_has_table(store, events_path(f"{name}/{n}")) for n in folders)
 
 
@@ -172,8 +225,8 @@ def _restore_events(store: Store, stream: str, runtime: Runtime) -> RestoredTabl
     return restore_table(store, events_path(stream), runtime, complete)
 
 
-def _list_streams(scope: Scope, streams: Iterable[str]) -> None:
-    """Make a scope list streams in their new lives; create the scope if it does not exist."""
+def _list_streams(scope: Scope, streams: Iterable[str], tables: Iterable[str] = ()) -> None:
+    """Make a scope list streams and tables in their new lives; create it if it does not exist."""
     log = scope.table.log
     if scope.state() == DELETED:
         scope.create()
@@ -182,6 +235,11 @@ def _list_streams(scope: Scope, streams: Iterable[str]) -> None:
         with contextlib.suppress(NoSuchScope):  # the scope's deletion had begun before the copy
             scope.claim(name, view.life, view.record.configuration)
             scope.retag(name, view.life, view.version, view.record.configuration)
+    for name in tables:
+        view = StreamLog(log.store, table_log(scope.name, name), log.runtime).view()
+        table = json.loads(view.snapshot.domains[TABLE_DOMAIN])
+        with contextlib.suppress(NoSuchScope):
+            scope.claim_table(name, view.life, view.record.configuration, table)
 
 
 def _open_root(store: Store, runtime: Runtime) -> None:

@@ -46,8 +46,9 @@ def copy_table(
     keep_ms: int,
     check: Callable[[], None],
     has_group: Callable[[str], bool],
+    held: Pin | None = None,
 ) -> CopiedTable:
-    """Copy a table to the same path of another store, as of its newest version.
+    """Copy a table to the same path of another store, as of its newest or a ``held`` version.
 
     The version is pinned until the copy is complete, for ``keep_ms`` at most. The deletion of the
     stream also deletes pinned files; the copy then starts again with the stream's present state.
@@ -63,7 +64,7 @@ def copy_table(
         if _is_deleted(snapshot):  # it has no files, so it needs no pin
             held, version = None, snapshot.version
         else:
-            held = pin(log, pin_id, keep_ms=keep_ms)
+            held = held or pin(log, pin_id, keep_ms=keep_ms)
             version = held.version
             failpoint("backup.pinned")
         try:
@@ -76,6 +77,7 @@ def copy_table(
         finally:
             if held is not None:
                 release(log, held)
+                held = None
 
 
 def _was_deleted_since(log: Log, before: Snapshot, version: int) -> bool:

@@ -22,6 +22,7 @@ from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.actions import RESTORE, Body
 from pravega_spark.engine.log.create_once import create_object
 from pravega_spark.engine.log.log_reader import LogReader
+from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.table_at_version import is_commit_key, keys_after
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
@@ -91,17 +92,21 @@ def restore_table(
     path: str,
     runtime: Runtime,
     complete: LastCommit = lambda intact, body, version, now_ms: ([], None),
+    fits: Callable[[Snapshot], bool] = bool,
+    is_done: Callable[[Snapshot], bool] = bool,
 ) -> RestoredTable:
     """Restore a table to its newest intact version; safe to kill and to repeat, one at a time.
 
-    Does nothing if the table was just restored. Raises CorruptLog if no version is intact.
+    Only versions that fit are taken. Does nothing if the table was just restored, and its version
+    ``is_done``. Raises CorruptLog if no version is intact.
     """
     reader = LogReader(store, path)
     plan = _read_plan(reader)
     if plan is None:
-        intact = newest_intact_version(reader)
+        intact = newest_intact_version(reader, fits)
         known = _report(reader, intact.newest)
-        if known is not None and intact.snapshot.version == intact.newest:
+        is_newest = intact.snapshot.version == intact.newest
+        if known is not None and is_newest and is_done(intact.snapshot):
             return known
         plan = _write_plan(reader, runtime, intact, complete)
     last = plan.newest + 1

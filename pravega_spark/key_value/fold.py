@@ -15,6 +15,7 @@ import pyarrow as pa
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.clock_record import read_now
 from pravega_spark.engine.stream import subscribers
+from pravega_spark.engine.stream.folded_record import FoldedRecord, check_present
 from pravega_spark.engine.stream.range_reader import read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -23,7 +24,6 @@ from pravega_spark.key_value.change_columns import entries_of_events
 from pravega_spark.key_value.change_reader import ranges_from
 from pravega_spark.key_value.change_sorter import ChangeSorter
 from pravega_spark.key_value.change_times import ChangeTimes
-from pravega_spark.key_value.folded_record import FoldedRecord
 from pravega_spark.key_value.folded_state import FoldedState
 from pravega_spark.key_value.folded_table import FoldedTable, FoldResult
 from pravega_spark.limits import FOLD_RUN_BYTES
@@ -63,9 +63,12 @@ def fold(
     view = stream.view(life=life)
     ensure_subscribed(stream, view)
     state = table.read()
-    if state is not None and state.life != view.life:
+    known = view
+    if state is not None and (state.life != view.life or state.record.is_ended):
         view = stream.view(life=view.life)  # a later life has begun, or this is the first fold
     is_continued = state is not None and state.life == view.life and not state.record.is_ended
+    if not is_continued:
+        check_present(known, stream.name)
     start = state.cut if state is not None and is_continued else view.head
     expired_us = _expired_us(stream, ttl_ms)
     expired = _expired_files(state, expired_us, ttl_ms) if is_continued else []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pravega_spark.engine.stream.folded_record import FoldedRecord
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.key_value.folded_record import FoldedRecord
 from pravega_spark.limits import FOLD_AGE_MS, FOLD_CHANGED_BYTES, FOLD_CHANGED_PART
 
 NEVER = 1 << 62

@@ -11,14 +11,9 @@ from pravega_spark.key_value.folded_state import FoldedState
 from pravega_spark.key_value.folded_table import FoldedTable
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.table_key import KeyType
-from pravega_spark.names import FOLD_SUBSCRIBER
+from pravega_spark.names import FOLD_SUBSCRIBER, folded_path
 
 _MARK = f"{SUBSCRIBER_PREFIX}{FOLD_SUBSCRIBER}"
-
-
-def folded_path(log_name: str) -> str:
-    """Return the key of the folded table, by the internal name of the change log."""
-    return f"{log_name}/table"
 
 
 def folded_log(stream: StreamLog) -> Log:

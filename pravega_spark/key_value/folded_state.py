@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.stream.folded_record import FoldedRecord
 from pravega_spark.key_value.change_codec import Change
 from pravega_spark.key_value.folded_file import FileReader, FoldedFile
-from pravega_spark.key_value.folded_record import FoldedRecord
 from pravega_spark.key_value.folded_rows import (
     SortKey,
     first_key,

@@ -24,6 +24,7 @@ from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.base import Store
+from pravega_spark.engine.stream.folded_record import FOLDED_DOMAIN, FoldedRecord
 from pravega_spark.errors import CorruptLog, InvalidInput
 from pravega_spark.key_value.folded_file import (
     FileReader,
@@ -32,7 +33,6 @@ from pravega_spark.key_value.folded_file import (
     folded_file,
 )
 from pravega_spark.key_value.folded_merge import FileMerge
-from pravega_spark.key_value.folded_record import FOLDED_DOMAIN, FoldedRecord
 from pravega_spark.key_value.folded_rows import RowLayout
 from pravega_spark.key_value.folded_state import FoldedState
 from pravega_spark.key_value.folded_writer import FoldedWriter

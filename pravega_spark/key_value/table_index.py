@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pravega_spark.engine.log.log_reader import snapshot_at
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.stream.folded_record import check_present, has_folds
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput, TruncatedData
@@ -180,7 +181,7 @@ class TableIndex:
     def _load(self, view: StreamView) -> None:
         """Read all that the log holds since the newest fold."""
         for left in reversed(range(_LOADS)):
-            folded = self._newest_fold()
+            folded = self._newest_fold(view)
             if folded is not None and folded.log_version > view.version:
                 view = self.stream.view(life=self.life)
             start = view.head if folded is None else folded.cut
@@ -199,13 +200,19 @@ class TableIndex:
             self._set_view(view)
             return
 
-    def _newest_fold(self) -> FoldedRows | None:
+    def _newest_fold(self, view: StreamView) -> FoldedRows | None:
+        """Return the folded rows of this life; raise CorruptLog if they must be there."""
         found = self._source.read()
-        return found if found is not None and found.life == self.life else None
+        if found is not None and found.life == self.life:
+            return found
+        if has_folds(view):
+            self.stream.view(life=self.life)  # raises if the life has ended
+            check_present(view, self.stream.name)
+        return None
 
     def _take_fold(self, view: StreamView) -> None:
         """Drop the changes that a newer fold reflects."""
-        folded = self._newest_fold()
+        folded = self._newest_fold(view)
         if folded is None or folded.log_version > view.version:
             return  # it reflects more than this version; a later move takes it
         part = FoldedPart(folded.cut)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pravega_spark.engine.log.log_reader import snapshot_at
+from pravega_spark.engine.stream.folded_record import check_present, has_folds
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -91,7 +92,7 @@ def table_snapshot(stream: StreamLog, version: int | None = None) -> TableSnapsh
 
 def _at(stream: StreamLog, view: StreamView) -> TableSnapshot:
     configuration = table_configuration(view)
-    folded = folded_table(stream, configuration).read()
+    folded = _folded(stream, view, configuration)
     if folded is not None and folded.log_version > view.version:
         view = existing_view(stream)
     return _snapshot(stream, view, configuration, folded)
@@ -106,16 +107,28 @@ def _at_older(stream: StreamLog, newest: StreamView, version: int) -> TableSnaps
         view = StreamView(snapshot_at(stream.log.reader, version))
     view.check_life(newest.life)
     configuration = table_configuration(view)
-    table = folded_table(stream, configuration)
-    folded = table.read()
-    if folded is not None and folded.life == view.life and folded.log_version > version:
-        folded = table.read_before(version)
+    folded = _folded(stream, newest, configuration)
+    if folded is not None and folded.log_version > version:
+        folded = folded_table(stream, configuration).read_before(version)
     found = _snapshot(stream, view, configuration, folded, view.timestamp_ms)
     if found.folded is None and any(
         offset > 0 or segment_epoch(segment) > 0 for segment, offset in view.head
     ):
         raise _unreadable(stream, newest, version, "its folded rows are no longer retained")
     return found
+
+
+def _folded(
+    stream: StreamLog, view: StreamView, configuration: KeyValueTableConfiguration
+) -> FoldedState | None:
+    """Return the folded rows of the life of a view; raise CorruptLog if they must be there."""
+    found = folded_table(stream, configuration).read()
+    if found is not None and found.life == view.life and not found.record.is_ended:
+        return found
+    if has_folds(view):
+        existing_view(stream).check_life(view.life)
+        check_present(view, stream.name)
+    return None
 
 
 def _snapshot(

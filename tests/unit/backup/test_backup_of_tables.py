@@ -1,25 +1,292 @@
-"""A backup of a scope with key-value tables is refused: a copy without them would lie."""
+"""Backups and restores of key-value tables: a copy has each entry, also the folded ones, once."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from pravega_spark.errors import IllegalState
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.errors import (
+    BadKeyVersion,
+    CorruptLog,
+    NoSuchTable,
+    StaleIdentity,
+    TableSealed,
+)
+from pravega_spark.key_value.fold import fold
+from pravega_spark.key_value.folded_source import folded_table
+from pravega_spark.key_value.key_value_table import KeyValueTable
+from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
+from pravega_spark.retention.retention_options import RetentionOptions
+from pravega_spark.retention.retention_run import run_retention
+from tests.harness import failpoints
+from tests.harness.backup_world import copy_objects, manager_of
+from tests.harness.failpoints import at_failpoint
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.simulated_kills import Killed, kill
+
+NAME, LOG = "s/k", "s/_kv_tables/k"
 
 
-def test_a_backup_that_would_leave_out_tables_is_refused(tmp_path: Path) -> None:
-    manager = StreamManager(tmp_path / "root")
-    for scope in ("s", "other"):
-        manager.create_scope(scope)
-    manager.create_stream("s/t")
-    manager.create_key_value_table("s/k")
-    for name in ("", "s"):
-        with pytest.raises(IllegalState, match=r"key-value tables s/k, .* nothing was copied"):
-            manager.backup(tmp_path / "copy", name)
-    assert manager.backup(tmp_path / "copy", "s/t").tables
-    assert manager.backup(tmp_path / "copy 2", "other").tables
-    manager.delete_key_value_table("s/k")
-    assert manager.backup(tmp_path / "copy 3").tables
+@contextlib.contextmanager
+def at_visit(point: str, nth: int, action: Callable[[], object]) -> Iterator[None]:
+    """Run an action at the n-th visit of a failpoint."""
+    visits = itertools.count(1)
+    failpoints.register(point, lambda: next(visits) == nth and action())
+    try:
+        yield
+    finally:
+        failpoints.register(point, None)
+
+
+class Shop:
+    """A root with one table, of which a part is folded, and truncated from its change log."""
+
+    def __init__(self, **options: Any) -> None:
+        self.runtime = FakeRuntime()
+        self.store = memory(self.runtime)
+        self.manager = self.opened(self.store)
+        self.manager.create_scope("s")
+        options = {"partitions": 2, "tags": frozenset({"hot"}), **options}
+        self.manager.create_key_value_table(NAME, KeyValueTableConfiguration("string", **options))
+        self.expected = dict[str, bytes]()
+
+    def opened(self, store: Store) -> StreamManager:
+        """Open a root as another process does."""
+        return manager_of(store, self.runtime)
+
+    def table(self, store: Store | None = None) -> KeyValueTable:
+        return self.opened(store or self.store).key_value_table(NAME)
+
+    def put(self, *keys: str, value: bytes = b"1", store: Store | None = None) -> None:
+        with self.table(store) as table:
+            for key in keys:
+                table.put(key, value + key.encode()).result()
+                self.expected[key] = value + key.encode()
+
+    def remove(self, key: str) -> None:
+        self.table().remove(key).result()
+        del self.expected[key]
+
+    def fold(self, store: Store | None = None) -> None:
+        """Fold the table, and truncate its change log."""
+        log = StreamLog(store or self.store, LOG, self.runtime)
+        table = folded_table(log, self.table(store).configuration)
+        ttl_ms = self.table(store).configuration.ttl_ms
+        assert fold(log, table, ttl_ms=ttl_ms).is_published
+        run_retention(log, RetentionOptions(root={}))
+
+    def backup(self) -> Store:
+        copy = memory(self.runtime)
+        self.done = self.manager.backup(copy.url)
+        return copy
+
+    def entries(self, store: Store | None = None) -> dict[str, bytes]:
+        return {str(entry.key): entry.value for entry in self.table(store).entries()}
+
+
+def folded_shop(**options: Any) -> Shop:
+    """A shop with entries in the folded table alone, in both, and in the change log alone."""
+    shop = Shop(**options)
+    shop.put("a", "b", "c", "d")
+    shop.remove("b")
+    shop.fold()
+    shop.put("c", "e", value=b"2")
+    shop.remove("d")
+    return shop
+
+
+def test_a_copy_has_all_entries_with_their_versions_at_the_version_that_the_backup_names() -> None:
+    shop = folded_shop()
+    copy = shop.backup()
+    before, wanted = shop.table().at(), dict(shop.expected)
+    shop.put("a", "f", value=b"later")
+    shop.fold()
+    assert shop.done.versions == {}
+    assert shop.done.key_value_tables.keys() == {NAME}
+    assert shop.entries(copy) == wanted == {"a": b"1a", "c": b"2c", "e": b"2e"}
+    table = shop.table(copy)
+    assert list(table.entries()) == list(before.entries())  # with versions and times
+    exact = table.at(shop.done.key_value_tables[NAME])
+    assert list(exact.entries()) == list(before.entries())
+    opened = shop.opened(copy)
+    assert opened.list_key_value_tables("s", tag="hot") == [NAME]
+    entry = table.get("a")
+    assert entry is not None
+    table.replace("a", b"new", entry.version)
+    shop.expected = {**wanted, "a": b"new"}
+    shop.fold(copy)
+    assert shop.entries(copy) == shop.expected
+
+
+def test_a_restored_copy_has_all_entries_in_versions_of_the_next_life() -> None:
+    shop = folded_shop(ttl="1 hour")
+    old = shop.table().get("a")
+    copy = shop.backup()
+    opened = shop.opened(copy)
+    stale = shop.table(copy)
+    done = opened.restore()
+    assert (done.failed, done.missing, done.streams) == ({}, (), {})
+    assert done.key_value_tables[NAME].life == 2
+    assert shop.entries(copy) == shop.expected
+    table = shop.table(copy)
+    entry = table.get("a")
+    assert entry is not None
+    assert old is not None
+    assert (entry.version.segment_id, entry.version.offset) == old.version[1:]
+    assert (old.version.life, entry.version.life) == (1, 2)
+    assert table.configuration == shop.table().configuration
+    assert table.configuration.tags == {"hot"}
+    with pytest.raises(BadKeyVersion):
+        table.replace("a", b"new", old.version)
+    with pytest.raises(StaleIdentity):
+        stale.get("a", fresh=True)
+    shop.put("y", store=copy)  # the newest commit of the folded table is that of the restore
+    assert shop.opened(copy).restore().key_value_tables[NAME].life == 3
+    assert shop.entries(copy) == shop.expected
+    shop.put("a", "z", value=b"3", store=copy)
+    shop.fold(copy)
+    assert shop.entries(copy) == shop.expected
+    assert shop.opened(copy).restore().key_value_tables[NAME].life == 4
+    assert shop.entries(copy) == shop.expected
+    shop.runtime.sleep(3_601)
+    assert shop.entries(copy) == {}
+
+
+def test_a_table_that_was_never_folded_and_a_sealed_one_are_copied_and_restored() -> None:
+    for is_folded in (False, True):
+        shop = folded_shop() if is_folded else Shop()
+        shop.put("x")
+        shop.manager.seal_key_value_table(NAME)
+        copy = shop.backup()
+        for _ in range(2):
+            assert shop.entries(copy) == shop.expected
+            with pytest.raises(TableSealed):
+                shop.table(copy).put("y", b"1").result()
+            assert shop.opened(copy).restore().failed == {}
+
+
+def test_a_deleted_table_is_not_in_the_copy_and_can_be_created_there() -> None:
+    shop = folded_shop()
+    shop.manager.create_stream("s/t")
+    with at_failpoint("backup.folded", lambda: shop.manager.delete_key_value_table(NAME)) as hit:
+        copy = shop.backup()
+    assert hit.hits
+    assert shop.done.key_value_tables == {}
+    for _ in range(2):
+        opened = shop.opened(copy)
+        with pytest.raises(NoSuchTable):
+            shop.table(copy)
+        assert opened.restore().failed == {}
+    assert opened.create_key_value_table(NAME, KeyValueTableConfiguration("string"))
+    assert shop.entries(copy) == {}
+    shop.expected = {}
+    shop.put("n", store=copy)
+    shop.fold(copy)
+    assert shop.entries(copy) == shop.expected
+
+
+def test_folds_and_truncations_at_any_moment_of_a_backup_leave_the_copy_whole() -> None:
+    for point in ("folded", "pinned", "file", "files", "log", "table"):
+        for visit in (1, 2, 3):
+            shop = folded_shop()
+            before = dict(shop.expected)
+
+            def grow(shop: Shop = shop) -> None:
+                shop.put("n", "a", value=b"3")
+                shop.fold()
+
+            with at_visit(f"backup.{point}", visit, grow):
+                copy = shop.backup()
+            found = shop.entries(copy)
+            assert found in (before, shop.expected), (point, visit)
+            opened = shop.opened(copy)
+            assert opened.restore().failed == {}
+            assert shop.entries(copy) == found
+
+
+def test_a_killed_backup_of_a_table_is_finished_with_its_newer_state() -> None:
+    for point in ("pinned", "folded", "file", "files", "log", "table", "marker"):
+        shop = folded_shop()
+        copy = memory(shop.runtime)
+        with at_failpoint(f"backup.{point}", kill), pytest.raises(Killed):
+            shop.manager.backup(copy.url)
+        shop.put("k", "a", value=b"4")
+        shop.fold()
+        shop.manager.backup(copy.url)
+        assert shop.entries(copy) == shop.expected, point
+
+
+def test_a_killed_restore_never_shows_a_part_of_a_table_and_is_finished() -> None:
+    points = ("planned", "aside", "closed", "cleared", "replaced", "last", "opened", "folded")
+    for point in points:
+        for visit in (1, 3, 5):
+            shop = folded_shop()
+            copy = shop.backup()
+            try:
+                with at_visit(f"restore.{point}", visit, kill):
+                    shop.opened(copy).restore()
+            except Killed:
+                try:
+                    found = shop.entries(copy)
+                except CorruptLog:
+                    found = shop.expected
+                assert found == shop.expected, (point, visit)
+            assert shop.opened(copy).restore().failed == {}
+            assert shop.entries(copy) == shop.expected, (point, visit)
+
+
+def test_a_table_whose_change_log_lost_its_end_goes_back_with_its_folded_table() -> None:
+    shop = folded_shop()
+    wanted = dict(shop.expected)
+    version = shop.table().at().version
+    copy = copy_objects(shop.store, wanted=lambda key: f"{LOG}/events/data/" in key)
+    shop.put("c", "g", value=b"9")
+    copy = copy_objects(shop.store, copy, lambda key: f"{LOG}/events/data/" not in key)
+    done = shop.opened(copy).restore()
+    assert done.failed == {}
+    assert done.key_value_tables[NAME].version == version
+    assert done.key_value_tables[NAME].dropped_events == 2
+    assert shop.entries(copy) == wanted
+    shop.expected = wanted
+    shop.put("c", "h", value=b"new", store=copy)
+    shop.fold(copy)
+    assert shop.entries(copy) == shop.expected
+
+
+def test_a_folded_table_that_is_ahead_of_the_rest_goes_back_or_is_refused() -> None:
+    shop = folded_shop()
+    wanted = dict(shop.expected)
+    copy = copy_objects(shop.store, wanted=lambda key: f"{LOG}/table/" not in key)
+    shop.put("c", "g", value=b"9")
+    shop.fold()
+    copy = copy_objects(shop.store, copy, lambda key: f"{LOG}/table/" in key)
+    done = shop.opened(copy).restore()
+    assert done.failed == {}
+    assert shop.entries(copy) == wanted
+    for lost in ("data/", "_delta_log/", ""):
+        damaged = copy_objects(shop.store, wanted=lambda key: f"{LOG}/table/{lost}" not in key)  # noqa: B023
+        found = shop.opened(damaged).restore()
+        assert list(found.failed) == [f"{LOG}/table"], lost
+        with pytest.raises(CorruptLog):
+            shop.entries(damaged)
+        log = StreamLog(damaged, LOG, shop.runtime)
+        with pytest.raises(CorruptLog):
+            fold(log, folded_table(log, shop.table().configuration))
+
+
+def test_the_scope_lists_the_tables_that_a_restore_finds() -> None:
+    shop = folded_shop()
+    copy = copy_objects(shop.store, wanted=lambda key: "/_scope/" not in key)
+    assert shop.opened(copy).restore().failed == {}
+    assert shop.opened(copy).list_key_value_tables("s", tag="hot") == [NAME]
+    assert shop.entries(copy) == shop.expected
+    empty = copy_objects(shop.store, wanted=lambda key: LOG not in key)
+    assert shop.opened(empty).restore().missing == (LOG,)
+    assert shop.opened(empty).list_key_value_tables("s") == []

@@ -7,8 +7,8 @@ import pytest
 from pravega_spark import StreamManager
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import subscribers
+from pravega_spark.engine.stream.folded_record import FoldedRecord
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.key_value.folded_record import FoldedRecord
 from pravega_spark.key_value.folded_source import folded_log
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.maintenance import stream_maintenance

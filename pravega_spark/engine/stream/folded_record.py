@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json, typed
+from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog
+from pravega_spark.model import StreamCut
+from pravega_spark.names import FOLD_SUBSCRIBER
 
 FOLDED_DOMAIN: Final = "pravega.folded"
 
@@ -82,3 +86,32 @@ class FoldedRecord:
                 path=snapshot.where,
                 version=snapshot.version,
             ) from error
+
+
+def completes(record: FoldedRecord | None, view: StreamView) -> bool:
+    """Return whether a folded table holds all that its change log was truncated by.
+
+    ``record`` is that of the folded table, None if there is none, and ``view`` a version of the
+    change log that is not older than what the record reflects. A record of another life is as
+    good as none.
+    """
+    if record is None or record.life != view.life or record.is_ended or record.cut is None:
+        return not has_folds(view)
+    return not locate(view, StreamCut(view.stream, view.life, record.cut)).has_lost()
+
+
+def has_folds(view: StreamView) -> bool:
+    """Return whether the change log says that a fold of its life was committed."""
+    known = view.subscriber(FOLD_SUBSCRIBER)
+    return known is not None and known.published is not None
+
+
+def check_present(view: StreamView, where: str) -> None:
+    """Raise CorruptLog if a folded table that was not found is there by its change log."""
+    if has_folds(view):
+        raise CorruptLog(
+            f"{where}: the folded table of the life {view.life} of {view.stream} is missing, and "
+            f"version {view.version} of its change log may have been truncated by it. Finish the "
+            "restore of the root, or restore the table from a backup.",
+            path=where,
+        )
