@@ -91,6 +91,7 @@ from pravega_spark.reader_groups.group_configuration import (
 )
 from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_repair import repair_group
+from pravega_spark.reader_groups.position_settlement import GroupPositions
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.root_settings import (
     MAINTAIN,
@@ -386,7 +387,8 @@ class StreamManager(ClosedByBlock):
         be of any scopes. With ``retention`` "automatic" or "manual", streams with a policy by
         consumption keep what the group has not read, up to the policy's maximum. With
         ``acknowledge="checkpoint"`` an event counts as processed only when its reader answers a
-        checkpoint or is closed; by default when the application asks for the next one. Raises
+        checkpoint or is closed, with "transaction" only when a joint transaction of the reader
+        commits; by default when the application asks for the next one. Raises
         ConfigMismatch if the group exists with another configuration; NoSuchScope, NoSuchStream,
         InvalidName, InvalidStreamCut.
         """
@@ -792,7 +794,8 @@ class StreamManager(ClosedByBlock):
             )
             for name in names
         }
-        return JointWriter(open_decisions(self._store, self._runtime), writers)
+        decisions = open_decisions(self._store, self._runtime)
+        return JointWriter(decisions, writers, GroupPositions(self._store, self._runtime))
 
     def joint_transaction(
         self, transaction_id: str, *, serializer: Serializer | None = None
@@ -804,7 +807,8 @@ class StreamManager(ClosedByBlock):
         decisions = open_decisions(self._store, self._runtime)
         record = find_joint_record(decisions, transaction_id)
         streams = [self._stream(name) for name, _ in record.participants]
-        return open_joint_transaction(decisions, record, streams, serializer=serializer)
+        positions = GroupPositions(self._store, self._runtime)
+        return open_joint_transaction(decisions, record, streams, positions, serializer=serializer)
 
     def list_transactions(self, stream: str) -> list[TransactionInfo]:
         """See :meth:`Stream.transactions`."""

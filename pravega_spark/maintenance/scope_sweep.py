@@ -20,6 +20,7 @@ from pravega_spark.engine.tables.settings_table import SettingsTable
 from pravega_spark.errors import NoSuchScope
 from pravega_spark.maintenance import table_folding
 from pravega_spark.names import TABLES_FOLDER, is_name, table_log
+from pravega_spark.reader_groups.position_settlement import GroupPositions
 from pravega_spark.root_settings import EffectiveSettings
 from pravega_spark.transactions.decision_log import open_decisions
 from pravega_spark.transactions.joint_sweep import sweep_joint_transactions
@@ -105,6 +106,7 @@ def sweep_root(
     store.discard_unfinished("", settings.grace_ms, deep=False)
     ages, runtime = (settings.grace_ms, settings.retain_ms), table.table.log.runtime
     decisions = open_decisions(store, runtime)
-    sweep_joint_transactions(decisions, partial(open_stream, store, runtime=runtime), now)
+    streams = partial(open_stream, store, runtime=runtime)
+    sweep_joint_transactions(decisions, streams, now, GroupPositions(store, runtime))
     result = _sweep_log(table.table.log, *ages, now)
     return add_results(result, _sweep_log(decisions.log, *ages, now))

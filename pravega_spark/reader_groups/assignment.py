@@ -29,8 +29,9 @@ def join(
 ) -> GroupState:
     """Add a reader to the group.
 
-    Raises TooBusy if the group is being changed; IllegalState if it has a reader of that name,
-    or if the new reader or one in the group is exclusive and would not be the only one.
+    Raises TooBusy if the group is being changed; IllegalState if it has a reader of that name, if
+    an exclusive one cannot acknowledge as the group says, or if the new reader or one in the group
+    is exclusive and would not be the only one.
     """
     if state.phase is not Phase.ACTIVE:
         raise TooBusy(f"reader group {state.group} is being changed or deleted; try again.")
@@ -39,6 +40,11 @@ def join(
             f"reader {reader} is already in reader group {state.group}: close it first, or call "
             "`reader_offline` if its process crashed; otherwise wait until its lease expires, if "
             "it has one."
+        )
+    if exclusive and state.configuration.acknowledges_in_transactions:
+        raise IllegalState(
+            f"reader {reader} cannot join reader group {state.group}, in which only transactions "
+            "acknowledge events: a streaming query has none. Use another group."
         )
     others = [name for name, entry in state.readers.items() if exclusive or entry.exclusive]
     if others:
@@ -55,11 +61,11 @@ def join(
 def record_offsets(state: GroupState, reader: str, number: int, held: HeldSegments) -> GroupState:
     """Record a reader's progress; an offset never moves back.
 
-    Records nothing where only checkpoints acknowledge events. Raises ReinitializationRequired if
-    the reader is no longer in the group.
+    Records nothing where only checkpoints or transactions acknowledge events. Raises
+    ReinitializationRequired if the reader is no longer in the group.
     """
     state.reader_entry(reader, number)
-    if state.configuration.acknowledges_at_checkpoints:
+    if not state.configuration.acknowledges_on_reading:
         return state
     offsets = owned_offsets(state, reader, held)
     moved = {k: o for k, o in offsets.items() if o > state.assigned[k].offset}
@@ -87,10 +93,11 @@ def remove_reader(
     """Remove a reader from the group and unassign its segments.
 
     Other readers continue at the given offsets, or at the recorded offset of a segment without a
-    given one. A reader that is not in the group changes nothing.
+    given one. A reader that is not in the group changes nothing. Raises UndecidedPositions.
     """
     if reader not in state.readers:
         return state
+    state.check_nothing_prepared([reader])
     given = offsets or {}
     final = {key: given.get(key, o.offset) for key, o in state.owned_by(reader).items()}
     state = checkpoints.record_release(state, reader, final)
@@ -112,8 +119,9 @@ def evict(
 def remove_readers(state: GroupState) -> GroupState:
     """Return the state without readers and without checkpoints that anybody waits for.
 
-    The segments of the readers wait at their recorded offsets.
+    The segments of the readers wait at their recorded offsets. Raises UndecidedPositions.
     """
+    state.check_nothing_prepared(state.prepared)
     owned = {key: owned.offset for key, owned in state.assigned.items()}
     unassigned = {**state.unassigned, **owned}
     return replace(state, readers={}, assigned={}, unassigned=unassigned, checkpoints=())

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pravega_spark.engine.tables.synchronizer import Generator
 from pravega_spark.reader_groups.group_generation import in_generation
 from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
-from pravega_spark.reader_groups.group_state import GroupState
+from pravega_spark.reader_groups.group_state import GroupState, UndecidedPositions
+from pravega_spark.reader_groups.position_settlement import settle_positions, update_settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,15 @@ def begin_generation(
         change = prepare(seen)
         if change is None:
             return seen.generation
-        change.generator(seen)  # an invalid change is refused before it is announced
+        try:
+            change.generator(seen)  # an invalid change is refused before it is announced
+        except UndecidedPositions as found:
+            settle_positions(group.sync, found.transactions, ended)
+            continue
         with group.announced(change.holds_data or seen.configuration.holds_data):
             update = in_generation(seen.generation, change.generator)
             parameters = {"generation": seen.generation + 1, "to": change.target}
-            generation = group.sync.update(operation, update, parameters)
+            generation = update_settled(group.sync, operation, update, parameters)
             if generation is not None:
                 group.repair()
                 return generation

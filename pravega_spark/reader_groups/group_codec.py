@@ -7,6 +7,7 @@
 | ``segment`` | ``segment/<stream>/<id>`` | ``state``, reader, number and recorded offset |
 | ``checkpoint`` | ``checkpoint/<number>`` | name, pending readers, positions (``value``) |
 | ``last`` | ``last`` | the last complete checkpoint that was not silent |
+| ``prepared`` | ``prepared/<id>`` | transaction (``name``), ``number``, offsets (``value``) |
 
 ``offset`` is null for a future segment and for a completed one that was read to its end. ``number``
 of an unassigned segment is its index in the queue of waiting segments.
@@ -25,20 +26,28 @@ from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.tables.row_files import Row, Rows
 from pravega_spark.errors import CorruptLog
 from pravega_spark.model import END, NOT_REACHED, StreamCut, parse_segment, segment_text
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.group_configuration import (
+    GroupAcknowledgement,
+    ReaderGroupConfiguration,
+)
 from pravega_spark.reader_groups.group_state import (
     Checkpoint,
     GroupState,
     Ownership,
     Phase,
+    PreparedPositions,
     ReaderEntry,
     SegmentKey,
     check_state,
 )
 
-FORMAT, CHECKPOINTS_FORMAT = 1, 2
-"""The second where only checkpoints acknowledge events: versions that do not know it must refuse
-such a group, since their readers would acknowledge more."""
+FORMATS: Final = {
+    GroupAcknowledgement.NEXT: 1,
+    GroupAcknowledgement.CHECKPOINT: 2,
+    GroupAcknowledgement.TRANSACTION: 3,
+}
+"""The format by what acknowledges events: versions that do not know it must refuse such a group,
+since their readers would acknowledge more."""
 _CACHED_CHECKPOINTS = 16
 """Number of decoded checkpoints to cache."""
 _SENTINEL_TEXTS: Final[dict[int, str]] = {END: "end", NOT_REACHED: "future"}
@@ -86,16 +95,17 @@ class GroupCodec:
         rows += [_checkpoint(f"checkpoint/{c.number}", c) for c in state.checkpoints]
         if state.last_checkpoint is not None:
             rows.append(_checkpoint("last", state.last_checkpoint))
+        rows += [_prepared(reader, found) for reader, found in state.prepared.items()]
         return {row["key"]: row for row in rows}
 
     def decode(self, rows: Rows) -> GroupState:
         """Return the state; raise CorruptLog for an unknown format."""
         group = rows["group"]
         value = json.loads(group["value"])
-        if value["format"] not in (FORMAT, CHECKPOINTS_FORMAT):
+        if value["format"] not in FORMATS.values():
             raise CorruptLog(
                 f"reader group {group['name']} has format {value['format']}, which this version of "
-                f"pravega_spark does not know (it knows {FORMAT} and {CHECKPOINTS_FORMAT}); "
+                f"pravega_spark does not know (it knows {sorted(FORMATS.values())}); "
                 "upgrade the package.",
                 path=group["name"],
             )
@@ -130,6 +140,7 @@ class GroupCodec:
                 value["query"],
                 value.get("began", dict.fromkeys(value["lives"], group["number"])),
                 frozenset(value.get("renewed", ())),
+                {row["reader"]: _prepared_of(row) for row in ordered if row["kind"] == "prepared"},
             )
         )
 
@@ -147,9 +158,8 @@ def _row(key: str, kind: str, **columns: Any) -> dict[str, Any]:
 
 
 def _group(state: GroupState) -> dict[str, Any]:
-    at_checkpoints = state.configuration.acknowledges_at_checkpoints
     value = {
-        "format": CHECKPOINTS_FORMAT if at_checkpoints else FORMAT,
+        "format": FORMATS[state.configuration.acknowledge],
         "configuration": state.configuration.to_json(),
         "lives": dict(state.lives),
         "ends": {stream: str(cut) for stream, cut in state.ends.items()},
@@ -182,6 +192,16 @@ def _key(row: Row) -> SegmentKey:
 def _reader_entry(row: Row) -> ReaderEntry:
     value = json.loads(row["value"])
     return ReaderEntry(row["number"], value["lease"], value["alone"])
+
+
+def _prepared(reader: str, found: PreparedPositions) -> dict[str, Any]:
+    value = to_json(encode_positions(found.offsets))
+    columns = {"name": found.transaction, "number": found.number, "value": value}
+    return _row(f"prepared/{reader}", "prepared", reader=reader, **columns)
+
+
+def _prepared_of(row: Row) -> PreparedPositions:
+    return PreparedPositions(row["name"], row["number"], decode_positions(json.loads(row["value"])))
 
 
 def _checkpoint(key: str, found: Checkpoint) -> dict[str, Any]:

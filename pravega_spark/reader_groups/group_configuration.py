@@ -45,6 +45,8 @@ class GroupAcknowledgement(enum.Enum):
     """When the application asks for the next one."""
     CHECKPOINT = "checkpoint"
     """When the reader answers a checkpoint, or is closed, as in Pravega."""
+    TRANSACTION = "transaction"
+    """When a joint transaction of its reader commits, and never otherwise."""
 
 
 class StreamCutRange(NamedTuple):
@@ -124,6 +126,16 @@ class ReaderGroupConfiguration:
         return self.acknowledge is GroupAcknowledgement.CHECKPOINT
 
     @property
+    def acknowledges_in_transactions(self) -> bool:
+        """Whether only the commit of a transaction of its reader acknowledges an event."""
+        return self.acknowledge is GroupAcknowledgement.TRANSACTION
+
+    @property
+    def acknowledges_on_reading(self) -> bool:
+        """Whether an event counts as processed when the application asks for the next one."""
+        return self.acknowledge is GroupAcknowledgement.NEXT
+
+    @property
     def starts(self) -> dict[str, StreamCut]:
         """The start cut of each stream."""
         return {name: cuts.start for name, cuts in self.streams.items()}
@@ -154,7 +166,7 @@ class ReaderGroupConfiguration:
             "refresh": self.refresh_ms,
             "checkpoint": self.checkpoint_ms,
             "outstanding": self.max_outstanding,
-            **(acknowledge if self.acknowledges_at_checkpoints else {}),
+            **({} if self.acknowledges_on_reading else acknowledge),
         }
 
     @classmethod

@@ -24,7 +24,11 @@ def next_generation(
     starts: Mapping[str, StreamCut] | None = None,
     last: Checkpoint | None = None,
 ) -> GroupState:
-    """Return the first state of the generation after this one; ``starts`` override start cuts."""
+    """Return the first state of the generation after this one; ``starts`` override start cuts.
+
+    Raises UndecidedPositions.
+    """
+    state.check_nothing_prepared(state.prepared)
     after = segment_transitions.begin(
         state.group,
         state.generation + 1,

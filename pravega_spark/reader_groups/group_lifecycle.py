@@ -47,6 +47,7 @@ from pravega_spark.reader_groups.group_generation import (
 )
 from pravega_spark.reader_groups.group_state import GroupState, Phase
 from pravega_spark.reader_groups.group_table import Streams, group_path, open_group_state
+from pravega_spark.reader_groups.position_settlement import update_settled
 from pravega_spark.reader_groups.reader_leases import ReaderLeases
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 
@@ -295,7 +296,7 @@ class GroupLifecycle:
         seen = self.state()
         while True:
             update = in_generation(seen.generation, generator)
-            value = self.sync.update(operation, update, parameters)
+            value = update_settled(self.sync, operation, update, parameters)
             if value is not None:
                 return value
             newest = self.state()
@@ -336,7 +337,7 @@ class GroupLifecycle:
             life = created
             update = in_generation(seen.generation, generator)
             with self.announced(seen.configuration.holds_data):
-                if self.sync.update("DELETE READER GROUP", update):
+                if update_settled(self.sync, "DELETE READER GROUP", update):
                     self.repair()
                     self.leases.remove_all()
                     return True

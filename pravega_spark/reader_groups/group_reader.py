@@ -26,6 +26,7 @@ from pravega_spark.handles import NotPicklable
 from pravega_spark.limits import GROUP_BUFFER_EVENTS
 from pravega_spark.model import Deserializer, Event, TimeWindow
 from pravega_spark.names import check_name
+from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
 from pravega_spark.reader_groups.group_table import Streams
 from pravega_spark.reader_groups.group_windows import GroupWindows
@@ -33,6 +34,7 @@ from pravega_spark.reader_groups.lease_extender import LeaseExtender
 from pravega_spark.reader_groups.position import EventRead, EventsRead, Position
 from pravega_spark.reader_groups.reader_membership import ReaderMembership
 from pravega_spark.reader_groups.reader_step import Marker, StepResult
+from pravega_spark.reader_groups.reader_transaction import ReaderTransaction, check_may_move
 from pravega_spark.reader_groups.segment_buffer import SCHEMA, SegmentBuffer
 from pravega_spark.reader_groups.segment_selector import SegmentSelector, view_in_life
 from pravega_spark.reader_groups.subscriptions import Subscriptions
@@ -54,10 +56,11 @@ class EventStreamReader(NotPicklable):
 
     An event counts as processed when the application asks for the next one, or closes the reader.
     In a group with ``acknowledge="checkpoint"`` it does so when the reader answers a checkpoint, or
-    is closed: store your results at each marker, and before closing. Call often enough: a
-    reader that makes no call for longer than its lease expires, and other readers continue from
-    its last recorded position. If a batch takes longer, call ``keep_alive``, or create the reader
-    with a ``max_poll_interval``.
+    is closed: store your results at each marker, and before closing. With "transaction" it does so
+    when a transaction that was begun with the reader commits, and never otherwise. Call often
+    enough: a reader that makes no call for longer than its lease expires, and other readers
+    continue from its last recorded position. If a batch takes longer, call ``keep_alive``, or
+    create the reader with a ``max_poll_interval``.
     """
 
     _NOT_PICKLABLE = "a reader of a group cannot be pickled; create it where it is used."
@@ -85,6 +88,7 @@ class EventStreamReader(NotPicklable):
         membership = ReaderMembership(sync, streams, reader_id, lease_ms, subscriptions)
         self._membership = membership
         self._selector = SegmentSelector(streams, lambda: membership.state)
+        self._transaction = ReaderTransaction(membership, self._selector)
         self._windows = GroupWindows(streams)
         self._extender: LeaseExtender | None = None
         if max_poll_interval_ms is not None:
@@ -136,14 +140,14 @@ class EventStreamReader(NotPicklable):
     def __iter__(self) -> Iterator[Event]:
         """Yield events until the group has read everything that it will ever read.
 
-        Raises IllegalState in a group with ``acknowledge="checkpoint"``: an iteration shows no
-        markers, so the application would not know when to store its results.
+        Raises IllegalState in a group whose ``acknowledge`` is not "next": an iteration shows no
+        markers of checkpoints, and no time to commit.
         """
-        if self._acknowledges_at_checkpoints:
+        if not self._configuration.acknowledges_on_reading:
             raise IllegalState(
-                f"reader {self.reader_id}: an iteration shows no checkpoints, and in this group "
-                "they acknowledge events; call `read_next_event` and store your results when it "
-                "returns a checkpoint's marker."
+                f"reader {self.reader_id}: an iteration shows no checkpoints and ends at no "
+                "commit, and in this group such acknowledge events; call `read_next_event`, and "
+                "store your results at a checkpoint's marker, or commit your transaction."
             )
         while True:
             _, is_completed, event = self._next_event(None)
@@ -163,6 +167,15 @@ class EventStreamReader(NotPicklable):
         state = self._membership.state
         return self._windows.of_stream(state, stream, self._selector.next_offsets)
 
+    def rewind(self) -> None:
+        """Hand out again what no transaction has acknowledged, as after an abort.
+
+        For a group with ``acknowledge="transaction"``; others raise IllegalState, and so does a
+        reader whose transaction has not ended. Raises ReinitializationRequired.
+        """
+        self._check_usable()
+        self._transaction.rewind()
+
     def keep_alive(self) -> None:
         """Extend the lease although the application asks for no event yet; moves no position.
 
@@ -173,9 +186,7 @@ class EventStreamReader(NotPicklable):
         Raises ReinitializationRequired if the reader is no longer in the group, ObjectClosed if it
         was closed, and StoreError if the lease may not be extended; then try again.
         """
-        self._guard.check()
-        if self._closed:
-            raise ObjectClosed(f"reader {self.reader_id} was closed.")
+        self._check_usable()
         self._membership.called_at = self._runtime.monotonic()
         self._membership.keep_alive()
 
@@ -185,16 +196,20 @@ class EventStreamReader(NotPicklable):
         This acknowledges all events that were handed out; store their results first. If the reader
         is no longer in the group, it acknowledges none, and others read them again. That raises
         ReinitializationRequired in a group with ``acknowledge="checkpoint"``, and else is logged.
+        Where transactions acknowledge events, this acknowledges none.
         """
-        self._close(self._selector.next_offsets)
+        in_transactions = self._configuration.acknowledges_in_transactions
+        self._close(immutables.Map() if in_transactions else self._selector.next_offsets)
 
     def close_at(self, position: Position | str) -> None:
         """Leave the group; other readers continue at ``position``, which came with an event.
 
         Segments of the position that the reader has finished or released since then stay as they
         are. Raises InvalidInput for an invalid position, or one ahead of the events handed out, and
-        ReinitializationRequired if the reader is no longer in the group.
+        ReinitializationRequired if the reader is no longer in the group; IllegalState where
+        transactions acknowledge events.
         """
+        check_may_move(self._membership.state)
         offsets, handed_out = Position.of(position).offsets, self._selector.next_offsets
         for key, offset in offsets.items():
             if offset > handed_out.get(key, offset):
@@ -211,7 +226,7 @@ class EventStreamReader(NotPicklable):
     def __exit__(self, kind: object, *_: object) -> None:
         """Close the reader; after an error the last event does not count as processed.
 
-        With ``acknowledge="checkpoint"`` no event since the last checkpoint does after an error.
+        Where reading does not acknowledge events, nothing unacknowledged does after an error.
         The error propagates, and a failure to leave is only logged. A forked child that leaves the
         block does nothing to the group: its parent is the reader.
         """
@@ -221,7 +236,7 @@ class EventStreamReader(NotPicklable):
             self.close()
             return
         offsets, before_last = self._selector.next_offsets, self._selector.before_last
-        if self._acknowledges_at_checkpoints:
+        if not self._configuration.acknowledges_on_reading:
             offsets = immutables.Map()
         elif before_last is not None:
             key, offset = before_last
@@ -232,14 +247,14 @@ class EventStreamReader(NotPicklable):
             logger.warning("failed to close %s after an error: %s", self._membership, error)
 
     @property
-    def _acknowledges_at_checkpoints(self) -> bool:
-        return self._membership.state.configuration.acknowledges_at_checkpoints
+    def _configuration(self) -> ReaderGroupConfiguration:
+        return self._membership.state.configuration
 
     def _close(self, offsets: Mapping[SegmentKey, int]) -> None:
         try:
             self._leave(offsets)
         except ReinitializationRequired as error:
-            if self._acknowledges_at_checkpoints:
+            if self._configuration.acknowledges_at_checkpoints:
                 raise
             logger.warning(
                 "closed %s; its last events may be read again: %s", self._membership, error
@@ -251,6 +266,11 @@ class EventStreamReader(NotPicklable):
         self._guard.check()
         self._end()
         self._membership.leave(offsets)
+
+    def _check_usable(self) -> None:
+        self._guard.check()
+        if self._closed:
+            raise ObjectClosed(f"reader {self.reader_id} was closed.")
 
     def _end(self) -> None:
         self._closed = True
@@ -264,25 +284,24 @@ class EventStreamReader(NotPicklable):
     ) -> tuple[str | None, bool, _Events | None]:
         """Return a marker's name, whether everything was read, and what ``read_buffer`` returns."""
         check_timeout("a read", timeout)
-        self._guard.check()
-        if self._closed:
-            raise ObjectClosed(f"reader {self.reader_id} was closed.")
+        self._check_usable()
         selector, membership = self._selector, self._membership
         refreshes, has_ended = membership.refreshes, membership.lease.has_ended
         monotonic = self._runtime.monotonic
         began = now = monotonic()
-        is_over = False
+        is_over, is_first = False, self._transaction.check_may_read()
         selector.before_last = None
         while True:
             membership.called_at = now
             is_needed = selector.behind_head or (self._shown and not refreshes.is_unreachable)
-            if is_needed or has_ended(now) or now >= refreshes.poll_due:
-                if self._refresh(now):
+            if is_first or is_needed or has_ended(now) or now >= refreshes.poll_due:
+                if self._refresh(now, is_needed=is_first):
                     if self._shown is not None:
                         return self._shown.name, False, None
                     if selector.has_buffers:
                         selector.poll()
                 now = monotonic()
+            is_first = False
             if not selector.has_events_at_hand:
                 selector.load()
                 now = monotonic()
@@ -302,6 +321,8 @@ class EventStreamReader(NotPicklable):
                     continue
             if membership.state.is_at_end:
                 return None, True, None
+            if self._transaction.is_at_unacknowledged_end:
+                return None, False, None
             grace = _REFRESH_GRACE_SECONDS if refreshes.is_running else 0.0
             if is_over or not self._wait(None if timeout is None else began + timeout + grace):
                 return None, False, None

@@ -10,7 +10,7 @@ So the offsets of a stream form, at every moment, a cut that covers all keys. Th
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -85,6 +85,27 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class PreparedPositions:
+    """The positions of a reader that a joint transaction acknowledges if it commits.
+
+    ``number`` is that of the reader's joining. ``offsets`` are those of its segments that move.
+    """
+
+    transaction: str
+    number: int
+    offsets: Mapping[SegmentKey, int]
+
+
+class UndecidedPositions(Exception):
+    """Internal: a change must first carry out or abort the prepared positions of transactions."""
+
+    def __init__(self, transactions: Collection[str]) -> None:
+        """Name the transactions."""
+        super().__init__(*transactions)
+        self.transactions = frozenset(transactions)
+
+
+@dataclass(frozen=True, slots=True)
 class GroupState:
     """Everything that the readers of a group agree on.
 
@@ -97,7 +118,8 @@ class GroupState:
     of the last streaming query that joined; the group ignores reports of earlier ones. ``began``
     has the generation in which the group began to read each stream at a start of its own: since
     then its positions only moved forward. ``renewed_streams`` keep, until the group is active, what
-    they kept for the generation before.
+    they kept for the generation before. ``prepared`` has, by reader, the positions that a joint
+    transaction has prepared; while they are there the reader stays in the group.
     """
 
     group: str
@@ -118,6 +140,7 @@ class GroupState:
     query_number: int = 0
     began: Mapping[str, int] = field(default_factory=dict)
     renewed_streams: frozenset[str] = frozenset()
+    prepared: Mapping[str, PreparedPositions] = field(default_factory=dict)
 
     @property
     def subscribed_streams(self) -> frozenset[str]:
@@ -163,6 +186,12 @@ class GroupState:
                 generation=self.generation,
             )
         return entry
+
+    def check_nothing_prepared(self, readers: Collection[str]) -> None:
+        """Raise UndecidedPositions if a transaction has prepared positions of these readers."""
+        found = {self.prepared[r].transaction for r in readers if r in self.prepared}
+        if found:
+            raise UndecidedPositions(found)
 
     def owned_by(self, reader: str) -> dict[SegmentKey, Ownership]:
         """Return the segments of a reader, in the order in which it acquired them."""
@@ -225,6 +254,8 @@ def check_state(state: GroupState) -> GroupState:
     readers = {owned.reader for owned in state.assigned.values()}
     pending = {reader for c in state.checkpoints for reader in c.pending_readers}
     assert readers | pending <= set(state.readers), "a reader that is not in the group"
+    held = {reader: entry.number for reader, entry in state.readers.items()}
+    assert all(held.get(r) == p.number for r, p in state.prepared.items()), "prepared by nobody"
     numbers = [owned.number for owned in state.assigned.values()]
     numbers += [entry.number for entry in state.readers.values()]
     assert len(numbers) == len(set(numbers)), "a number was given twice"

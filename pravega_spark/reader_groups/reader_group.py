@@ -37,6 +37,7 @@ from pravega_spark.reader_groups.reader_leases import (
     parse_reader_lease_ms,
     record_heartbeat,
 )
+from pravega_spark.reader_groups.reader_transaction import check_may_move
 from pravega_spark.reader_groups.segment_selector import view_in_life
 from pravega_spark.units import parse_duration_ms
 
@@ -192,10 +193,13 @@ class ReaderGroup(NotPicklable):
 
         Other readers continue at ``position``, or at the last recorded offset of a segment that it
         does not name. Segments that the reader has finished or released since then stay as they
-        are. Raises InvalidInput for a position beyond the end of a stream.
+        are. Raises InvalidInput for a position beyond the end of a stream, and IllegalState for any
+        in a group in which only transactions acknowledge events.
         """
         check_name("reader", reader_id)
         state = self._state()
+        if position is not None:
+            check_may_move(state)
         offsets = {} if position is None else dict(Position.of(position).offsets)
         for key in state.owned_by(reader_id).keys() & offsets.keys():
             view = view_in_life(self._streams(key.stream), state.lives[key.stream])

@@ -1,6 +1,6 @@
 """Leases of readers: each reader overwrites a small object, its heartbeat, with its offsets.
 
-Where only checkpoints acknowledge events, a heartbeat has no offsets.
+Where only checkpoints or transactions acknowledge events, a heartbeat has no offsets.
 
 The storage's own clock dates heartbeats, as it does the leases of transactions. A reader that is
 expired too early loses its segments and learns so at its next refresh. Other readers continue from
@@ -32,6 +32,7 @@ from pravega_spark.model import parse_segment, segment_text
 from pravega_spark.reader_groups import assignment
 from pravega_spark.reader_groups.assignment import HeldSegments
 from pravega_spark.reader_groups.group_state import GroupState, Phase, SegmentKey
+from pravega_spark.reader_groups.position_settlement import update_settled
 from pravega_spark.units import parse_duration_ms
 
 _OLD_CLOCK = "_clock.json"
@@ -237,9 +238,9 @@ class ReaderLeases:
     def heartbeats(self, state: GroupState, runtime: Runtime = SYSTEM) -> Heartbeats:
         """Return the last heartbeat of each of the group's readers, or None.
 
-        Reads nothing where only checkpoints acknowledge events: heartbeats have no offsets there.
+        Reads nothing where reading does not acknowledge events: heartbeats have no offsets there.
         """
-        if state.configuration.acknowledges_at_checkpoints:
+        if not state.configuration.acknowledges_on_reading:
             return {}
         readers = list(state.readers)
         return dict(zip(readers, runtime.each(self.heartbeat, readers), strict=True))
@@ -284,7 +285,7 @@ def expire_readers(
             state = assignment.evict(state, reader, heartbeat.number, heartbeat.held)
         return state, None
 
-    sync.update("TAKE OVER", generator, {"readers": ",".join(sorted(expired))})
+    update_settled(sync, "TAKE OVER", generator, {"readers": ",".join(sorted(expired))})
     for reader in expired:
         leases.remove(reader)
     return sorted(expired)

@@ -24,6 +24,7 @@ from pravega_spark.reader_groups.assignment import HeldSegments
 from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
 from pravega_spark.reader_groups.group_table import Streams
 from pravega_spark.reader_groups.own_lease import OwnLease
+from pravega_spark.reader_groups.position_settlement import update_settled
 from pravega_spark.reader_groups.reader_leases import ReaderLeases, expire_readers
 from pravega_spark.reader_groups.reader_step import Marker, ReaderView, StepResult, reader_step
 from pravega_spark.reader_groups.segment_selector import SegmentSelector, view_in_life
@@ -56,12 +57,12 @@ class ReaderMembership:
     ) -> None:
         """Join the group. Raises IllegalState if it has a live reader of that id."""
         log = sync.table.log
-        self._sync, self._streams, self._reader_id = sync, streams, reader_id
+        self.sync, self._streams, self.reader_id = sync, streams, reader_id
         self._runtime = log.runtime
         self._leases = leases = ReaderLeases(log.store, log.path, log.runtime)
         self._subscriptions = subscriptions
-        self._number, began = self._join(lease_ms)
-        self.lease = OwnLease(leases, self._runtime, reader_id, self._number, lease_ms, began)
+        self.number, began = self._join(lease_ms)
+        self.lease = OwnLease(leases, self._runtime, reader_id, self.number, lease_ms, began)
         self.state = sync.local.state
         """The group's state as this reader last adopted it."""
         self._considered: GroupState | None = None
@@ -74,25 +75,25 @@ class ReaderMembership:
 
     def __str__(self) -> str:
         """Return the reader's and the group's name, for logs."""
-        return f"reader {self._reader_id} of reader group {self.state.group}"
+        return f"reader {self.reader_id} of reader group {self.state.group}"
 
     def _join(self, lease_ms: int | None) -> tuple[int, float]:
         """Join the group; return the number of the joining, and a time before it."""
 
         def generator(state: GroupState) -> tuple[GroupState, int]:
-            after = assignment.join(state, self._reader_id, lease_ms)
-            return after, after.readers[self._reader_id].number
+            after = assignment.join(state, self.reader_id, lease_ms)
+            return after, after.readers[self.reader_id].number
 
-        parameters = {"reader": self._reader_id}
+        parameters = {"reader": self.reader_id}
         began = self._runtime.monotonic()
         try:
-            return self._sync.update("JOIN", generator, parameters), began
+            return self.sync.update("JOIN", generator, parameters), began
         except IllegalState:
-            expired = expire_readers(self._sync, self._leases, ask_processes=True)
-            if self._reader_id not in expired:
+            expired = expire_readers(self.sync, self._leases, ask_processes=True)
+            if self.reader_id not in expired:
                 raise
             began = self._runtime.monotonic()
-            return self._sync.update("JOIN", generator, parameters), began
+            return self.sync.update("JOIN", generator, parameters), began
 
     # ---------------------------------------------------------------------------------- refreshing
 
@@ -154,8 +155,8 @@ class ReaderMembership:
             return None
         held: HeldSegments | None = None
         if now >= self.lease.due:
-            at_checkpoints = self.state.configuration.acknowledges_at_checkpoints
-            held = {} if at_checkpoints else selector.held()
+            reports = self.state.configuration.acknowledges_on_reading
+            held = selector.held() if reports else {}
         if must_wait:
             return refreshes.run(now, RefreshInput(held))
         refreshes.begin(now, RefreshInput(held, selector.streams_behind()))
@@ -165,8 +166,8 @@ class ReaderMembership:
 
     def _view(self, selector: SegmentSelector) -> ReaderView:
         return ReaderView(
-            self._reader_id,
-            self._number,
+            self.reader_id,
+            self.number,
             selector.held(),
             selector.ended(),
             frozenset(selector.behind_head),
@@ -180,8 +181,8 @@ class ReaderMembership:
 
         Makes no storage call if it changes nothing.
         """
-        known = self._sync.local.state
-        known.reader_entry(self._reader_id, self._number)
+        known = self.sync.local.state
+        known.reader_entry(self.reader_id, self.number)
         self.lease.prove(sent_at)
         automatic = self._is_checkpoint_due(now, known, selector)
         is_same = known is self._considered and not (answering or automatic)
@@ -201,8 +202,8 @@ class ReaderMembership:
 
         result = generator(known)[1]
         if result.state != known:
-            result = self._sync.update("READ", generator, {"reader": self._reader_id})
-            known = self._sync.local.state
+            result = self.sync.update("READ", generator, {"reader": self.reader_id})
+            known = self.sync.local.state
         self.state = self._considered = known if known == result.state else result.state
         newest = _newest_checkpoint(self.state)
         if newest != self._checkpoint_number:
@@ -216,7 +217,9 @@ class ReaderMembership:
             return False
         self._checkpoint_since = now
         last = state.last_checkpoint
-        positions = dict(state.positions()) | dict(selector.next_offsets.items())
+        positions = dict(state.positions())
+        if not state.configuration.acknowledges_in_transactions:
+            positions |= dict(selector.next_offsets.items())
         return last is None or positions != dict(last.positions)
 
     def _publish(self, now: float) -> None:
@@ -241,6 +244,16 @@ class ReaderMembership:
                 exc_info=True,
             )
 
+    def rewind(self, selector: SegmentSelector) -> None:
+        """Let the reader hand out again what nothing has acknowledged; reads the group's state.
+
+        Raises ReinitializationRequired.
+        """
+        self.sync.fetch()
+        state = self.sync.local.state
+        state.reader_entry(self.reader_id, self.number)
+        selector.rewind(state.owned_by(self.reader_id))
+
     # ------------------------------------------------------------------------- staying and leaving
 
     def keep_alive(self) -> None:
@@ -250,9 +263,9 @@ class ReaderMembership:
         """
         self.lease.extend()
         sent_at = self.lease.sent_at
-        self._sync.fetch()
+        self.sync.fetch()
         try:
-            self._sync.local.state.reader_entry(self._reader_id, self._number)
+            self.sync.local.state.reader_entry(self.reader_id, self.number)
         except ReinitializationRequired:
             self.lease.lose()
             self.refreshes.hurry()  # so that the reading thread learns it at its next call
@@ -283,10 +296,10 @@ class ReaderMembership:
         """
 
         def generator(state: GroupState) -> tuple[GroupState | None, bool]:
-            entry = state.readers.get(self._reader_id)
-            if entry is None or entry.number != self._number:
+            entry = state.readers.get(self.reader_id)
+            if entry is None or entry.number != self.number:
                 return None, False
-            return assignment.remove_reader(state, self._reader_id, offsets), True
+            return assignment.remove_reader(state, self.reader_id, offsets), True
 
         try:
             if self.refreshes.is_running:
@@ -294,15 +307,15 @@ class ReaderMembership:
                     self.refreshes.take()
         finally:
             self.lease.leave()
-            has_left = self._sync.update("LEAVE", generator, {"reader": self._reader_id})
+            has_left = update_settled(self.sync, "LEAVE", generator, {"reader": self.reader_id})
             if has_left:
-                self._leases.remove(self._reader_id)
+                self._leases.remove(self.reader_id)
         if self._publishing is not None:
             futures.wait([self._publishing])
-        owned = self.state.owned_by(self._reader_id)
+        owned = self.state.owned_by(self.reader_id)
         is_behind = any(k in owned and offsets[k] > owned[k].offset for k in offsets)
         if is_behind and not has_left:
-            self._sync.local.state.reader_entry(self._reader_id, self._number)
+            self.sync.local.state.reader_entry(self.reader_id, self.number)
 
 
 def _newest_checkpoint(state: GroupState) -> int:

@@ -75,6 +75,9 @@ def reader_step(
     releases only what it has acknowledged, and begins a checkpoint if that is not everything.
     ``layout_of`` returns the newest layout of a stream, or None if it was deleted. Raises
     ReinitializationRequired.
+
+    Where transactions acknowledge events, the reader answers every checkpoint by itself, with the
+    positions that are acknowledged.
     """
     before = state
     state.reader_entry(view.reader, view.number)
@@ -87,8 +90,12 @@ def reader_step(
     if automatic:
         state = checkpoints.begin_automatic(state)
     has_changed = state != before
-    while (pending := state.pending_checkpoint(view.reader)) is not None and pending.silent:
-        state = checkpoints.answer(state, view.reader, pending.number, offsets)
+    in_transactions = state.configuration.acknowledges_in_transactions
+    while pending := state.pending_checkpoint(view.reader):
+        if not (pending.silent or in_transactions):
+            break
+        answered = {} if in_transactions else offsets
+        state = checkpoints.answer(state, view.reader, pending.number, answered)
     after_silent = state
     state, lost = _move_on(state, view, layout_of)
     state = _release_surplus(state, view)
@@ -105,7 +112,7 @@ def _unacknowledged(state: GroupState, view: ReaderView) -> frozenset[SegmentKey
 
     The application may not have stored their results, so no other reader may read on from there.
     """
-    if not state.configuration.acknowledges_at_checkpoints:
+    if state.configuration.acknowledges_on_reading:
         return frozenset()
     offsets = assignment.owned_offsets(state, view.reader, view.held)
     return frozenset(k for k, offset in offsets.items() if offset > state.assigned[k].offset)
@@ -113,6 +120,8 @@ def _unacknowledged(state: GroupState, view: ReaderView) -> frozenset[SegmentKey
 
 def _needs_checkpoint(state: GroupState, view: ReaderView) -> bool:
     """Return whether a reader cannot move on or release before it answers a checkpoint."""
+    if state.configuration.acknowledges_in_transactions:
+        return False
     waiting = _unacknowledged(state, view)
     return bool(waiting and (waiting & view.ended or assignment.surplus(state, view.reader)))
 

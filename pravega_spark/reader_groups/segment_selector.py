@@ -207,6 +207,16 @@ class SegmentSelector:
         record = polled.view.segment(key.segment_id)
         return record.is_sealed and offset >= record.next_offset
 
+    def rewind(self, owned: Mapping[SegmentKey, Ownership]) -> None:
+        """Go back to the recorded offsets of the held segments, and read again from there."""
+        for key, mine in owned.items():
+            if self.ownership_numbers.get(key) != mine.number:
+                continue
+            if self.next_offsets[key] != mine.offset:
+                self.next_offsets = self.next_offsets.set(key, mine.offset)
+                self._buffers.pop(key, None)
+        self.before_last, self._idle = None, None
+
     def assign(self, owned: Mapping[SegmentKey, Ownership]) -> frozenset[SegmentKey]:
         """Hold the segments of the group's state; return those that it moved past unread events.
 

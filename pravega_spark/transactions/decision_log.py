@@ -33,8 +33,9 @@ _COLUMNS = {"transaction": "string"}
 class JointRecord:
     """A transaction over several streams, from its begin until all of them hold its outcome.
 
-    ``participants`` are the streams with their lives. ``version`` is that of the begin. ``order``
-    is the version that decided the commit; None while the transaction is undecided.
+    ``participants`` are the streams with their lives, ``readers`` pairs of a reader group and a
+    reader of it whose positions the transaction acknowledges. ``version`` is that of the begin.
+    ``order`` is the version that decided the commit; None while the transaction is undecided.
     """
 
     token: str
@@ -43,11 +44,19 @@ class JointRecord:
     limit_ms: int
     order: int | None = None
     timestamp_us: int | None = None
+    readers: tuple[tuple[str, str], ...] = ()
 
     def encode(self) -> str:
         """Return the JSON text."""
         streams = [list(participant) for participant in self.participants]
-        return to_json([streams, self.version, self.limit_ms, self.order, self.timestamp_us])
+        readers = [[list(reader) for reader in self.readers]] if self.readers else []
+        fields = [self.version, self.limit_ms, self.order, self.timestamp_us]
+        return to_json([streams, *fields, *readers])
+
+    @property
+    def groups(self) -> list[str]:
+        """The reader groups that take part, sorted."""
+        return sorted({group for group, _ in self.readers})
 
     def life_of(self, stream: str) -> int | None:
         """Return the life of a stream that takes part, or None."""
@@ -59,9 +68,11 @@ def _decode(snapshot: Snapshot, token: str) -> JointRecord | None:
     if record is None:
         return None
     try:
-        streams, version, limit_ms, order, timestamp_us = record
+        streams, version, limit_ms, order, timestamp_us, *rest = record
+        (readers,) = rest or [[]]
+        pairs = tuple((str(group), str(reader)) for group, reader in readers)
         participants = tuple((str(name), int(life)) for name, life in streams)
-        return JointRecord(token, participants, version, limit_ms, order, timestamp_us)
+        return JointRecord(token, participants, version, limit_ms, order, timestamp_us, pairs)
     except DECODE_ERRORS as error:
         raise CorruptLog(
             f"{snapshot.where}: the log holds a damaged record of the transaction {token}: "
@@ -104,15 +115,24 @@ class DecisionLog:
         found = ((token, _decode(snapshot, token)) for token in tokens)
         return {token: record for token, record in found if record is not None}
 
-    def begin(self, token: str, participants: Mapping[str, int], limit_ms: int) -> JointRecord:
-        """Record a transaction over streams, which are given with their lives."""
+    def begin(
+        self,
+        token: str,
+        participants: Mapping[str, int],
+        limit_ms: int,
+        readers: Iterable[tuple[str, str]] = (),
+    ) -> JointRecord:
+        """Record a transaction over streams, which are given with their lives, and readers."""
         streams = tuple(sorted(participants.items()))
 
         def decide(snapshot: Snapshot | None) -> Proposal[JointRecord]:
             version = 0 if snapshot is None else snapshot.version + 1
-            record = JointRecord(token, streams, version, limit_ms)
+            pairs = tuple(sorted(readers))
+            record = JointRecord(token, streams, version, limit_ms, readers=pairs)
             body = self._body(snapshot, "BEGIN JOINT TRANSACTION", record)
             body.parameters = {"transaction": token, "streams": [name for name, _ in streams]}
+            if record.readers:
+                body.parameters["groups"] = record.groups
             return body, record
 
         return self.log.commit(decide).value

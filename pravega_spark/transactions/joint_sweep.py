@@ -12,6 +12,7 @@ from pravega_spark.errors import PravegaSparkError
 from pravega_spark.limits import MAX_LEASE_MS
 from pravega_spark.transactions import settlement
 from pravega_spark.transactions.decision_log import DecisionLog, JointRecord
+from pravega_spark.transactions.position_participants import PositionParticipants
 
 logger = logging.getLogger(__name__)
 
@@ -20,12 +21,14 @@ def sweep_joint_transactions(
     decisions: DecisionLog,
     open_stream: Callable[[str], StreamLog],
     now: Now,
+    positions: PositionParticipants,
 ) -> int:
     """Settle what dead processes left of joint transactions; return how many records went.
 
-    A decided one is carried out in each of its streams. An undecided one is aborted when it is
-    older than its maximum execution time and the longest lease together, by the storage's clock;
-    until then the leases of its parts decide. A root without joint transactions costs one call.
+    A decided one is carried out in each of its streams and reader groups. An undecided one is
+    aborted when it is older than its maximum execution time and the longest lease together, by the
+    storage's clock; until then the leases of its parts decide. A root without joint transactions
+    costs one call.
     """
     records = decisions.read()
     if not records:
@@ -33,7 +36,7 @@ def sweep_joint_transactions(
     ages = VersionAges(decisions.log, now)
     for record in sorted(records.values(), key=lambda r: (r.order is None, r.order or r.version)):
         if record.order is not None:
-            _finish(decisions, record, open_stream)
+            _finish(decisions, record, open_stream, positions)
         elif ages.now_ms - ages.written_ms(record.version) > record.limit_ms + MAX_LEASE_MS:
             decisions.abort(record.token, "it was not decided in time")
     decisions.remove_finished()
@@ -41,15 +44,21 @@ def sweep_joint_transactions(
 
 
 def _finish(
-    decisions: DecisionLog, record: JointRecord, open_stream: Callable[[str], StreamLog]
+    decisions: DecisionLog,
+    record: JointRecord,
+    open_stream: Callable[[str], StreamLog],
+    positions: PositionParticipants,
 ) -> None:
-    """Carry a decision out in all of its streams; one that fails waits for the next sweep."""
-    for name, _ in record.participants:
+    """Carry a decision out everywhere; one that fails waits for the next sweep."""
+    for name, life in [*record.participants, *((group, None) for group in record.groups)]:
         try:
-            settlement.carry_out(open_stream(name), decisions, record)
+            if life is None:
+                positions.carry_out(record.token, name)
+            else:
+                settlement.carry_out(open_stream(name), decisions, record)
         except PravegaSparkError as error:
             logger.warning(
-                "could not carry out joint transaction %s in stream %s: %s",
+                "could not carry out joint transaction %s in %s: %s",
                 record.token,
                 name,
                 error,

@@ -1,11 +1,12 @@
-"""JointTransaction: events for several streams that become visible together, or never."""
+"""JointTransaction: events of several streams and positions of readers, all together or never."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -14,6 +15,7 @@ from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.stream.records import TransactionOutcome
 from pravega_spark.errors import (
+    IllegalState,
     InvalidInput,
     NoSuchStream,
     PravegaSparkError,
@@ -23,6 +25,10 @@ from pravega_spark.errors import (
 from pravega_spark.model import TransactionStatus
 from pravega_spark.transactions import settlement
 from pravega_spark.transactions.decision_log import DecisionLog, JointRecord
+from pravega_spark.transactions.position_participants import (
+    PositionParticipants,
+    ReaderParticipant,
+)
 from pravega_spark.transactions.transaction import Transaction
 
 _WITHOUT_PART = "its begin failed on {}, or the stream was deleted since"
@@ -30,15 +36,19 @@ _FINAL = (TransactionStatus.COMMITTED, TransactionStatus.ABORTED)
 
 
 class JointTransaction:
-    """Events for several streams of a root that become visible together, or never; thread-safe.
+    """Events for streams of a root that become visible together, or never; thread-safe.
+
+    If it was begun with readers of groups, its commit acknowledges everything that they have handed
+    out, in the same decision; after an abort they go back. Commit it in their thread.
 
     Each stream has a part, a transaction of its own. ``commit`` prepares all parts, decides in the
-    root's log of decisions, and carries the decision out in each stream. A process that dies on the
-    way leaves nothing half done: before the decision its leases run out and everything is aborted,
-    after it any process carries out the rest. A reader of one stream sees all events of its part at
-    once; a reader of several may see one stream's part before another's, but none before the
-    decision. Streams that two transactions have in common hold them in the same order. Made by
-    ``JointWriter.begin_transaction``, or opened by its id with ``StreamManager.joint_transaction``.
+    root's log of decisions, and carries the decision out in each stream and group. A process that
+    dies on the way leaves nothing half done: before the decision its leases run out and everything
+    is aborted, after it any process carries out the rest. A reader of one stream sees all events of
+    its part at once; a reader of several may see one stream's part before another's, but none
+    before the decision. Streams that two transactions have in common hold them in the same order.
+    Made by ``JointWriter.begin_transaction``, or opened by its id with
+    ``StreamManager.joint_transaction``.
 
     As a context manager it commits at the end of the block, and aborts if the block raised.
     """
@@ -49,11 +59,17 @@ class JointTransaction:
         record: JointRecord,
         parts: Mapping[str, Transaction],
         runtime: Runtime,
+        positions: PositionParticipants,
+        readers: Sequence[ReaderParticipant] = (),
     ) -> None:
-        """Join the parts by the names of their streams; makes no storage call."""
+        """Join the parts by the names of their streams; makes no storage call.
+
+        ``readers`` are those of the record, in the process that began the transaction with them.
+        """
         self._decisions = decisions
         self._record = record
         self._parts = dict(parts)
+        self._positions, self._readers = positions, tuple(readers)
         self._each: Callable[..., list[Any]] = runtime.each
         self._status: TransactionStatus | None = None
         """The final status, once this handle knows it."""
@@ -116,8 +132,14 @@ class JointTransaction:
                 return self._status
             found = self._find_status()
             if found in _FINAL:
-                self._status = found
+                self._end(found)
             return found
+
+    def _end(self, status: TransactionStatus) -> None:
+        """Set the final status, and untie the readers."""
+        self._status = status
+        for reader in self._readers:
+            reader.end(self._record.token, is_committed=status is TransactionStatus.COMMITTED)
 
     def _find_status(self) -> TransactionStatus:
         """Return the status as stored; the parts are read after the decision."""
@@ -128,8 +150,11 @@ class JointTransaction:
         if record is None:
             is_committed = TransactionStatus.COMMITTED in found
             return TransactionStatus.COMMITTED if is_committed else TransactionStatus.ABORTED
-        is_done = found <= {TransactionStatus.COMMITTED}
+        is_done = found <= {TransactionStatus.COMMITTED} and not self._prepared_readers()
         return TransactionStatus.COMMITTED if is_done else TransactionStatus.COMMITTING
+
+    def _prepared_readers(self) -> frozenset[tuple[str, str]]:
+        return self._positions.prepared_readers(self._record.token, self._record.groups)
 
     def commit(self, timestamp: datetime | None = None) -> None:
         """Make the events of all streams visible; they are when this returns.
@@ -146,15 +171,15 @@ class JointTransaction:
                 return
             record = self._decide(timestamp_us)
             if record is None:
-                self._status = self._find_status()
-                if self._status is not TransactionStatus.COMMITTED:
+                if self._find_status() is not TransactionStatus.COMMITTED:
                     self._abort_parts()
+                    self._end(TransactionStatus.ABORTED)
                     raise self._ended()
             else:
                 self._carry_out(record)
+            self._end(TransactionStatus.COMMITTED)
             for part in self._parts.values():
                 _check_whole(part)
-            self._status = TransactionStatus.COMMITTED
 
     def _decide(self, timestamp_us: int | None) -> JointRecord | None:
         """Prepare all parts and decide; None if there is no record of the transaction any more."""
@@ -165,12 +190,14 @@ class JointTransaction:
         try:
             if missing:
                 raise self._failed(_WITHOUT_PART.format(", ".join(sorted(missing))))
-            self._each(Transaction.prepare, list(self._parts.values()))
+            self._check_prepared_elsewhere()
+            prepare = [part.prepare for part in self._parts.values()]
+            self._each(_call, [*prepare, *(reader.prepare for reader in self._readers)])
         except TxnFailed as error:
             known = self._decisions.abort(self._record.token, f"a part failed: {error}")
             if known is None and self._find_status() is not TransactionStatus.COMMITTED:
                 self._abort_parts()
-                self._status = TransactionStatus.ABORTED
+                self._end(TransactionStatus.ABORTED)
                 raise
             return known
         failpoint("joint.prepared")
@@ -178,11 +205,26 @@ class JointTransaction:
         failpoint("joint.decided")
         return decided
 
+    def _check_prepared_elsewhere(self) -> None:
+        """Raise IllegalState if positions of readers of another process are not prepared."""
+        missing = set(self._record.readers) - {(r.group, r.reader_id) for r in self._readers}
+        missing -= self._prepared_readers() if missing else set()
+        if missing:
+            names = ", ".join(f"{reader} of {group}" for group, reader in sorted(missing))
+            raise IllegalState(
+                f"{self._name} acknowledges what {names} handed out, and only the process of the "
+                "reader can prepare that. Commit it there, or abort it."
+            )
+
     def _carry_out(self, record: JointRecord) -> None:
         def carry_out(part: Transaction) -> None:
             settlement.carry_out(part._stream, self._decisions, record)
 
-        self._each(carry_out, list(self._parts.values()))
+        mine = {reader.group: reader.carry_out for reader in self._readers}
+        other = [group for group in record.groups if group not in mine]
+        calls = [partial(carry_out, part) for part in self._parts.values()]
+        calls += [partial(self._positions.carry_out, record.token, group) for group in other]
+        self._each(_call, [*calls, *mine.values()])
         failpoint("joint.carried-out")
         self._decisions.add_finished(record.token)
 
@@ -197,7 +239,7 @@ class JointTransaction:
             record = self._decisions.abort(self._record.token, "the application asked for it")
             if record is None and self._find_status() is TransactionStatus.ABORTED:
                 self._abort_parts()
-                self._status = TransactionStatus.ABORTED
+                self._end(TransactionStatus.ABORTED)
                 return
             raise TxnFailed(
                 f"{self._name} was committed; that is final. Begin another.",
@@ -260,6 +302,10 @@ class JointTransaction:
     def __reduce__(self) -> Any:
         """Refuse pickling: another process opens the transaction by its id."""
         raise TypeError("a JointTransaction cannot be pickled; pass its id, and open it by that.")
+
+
+def _call(function: Callable[[], object]) -> object:
+    return function()
 
 
 def _part_status(part: Transaction) -> TransactionStatus | None:

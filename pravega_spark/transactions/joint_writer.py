@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from pravega_spark.arguments import check_text, shown
+from pravega_spark.arguments import check_list, check_text, shown
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.event_encoder import Serializer
-from pravega_spark.errors import NoSuchTransaction, PravegaSparkError
+from pravega_spark.errors import InvalidInput, NoSuchTransaction, PravegaSparkError
 from pravega_spark.limits import DEFAULT_LEASE
 from pravega_spark.transactions import settlement
 from pravega_spark.transactions.decision_log import DecisionLog, JointRecord
 from pravega_spark.transactions.joint_transaction import JointTransaction
+from pravega_spark.transactions.position_participants import (
+    PositionParticipants,
+    ReaderParticipant,
+)
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter, parse_limits
 
@@ -22,9 +26,14 @@ from pravega_spark.transactions.transactional_writer import TransactionalWriter,
 class JointWriter:
     """Begins transactions over several streams; thread-safe. Made by ``create_joint_writer``."""
 
-    def __init__(self, decisions: DecisionLog, writers: Mapping[str, TransactionalWriter]) -> None:
+    def __init__(
+        self,
+        decisions: DecisionLog,
+        writers: Mapping[str, TransactionalWriter],
+        positions: PositionParticipants,
+    ) -> None:
         """Join open writers, by the names of their streams; makes no storage call."""
-        self._decisions = decisions
+        self._decisions, self._positions = decisions, positions
         self._writers = dict(writers)
         self._runtime = decisions.log.runtime
 
@@ -39,35 +48,66 @@ class JointWriter:
         return next(iter(self._writers.values())).writer_id
 
     def begin_transaction(
-        self, lease: str | float = DEFAULT_LEASE, *, max_execution: str | float | None = None
+        self,
+        lease: str | float = DEFAULT_LEASE,
+        *,
+        max_execution: str | float | None = None,
+        readers: Iterable[Any] = (),
     ) -> JointTransaction:
         """Begin a transaction over all streams: a commit in each, and one in the root's decisions.
 
-        The arguments are those of ``TransactionalWriter.begin_transaction``. Raises
-        InvalidConfiguration; StreamSealed, StaleIdentity or NoSuchStream if a stream cannot take
-        part; WriterFenced if a newer writer of the id is open in one of them.
+        ``readers`` are readers of groups with ``acknowledge="transaction"``: the commit
+        acknowledges everything that they have handed out since their last acknowledged positions,
+        and after an abort they hand it out again. The other arguments are those of
+        ``TransactionalWriter.begin_transaction``. Raises InvalidConfiguration; StreamSealed,
+        StaleIdentity or NoSuchStream if a stream cannot take part; WriterFenced if a newer writer of
+        the id is open in one of them; InvalidInput, IllegalState or ReinitializationRequired if a
+        reader cannot.
         """
+        tied = [self._participant(reader) for reader in check_list("readers", readers)]
         limits = parse_limits(lease, max_execution)
         for writer in self._writers.values():
             writer._check_usable()
         token = self._runtime.token()
         lives = {name: writer._life for name, writer in self._writers.items()}
-        # First the record: a part whose transaction has none is aborted by whoever finds it.
-        record = self._decisions.begin(token, lives, limits[1])
         begun: dict[str, Transaction] = {}
 
         def begin(name: str) -> None:
             begun[name] = self._writers[name]._begin(*limits, token)
 
         try:
+            for reader in tied:
+                reader.begin(token)
+            # First the record: a part whose transaction has none is aborted by whoever finds it.
+            pairs = [(reader.group, reader.reader_id) for reader in tied]
+            record = self._decisions.begin(token, lives, limits[1], pairs)
             self._runtime.each(begin, list(self._writers))
         except BaseException:
+            for reader in tied:
+                reader.untie(token)
             with suppress(PravegaSparkError):
                 self._decisions.abort(token, "its begin failed")
                 for part in begun.values():
                     settlement.abort_part(part._stream, part._id, "its begin failed")
             raise
-        return JointTransaction(self._decisions, record, begun, self._runtime)
+        return JointTransaction(
+            self._decisions, record, begun, self._runtime, self._positions, tied
+        )
+
+    def _participant(self, reader: Any) -> ReaderParticipant:
+        """Return what a reader of this root does in a transaction. Raises InvalidInput."""
+        found: ReaderParticipant | None = getattr(reader, "_transaction", None)
+        if found is None or not hasattr(found, "reader_id"):
+            raise InvalidInput(
+                f"{shown(reader)} is no reader of a group; pass what ReaderGroup.create_reader "
+                "returned."
+            )
+        if found.url != self._decisions.store.url:
+            raise InvalidInput(
+                f"reader {found.reader_id} of {found.group} is of the root {found.url}, and the "
+                f"transaction of {self._decisions.store.url}: one root decides a transaction."
+            )
+        return found
 
     def close(self) -> None:
         """Stop extending leases; open transactions expire unless another handle extends them.
@@ -115,6 +155,7 @@ def open_joint_transaction(
     decisions: DecisionLog,
     record: JointRecord,
     streams: Sequence[StreamLog],
+    positions: PositionParticipants,
     *,
     serializer: Serializer | None = None,
 ) -> JointTransaction:
@@ -125,4 +166,4 @@ def open_joint_transaction(
         if name is not None:
             life = record.life_of(stream.name)
             parts[stream.name] = Transaction(stream, name, serializer=serializer, life=life)
-    return JointTransaction(decisions, record, parts, decisions.log.runtime)
+    return JointTransaction(decisions, record, parts, decisions.log.runtime, positions)

@@ -229,6 +229,9 @@ _TEXTS: dict[str, Callable[[_Maker], str]] = {
         "_maintenance", lambda row: row["claim"] and row["progress"]
     ),
     "group rows": lambda made: made.rows(GROUP_TABLE, lambda row: row["kind"] == "last"),
+    "prepared rows": lambda made: made.rows(
+        "bank/_reader_groups/auditors", lambda row: row["kind"] == "prepared"
+    ),
     "lease": lambda made: made.last(f"{GROUP_TABLE}/_leases/reader-1.json"),
     "history rows": lambda made: made.rows(
         f"{STREAM}/metadata", lambda row: row["name"].startswith("pravega.note")

@@ -394,3 +394,21 @@ def _transact_jointly(manager: StreamManager) -> None:
     with manager.create_joint_writer(streams) as writer, writer.begin_transaction() as transaction:
         for name in streams:
             transaction.write_event(name, b"-100", "alice")
+    _acknowledge_jointly(manager)
+
+
+def _acknowledge_jointly(manager: StreamManager) -> None:
+    """Commit what a reader has handed out, after an abort that left positions behind."""
+    group = manager.create_reader_group("bank/auditors", ["bank/moves"], acknowledge="transaction")
+    with (
+        manager.create_joint_writer(["bank/audit"]) as writer,
+        group.create_reader("reader-1", lease=None) as reader,
+    ):
+        transaction = writer.begin_transaction(readers=[reader])
+        assert reader.read_next_event(10).event is not None
+        abort = manager.joint_transaction(transaction.id).abort
+        with at_failpoint("joint.prepared", abort), contextlib.suppress(TxnFailed):
+            transaction.commit()
+        with writer.begin_transaction(readers=[reader]) as transaction:
+            assert reader.read_next_event(10).event is not None
+            transaction.write_event("bank/audit", b"alice paid", "alice")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pravega_spark.engine.log.clock_record import read_now
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.records import OUTCOME_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.reader_groups.group_reader import EventStreamReader
+from pravega_spark.reader_groups.position_settlement import GroupPositions
 from pravega_spark.transactions import transaction_lifecycle
 from pravega_spark.transactions.decision_log import DecisionLog
 from pravega_spark.transactions.joint_sweep import sweep_joint_transactions
@@ -25,6 +29,7 @@ class JointProcess:
         self.store, self.runtime = store, runtime
         self.decisions = DecisionLog(store, runtime)
         self.decisions.log.maintain = None
+        self.positions = GroupPositions(store, runtime)
         self._streams: dict[str, StreamLog] = {}
 
     def stream(self, name: str) -> StreamLog:
@@ -33,11 +38,15 @@ class JointProcess:
             self._streams[name].log.maintain = None
         return self._streams[name]
 
-    def begin(self, *names: str) -> JointTransaction:
+    def begin(self, *names: str, readers: Sequence[EventStreamReader] = ()) -> JointTransaction:
         """Begin a joint transaction, without a thread that keeps it alive."""
+        tied = [reader._transaction for reader in readers]
         lives = {name: self.stream(name).view().life for name in names}
         token, limit_ms = self.runtime.token(), 100 * LEASE_MS
-        record = self.decisions.begin(token, lives, limit_ms)
+        for one in tied:
+            one.begin(token)
+        pairs = [(one.group, one.reader_id) for one in tied]
+        record = self.decisions.begin(token, lives, limit_ms, pairs)
         parts = {}
         for name, life in lives.items():
             opened = transaction_lifecycle.begin(
@@ -48,7 +57,7 @@ class JointProcess:
                 joint_token=token,
             )
             parts[name] = Transaction(self.stream(name), opened.transaction_id)
-        return JointTransaction(self.decisions, record, parts, self.runtime)
+        return JointTransaction(self.decisions, record, parts, self.runtime, self.positions, tied)
 
     def written(self, events: dict[str, bytes]) -> JointTransaction:
         """Begin a transaction over the streams, and write one event to each."""
@@ -60,11 +69,11 @@ class JointProcess:
     def open(self, token: str) -> JointTransaction:
         record = find_joint_record(self.decisions, token)
         streams = [self.stream(name) for name, _ in record.participants]
-        return open_joint_transaction(self.decisions, record, streams)
+        return open_joint_transaction(self.decisions, record, streams, self.positions)
 
     def sweep(self) -> int:
         now = read_now(self.store, self.runtime)
-        return sweep_joint_transactions(self.decisions, self.stream, now)
+        return sweep_joint_transactions(self.decisions, self.stream, now, self.positions)
 
 
 class JointWorld:

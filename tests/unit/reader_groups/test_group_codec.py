@@ -26,18 +26,18 @@ def test_former_streams_are_decoded_with_lives_and_in_the_older_form_of_names() 
     assert frozenset(value["former"]) == {"s/u"}, "an older version reads the names"
 
 
-def test_older_versions_refuse_a_group_that_acknowledges_at_checkpoints() -> None:
+def test_older_versions_refuse_a_group_that_acknowledges_by_a_rule_that_they_do_not_know() -> None:
     formats = {}
-    for acknowledge in ("next", "checkpoint"):
+    for acknowledge in ("next", "checkpoint", "transaction"):
         configuration = ReaderGroupConfiguration(["s/t"], acknowledge=acknowledge)
         state = GroupState("s/g", 0, Phase.ACTIVE, configuration, {"s/t": 1})
         rows = GroupCodec().encode(state)
         assert GroupCodec().decode(rows) == state
         formats[acknowledge] = json.loads(rows["group"]["value"])["format"]
-    assert formats == {"next": 1, "checkpoint": 2}
+    assert formats == {"next": 1, "checkpoint": 2, "transaction": 3}
 
-    unknown = {**rows["group"], "value": rows["group"]["value"].replace('"format":2', '"format":3')}
-    with pytest.raises(CorruptLog, match=r"format 3.*upgrade the package"):
+    unknown = {**rows["group"], "value": rows["group"]["value"].replace('"format":3', '"format":4')}
+    with pytest.raises(CorruptLog, match=r"format 4.*upgrade the package"):
         GroupCodec().decode({**rows, "group": unknown})
 
 

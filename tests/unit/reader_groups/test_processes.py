@@ -98,7 +98,7 @@ class Simulation:
             return
         reader_id, group = f"{process.name}{process.lives}", self.world.group()
         entry = group.state().readers.get(process.name)
-        if entry is None or entry.number != process.reader._membership._number:
+        if entry is None or entry.number != process.reader._membership.number:
             self.unclean.add(reader_id)  # evicted before it noticed
         self.mark(process)
         try:
