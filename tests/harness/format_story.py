@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import shutil
@@ -29,6 +30,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.due_hints import basis_of
 from pravega_spark.engine.tables.maintenance_entry import RunProgress
 from pravega_spark.engine.tables.maintenance_table import AUTO, JOB, MaintenanceTable
+from pravega_spark.errors import TxnFailed
 from pravega_spark.event_time import watermark_update
 from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_source import folded_table
@@ -36,6 +38,7 @@ from pravega_spark.limits import MAX_EVENT_BYTES
 from pravega_spark.maintenance.unit_work import stream_hints
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.scaling import auto_scaling
+from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import DatedDisk, FakeRuntime
 from tests.harness.offering import offer, take
 

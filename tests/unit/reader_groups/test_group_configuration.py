@@ -67,7 +67,7 @@ def test_configuration_of_an_older_version_acknowledges_at_the_next_event() -> N
         ({"s/b": (None, CUT)}, {}, "the end of s/b is a cut of s/a"),
         ({"s/a": (None, "earliest")}, {}, "reads nothing"),
         (["s/a"], {"retention": "some"}, "'none', 'manual', 'automatic', got 'some'"),
-        (["s/a"], {"acknowledge": "later"}, "acknowledge is one of 'next', 'checkpoint', got 'la"),
+        (["s/a"], {"acknowledge": "later"}, "'checkpoint', 'transaction', got 'later'"),
         (["s/a"], {"checkpoint_interval": 0.01}, "at least 100 ms"),
         (["s/a"], {"max_outstanding_checkpoints": 0}, "at least 1"),
         (["s/a"], {"max_outstanding_checkpoints": True}, "at least 1"),
