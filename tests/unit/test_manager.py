@@ -43,8 +43,10 @@ from pravega_spark.errors import (
     StreamSealed,
     TruncatedData,
 )
+from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import EventPointer, SegmentRange, StreamCut
+from pravega_spark.names import table_log
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
@@ -52,7 +54,7 @@ from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.simulated_kills import Killed, kill
-from tests.harness.small_streams import created
+from tests.harness.small_streams import created, make_stream
 from tests.harness.spy_store import Spy
 
 TWO = StreamConfiguration(ScalingPolicy.fixed(2), tags=frozenset({"two"}))
@@ -529,6 +531,18 @@ def test_error_of_a_missing_scope_or_stream_gives_advice(manager: StreamManager)
             call("s/none")
     with pytest.raises(NoSuchStream):
         manager.update_stream("s/none", TWO)
+
+
+def test_log_without_its_scope_is_not_taken_for_a_stream_or_table_that_exists(
+    tmp_path: Path,
+) -> None:
+    manager = StreamManager(tmp_path)
+    for name in ("s/t", table_log("s", "t")):
+        make_stream(manager._store, SYSTEM, name=name)
+    with pytest.raises(NoSuchScope, match="scope s does not exist; create it first"):
+        manager.create_stream("s/t")
+    with pytest.raises(NoSuchScope, match="scope s does not exist; create it first"):
+        manager.create_key_value_table("s/t", KeyValueTableConfiguration())
 
 
 def test_cuts_of_another_stream_or_life_and_a_start_after_the_end_are_refused(
