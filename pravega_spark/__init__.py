@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from pravega_spark.engine.stream.stored_bytes import StorageInfo, StorageKind, StoragePart
     from pravega_spark.engine.stream.truncation import TruncationResult
     from pravega_spark.engine.writing.append_condition import ExpectedPosition
-    from pravega_spark.engine.writing.event_encoder import Serializer
+    from pravega_spark.engine.writing.event_encoder import Serializer, json_serializer
     from pravega_spark.engine.writing.write_futures import WriteFuture
     from pravega_spark.engine.writing.write_outcomes import EventPointers
     from pravega_spark.errors import PravegaSparkError
     from pravega_spark.event_reader import EventReader, json_deserializer
     from pravega_spark.event_time.stream_time import StreamTime
     from pravega_spark.event_time.watermark_update import WatermarkUpdate
-    from pravega_spark.event_writer import EventStreamWriter, json_serializer
+    from pravega_spark.event_writer import EventStreamWriter
     from pravega_spark.key_value.key_value_table import KeyValueTable
     from pravega_spark.key_value.put_future import PutFuture
     from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
@@ -359,7 +359,7 @@ _HOMES = {
     "WriteFuture": "engine.writing.write_futures",
     "WriterMark": "model",
     "json_deserializer": "event_reader",
-    "json_serializer": "event_writer",
+    "json_serializer": "engine.writing.event_encoder",
     "key_value_frame": "spark.key_value.table_frame",
     "query_lag": "spark.monitor.query_lag",
     "set_principal": "engine.principal",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import weakref
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -21,6 +20,7 @@ from pravega_spark.engine.writing.conditional_write import (
     only_part,
 )
 from pravega_spark.engine.writing.event_encoder import EventEncoder, Serializer
+from pravega_spark.engine.writing.event_times import EventTimes
 from pravega_spark.engine.writing.large_event_staging import store_large_event
 from pravega_spark.engine.writing.noted_times import NotedTimes
 from pravega_spark.engine.writing.pending_writes import OpenTable
@@ -44,11 +44,6 @@ from pravega_spark.limits import (
     WRITER_EVENT_BYTES,
 )
 from pravega_spark.model import EventPointer
-
-
-def json_serializer(event: Any) -> bytes:
-    """Encode an event as compact JSON in UTF-8."""
-    return json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 class EventStreamWriter(ClosedByBlock, NotPicklable):
@@ -75,26 +70,29 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         life: int | None = None,
         future: type[WriteFuture[Any]] = WriteFuture,
         automatically_note_time: bool = False,
+        times: EventTimes | None = None,
     ) -> None:
         """Open the writer: one commit for an id of the user's own, otherwise no storage call.
 
         ``life`` is the life of the stream that the writer is for, by default the present one.
-        ``future`` is the class of the futures of single events.
+        ``future`` is the class of the futures of single events, ``times`` what notes their times.
         """
         if fencing_token is not None:
             check_fencing_token("fencing_token", fencing_token)
         self._future = future
-        self._encoder = EventEncoder(stream.name, serializer, large_events=large_events)
+        self._encoder = EventEncoder(
+            stream.name, serializer, large_events=large_events, times=times
+        )
         self._stream = stream
         self._committer = BatchCommitter(stream, writer_id, life=life, fencing_token=fencing_token)
-        self._plain = serializer is None
+        self._plain = serializer is None and times is None
         self._now_ns = stream.runtime.now_ns
         self._name = stream.name
         self._buffer_bytes = buffer_bytes
         self._queue = WriteQueue(self._committer, stream.name, buffer_bytes)
         self._times = NotedTimes(stream, self._queue, self._committer.mark_id)
-        if check_flag("automatically_note_time", automatically_note_time):
-            self._times.note_automatically()
+        by_clock = check_flag("automatically_note_time", automatically_note_time)
+        self._times.note_automatically(clock=by_clock, events=times)
         # A writer that was not closed is closed when it is collected, or by writer_exit.
         weakref.finalize(self, self._queue.close_ownerless).atexit = False
 
@@ -236,15 +234,18 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         """Write the rows of an Arrow table as events, in order; the result is their pointers.
 
         Columns: ``event`` (binary or string) and, if wanted, ``routing_key`` (string, null for
-        none); any width or dictionary. Rows become visible in one commit or several, of at most
-        262,144 rows and 32 MiB: a reader may see a first part, and an error may leave one. An
-        invalid row is an error that names it, and nothing is written. Blocks while the buffer is
-        full. The buffers of the table must not change before the future is done. With ``expected``,
-        as in :meth:`write_event`, all rows become visible in one commit, and must fit into it.
+        none), any width or dictionary, and ``timestamp`` (with a time zone): the times of the rows,
+        by default the writer's clock; required if the writer notes event times. Rows become visible
+        in one commit or several, of at most 262,144 rows and 32 MiB: a reader may see a first part,
+        and an error may leave one. An invalid row is an error that names it, and nothing is
+        written. Blocks while the buffer is full. The buffers of the table must not change before
+        the future is done. With ``expected``, as in :meth:`write_event`, all rows become visible in
+        one commit, and must fit into it.
         """
-        rows, queue = EventTable(self._name, table), self._queue
+        times, queue = self._encoder.times, self._queue
+        rows = EventTable(self._name, table, needs_times=times is not None)
         if expected is not None:
-            return self._write_if(self._expected(expected), rows)
+            return self._noting(rows, self._write_if(self._expected(expected), rows))
         self._check_usable()
         future: WriteFuture[EventPointers] = WriteFuture()
         future._outcomes = outcome = OpenTable(queue.pending, len(rows))
@@ -254,6 +255,13 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
                 self._wait_for_room(part.size_bytes)
             queue.put((part, None, 0, None, None))
             queue.accepted_bytes += part.size_bytes
+        return self._noting(rows, future)
+
+    def _noting(self, rows: EventTable, future: WriteFuture[Any]) -> WriteFuture[Any]:
+        """Take the times of rows that were queued."""
+        if self._encoder.times is not None and rows.latest_us is not None:
+            self._encoder.times.add(rows.latest_us)
+            self._queue.wake_if_idle()
         return future
 
     def _expected(self, expected: ExpectedPosition) -> ExpectedPosition:
@@ -301,7 +309,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         that were written before, in their commit, or in one of its own if these are durable; the
         future is done once it is, and has no pointer. The stream's watermark follows from the
         times of all its writers. Raises InvalidTime for a time before the last one that the writer
-        noted, and IllegalState if the writer notes the time automatically.
+        noted, and IllegalState if the writer notes the time automatically or by its events.
         """
         time_us = check_time_us("the time that a writer notes", time)
         self._check_usable()
@@ -330,6 +338,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
                 "its futures and would wait for itself; flush on another thread."
             )
         self._check_usable()
+        self._times.note_events()
         if note is None and queue.is_settled:
             queue.raise_failure()  # of a write that was not settled yet when it was looked for
             return
@@ -345,6 +354,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         queue = self._queue
         queue.guard.check()
         if not queue.is_closed:
+            self._times.note_events()
             queue.close()
         if not queue.is_failure_reported:
             queue.raise_failure()

@@ -65,6 +65,8 @@ AUTOMATIC_NOTE_SECONDS = 5.0
 """How often a writer notes the time automatically, as in Pravega."""
 AUTOMATIC_NOTE_BACK_MS = 1_000
 """It notes a time that is so long past, since a write may be interrupted after it took its time."""
+EVENT_TIME_NOTE_SECONDS = 1.0
+"""A writer that notes the times of its events does so at most so often, and when it flushes."""
 TIMESTAMP_AGGREGATION_TIMEOUT = "5 minutes"
 """A writer that notes no time for so long no longer holds the watermark back."""
 MAX_WATERMARKS = 256

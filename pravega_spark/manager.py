@@ -36,6 +36,7 @@ from pravega_spark.engine.tables.scopes import (
 )
 from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.engine.writing.event_encoder import Serializer
+from pravega_spark.engine.writing.event_times import EventTime
 from pravega_spark.errors import InvalidConfiguration, InvalidInput, NoSuchScope
 from pravega_spark.event_reader import EventReader
 from pravega_spark.event_writer import EventStreamWriter
@@ -751,10 +752,16 @@ class StreamManager(ClosedByBlock):
         *,
         serializer: Serializer | None = None,
         large_events: bool = False,
+        event_time: EventTime | None = None,
+        event_time_delay: str | float | None = None,
     ) -> TransactionalWriter:
         """See :meth:`Stream.create_transactional_writer`."""
         return self.stream(stream).create_transactional_writer(
-            writer_id, serializer=serializer, large_events=large_events
+            writer_id,
+            serializer=serializer,
+            large_events=large_events,
+            event_time=event_time,
+            event_time_delay=event_time_delay,
         )
 
     def transaction(
@@ -840,6 +847,8 @@ class StreamManager(ClosedByBlock):
         serializer: Serializer | None = None,
         fencing_token: str | None = None,
         automatically_note_time: bool = False,
+        event_time: EventTime | None = None,
+        event_time_delay: str | float | None = None,
         large_events: bool = False,
     ) -> EventStreamWriter:
         """See :meth:`Stream.create_writer`."""
@@ -848,6 +857,8 @@ class StreamManager(ClosedByBlock):
             serializer=serializer,
             fencing_token=fencing_token,
             automatically_note_time=automatically_note_time,
+            event_time=event_time,
+            event_time_delay=event_time_delay,
             large_events=large_events,
         )
 

@@ -38,6 +38,7 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import known_watermarks
 from pravega_spark.engine.tables.scopes import Scope
 from pravega_spark.engine.writing.event_encoder import Serializer
+from pravega_spark.engine.writing.event_times import EventTime, EventTimes
 from pravega_spark.errors import (
     InvalidConfiguration,
     InvalidInput,
@@ -632,14 +633,23 @@ class Stream:
         *,
         serializer: Serializer | None = None,
         large_events: bool = False,
+        event_time: EventTime | None = None,
+        event_time_delay: str | float | None = None,
     ) -> TransactionalWriter:
         """Open a writer of transactions; with an id of your own, it fences its older session.
 
-        ``large_events`` as in :meth:`create_writer`. Raises StreamSealed, InvalidName.
+        ``large_events`` as in :meth:`create_writer`, and so are ``event_time`` and
+        ``event_time_delay``: a commit without a timestamp notes the time of the events that were
+        written through its handle. Raises StreamSealed, InvalidName.
         """
         life = self._view().life
         writer = TransactionalWriter(
-            self._log(), writer_id, serializer=serializer, large_events=large_events, life=life
+            self._log(),
+            writer_id,
+            serializer=serializer,
+            large_events=large_events,
+            life=life,
+            times=EventTimes.of(event_time, event_time_delay),
         )
         self._on_open(writer, lambda opened: opened._closed)
         return writer
@@ -711,13 +721,19 @@ class Stream:
         serializer: Serializer | None = None,
         fencing_token: str | None = None,
         automatically_note_time: bool = False,
+        event_time: EventTime | None = None,
+        event_time_delay: str | float | None = None,
         large_events: bool = False,
     ) -> EventStreamWriter:
         """Open a writer; with an id of your own, it continues exactly where that id stopped.
 
         With a fencing token, every write is refused, and the writer stops, once the stream's
         newest token is another one; see :meth:`fence`. With ``automatically_note_time`` it notes
-        the time of its clock every 5 s, for watermarks. ``large_events`` lets an event have up to
+        the time of its clock every 5 s, for watermarks. With ``event_time``, a function that
+        returns the time of an event (as it was given to the writer) in ms since 1970 or as a
+        datetime, it notes the latest of these times less ``event_time_delay``, by which an event
+        may be earlier than one written before it: about once a second, and when it is flushed or
+        closed. ``large_events`` lets an event have up to
         1 GiB instead of 8 MiB, as bytes, a file or an iterable of bytes. Raises StreamSealed,
         InvalidName, FencingTokenMismatch.
         """
@@ -729,6 +745,7 @@ class Stream:
             fencing_token=fencing_token,
             life=life,
             automatically_note_time=automatically_note_time,
+            times=EventTimes.of(event_time, event_time_delay),
             large_events=large_events,
         )
         self._on_open(writer._queue, lambda queue: queue.is_closed)

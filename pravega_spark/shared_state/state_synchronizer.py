@@ -9,10 +9,9 @@ from typing import Any, Generic, TypeVar
 
 from pravega_spark.arguments import check_function, check_list
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.event_encoder import Serializer
+from pravega_spark.engine.writing.event_encoder import Serializer, json_serializer
 from pravega_spark.errors import IllegalState, InvalidInput, TooBusy, TruncatedData
 from pravega_spark.event_reader import json_deserializer
-from pravega_spark.event_writer import json_serializer
 from pravega_spark.handles import ClosedByBlock, NotPicklable
 from pravega_spark.limits import COMMIT_ATTEMPTS
 from pravega_spark.model import Deserializer

@@ -225,6 +225,13 @@ WRITE = (
         "eventTime", option_values.any_text, "now", "The column that holds the events' timestamps."
     ),
     Option(
+        "eventTimeDelay",
+        option_values.duration_ms,
+        "-",
+        "Note the latest eventTime of each commit, less this duration, for the stream's watermark; "
+        "0s for events in order.",
+    ),
+    Option(
         "txnAppId",
         option_values.any_text,
         "-",

@@ -69,6 +69,8 @@ class WriteSettings:
     stream: str
     routing_key: str | None = None
     event_time: str | None = None
+    event_time_delay_ms: int | None = None
+    """How much earlier than the latest event of a commit the next one may be; None: not noted."""
     application: tuple[str, int] | None = None
     transaction: str | None = None
     create_if_missing: bool = True
@@ -140,11 +142,13 @@ def write_settings(given: Mapping[str, str]) -> WriteSettings:
             f"option transaction={transaction} is for a stream that exists: remove createIfMissing "
             "and numSegments."
         )
+    _check_delay(found)
     return WriteSettings(
         root=root_of(found),
         stream=streams[0],
         routing_key=found.get("routingKey"),
         event_time=found.get("eventTime"),
+        event_time_delay_ms=found.get("eventTimeDelay"),
         application=application,
         transaction=transaction,
         create_if_missing=found.get("createIfMissing", transaction is None),
@@ -154,6 +158,22 @@ def write_settings(given: Mapping[str, str]) -> WriteSettings:
         column_names=found.get("columnNames", "pravega"),
         checkpoint=given.get("checkpointlocation"),
     )
+
+
+def _check_delay(found: Mapping[str, Any]) -> None:
+    """Raise InvalidOption for an eventTimeDelay without times, or without a commit of its own."""
+    if "eventTimeDelay" not in found:
+        return
+    if "eventTime" not in found:
+        raise InvalidOption(
+            "option eventTimeDelay needs eventTime, the column whose latest time is noted; set "
+            "both."
+        )
+    if "transaction" in found:
+        raise InvalidOption(
+            f"option eventTimeDelay has no effect with transaction={found['transaction']}, whose "
+            "commit notes a time: remove it, and use commit(timestamp=...)."
+        )
 
 
 def path_of(given: Mapping[str, str]) -> str | None:

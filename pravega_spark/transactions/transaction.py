@@ -16,6 +16,7 @@ from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutc
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.event_encoder import EventEncoder, Serializer
+from pravega_spark.engine.writing.event_times import EventTimes
 from pravega_spark.errors import TxnFailed
 from pravega_spark.handles import CommittedByBlock, NotPicklable
 from pravega_spark.model import TransactionStatus
@@ -55,15 +56,17 @@ class Transaction(CommittedByBlock, NotPicklable):
         on_end: Callable[[Transaction], object] = lambda transaction: None,
         on_id: Callable[[Transaction], object] = lambda transaction: None,
         life: int | None = None,
+        times: EventTimes | None = None,
     ) -> None:
         """Open a transaction by its id; raise NoSuchTransaction if the stream has none.
 
         ``on_end`` is called once, when the handle learns of the end; ``on_id`` whenever the user
-        reads the id. ``life`` is the life of the stream that the transaction must belong to, by
-        default the present one.
+        reads the id. ``life`` is the stream's life that it must belong to, by default the present
+        one; ``times`` what the commit notes unless it has a timestamp.
         """
         check_transaction(transaction_id)
-        self._encoder = EventEncoder(stream.name, serializer, large_events=large_events)
+        encoder = EventEncoder(stream.name, serializer, large_events=large_events, times=times)
+        self._encoder = encoder
         view = stream.view(refresh=stream.log.snapshot is None, life=life)
         if transaction_id not in view.transactions:
             view = stream.view(life=life)
@@ -78,8 +81,8 @@ class Transaction(CommittedByBlock, NotPicklable):
         self._buffer = TransactionBuffer(stream, transaction_id, self.epoch, segments)
         self._on_end = on_end
         self._on_id = on_id
-        self._end_reported, self._done = self._opened is None, False
-        """Whether a call of this handle committed, prepared or aborted the transaction."""
+        self._end_reported = self._opened is None
+        self._done = False  # whether a call of this handle committed, prepared or aborted it
         self._lock = threading.RLock()
         self._guard = ProcessGuard(f"transaction {transaction_id}")
 
@@ -138,14 +141,11 @@ class Transaction(CommittedByBlock, NotPicklable):
             self._buffer.add([data], routing_key, self._stream.runtime.now_us())
 
     def write_events(self, events: Iterable[Any], routing_key: str | None = None) -> None:
-        """Write events with one routing key, in order; none of them if it raises.
-
-        The events of an iterator are taken and staged piece by piece, so their number has no limit.
-        """
+        """Write any number of events with one routing key, in order; none of them if it raises."""
         data = self._encoder.each(events)
         self._encoder.check_key(routing_key)
         self._guard.check()
-        # Takes no lock to collect: the events may be those of a generator that waits.
+        # Stages piece by piece, and takes no lock: the events may be those of a waiting generator.
         self._join(self._buffer.collect(data, routing_key, self._check_still_open))
 
     def _join(self, batch: TransactionBuffer) -> None:
@@ -232,8 +232,8 @@ class Transaction(CommittedByBlock, NotPicklable):
     def prepare(self) -> None:
         """First phase of a two-phase commit: flush, and accept no more events.
 
-        It has no lease then and outlives its writer: any process may commit or abort it by its id.
-        A second call does nothing. Raises TxnFailed if it has ended.
+        It then outlives its writer: any process may commit or abort it by its id, and it has no
+        lease. A second call does nothing. Raises TxnFailed if it has ended.
         """
         self._guard.check()
         with self._lock:
@@ -258,11 +258,10 @@ class Transaction(CommittedByBlock, NotPicklable):
         ``note`` (such as a source position) is stored in that commit; the next writer of this
         writer's id reads it as ``last_note``. If several processes commit the transaction, the
         first note counts. ``timestamp`` is stored in the same commit, for watermarks.
-        ``wait=False`` returns once the commit is decided, as Pravega's commit does; the next
-        commit of a transaction, or a sweep, makes the events visible. Commits become visible in
-        the order of their decisions. A second commit does nothing. Raises TxnFailed if the
-        transaction was aborted, or if another process committed it without this one's last
-        events; CommitUnknown if the outcome is unknown.
+        ``wait=False`` returns once the commit is decided, as Pravega's commit does; the next commit
+        of a transaction, or a sweep, makes the events visible. Commits become visible in the order
+        of their decisions. A second commit does nothing. Raises TxnFailed if it was aborted, or if
+        another process committed it without this one's last events; CommitUnknown.
         """
         if note is not None:
             self._encoder.check_note(note)
@@ -292,7 +291,7 @@ class Transaction(CommittedByBlock, NotPicklable):
             tuple(self._buffer.staged),
             order=committer.next_commit_order(self._stream, view, self._id),
             note=note,
-            timestamp_us=timestamp_us,
+            timestamp_us=self._encoder.noted_us(timestamp_us),
         )
         is_new = transaction_decisions.put_closing_manifest(self._manifests, closing)
         if not wait:

@@ -15,6 +15,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_marks import mark_of
 from pravega_spark.engine.writing.append_draft import sealed_error
 from pravega_spark.engine.writing.event_encoder import Serializer
+from pravega_spark.engine.writing.event_times import EventTimes
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import InvalidConfiguration, ObjectClosed, PravegaSparkError
 from pravega_spark.handles import ClosedByBlock, NotPicklable
@@ -54,10 +55,12 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
         serializer: Serializer | None = None,
         large_events: bool = False,
         life: int | None = None,
+        times: EventTimes | None = None,
     ) -> None:
         """Open the writer; an id of the user's own costs a commit, which opens a session.
 
-        ``life`` is the life of the stream that the writer is for, by default the present one.
+        ``life`` is the life of the stream that the writer is for, by default the present one;
+        ``times`` says what commits note without a timestamp.
         """
         check_function("a serializer", serializer)
         view = stream.view(life=life)
@@ -65,6 +68,7 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
             raise sealed_error(view)
         self._stream = stream
         self._life = view.life
+        self._times = times
         self._serializer = serializer
         self._large_events = check_flag("large_events", large_events)
         self._guard = ProcessGuard(f"the transactional writer of {stream.name}")
@@ -163,6 +167,7 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
             on_end=self._add_ended,
             on_id=self._leases.keep_handle,
             life=self._life,
+            times=None if self._times is None else self._times.again(),
         )
         if transaction.is_open:
             self._leases.add(transaction)

@@ -172,6 +172,39 @@ def test_the_watermark_survives_a_restart_of_the_query(
     manager.close()
 
 
+def test_the_sink_hands_event_time_on_to_the_next_query(
+    spark: SparkSession, manager: StreamManager, follow: Load, root: str, tmp_path: Path
+) -> None:
+    """A query notes the times of what it writes, and the next one closes its windows by these."""
+    manager.create_stream("s/raw")
+    source = manager.create_writer("s/raw")
+    raw = windows(follow("s/raw", startingOffsets="earliest")).select("event", "event_time")
+    sink = raw.writeStream.format("pravega").option("root", root).option("eventTime", "event_time")
+    first = (
+        sink.option("eventTimeDelay", "5 minutes")
+        .option("checkpointLocation", str(tmp_path / "first"))
+        .start("s/timed")
+    )
+    try:
+        for minutes in ((1, 14), (12, 36)):
+            for minute in minutes:
+                source.write_event(str(int(at(minute).timestamp()))).result()
+            first.processAllAvailable()
+        (mark,) = manager.event_time("s/timed").marks()
+        assert (mark.writer_id, mark.time) == (f"spark.{first.id}", at(31))
+    finally:
+        first.stop()
+    frame = follow("s/timed", includeWatermark="true", startingOffsets="earliest")
+    timed = with_stream_watermark(frame, "timestamp").withColumnRenamed("timestamp", "event_time")
+    second = counted(timed, "handed_on", tmp_path / "second")
+    try:
+        second.processAllAvailable()
+        assert result(spark, "handed_on") == {at(0): 1, at(10): 2}
+    finally:
+        second.stop()
+        manager.close()
+
+
 def test_the_helper_says_what_a_frame_lacks(manager: StreamManager, follow: Load) -> None:
     manager.create_stream("s/t")
     with pytest.raises(InvalidInput, match="includeWatermark"):

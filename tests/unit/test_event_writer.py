@@ -15,6 +15,7 @@ import pytest
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.writing.event_encoder import json_serializer
 from pravega_spark.errors import (
     CommitUnknown,
     EventTooLarge,
@@ -31,7 +32,7 @@ from pravega_spark.errors import (
     StreamSealed,
     WriterFenced,
 )
-from pravega_spark.event_writer import EventStreamWriter, json_serializer
+from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.limits import (
     MAX_ATOMIC_WRITE_BYTES,
     MAX_EVENT_BYTES,

@@ -13,8 +13,10 @@ from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
+from pravega_spark.engine.stream.mark_changes import noted_changes
 from pravega_spark.engine.stream.records import WriterRecord
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.time_marks import TimeNote
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append_draft import (
     AppendResult,
@@ -33,12 +35,14 @@ def append(
     identity: BatchIdentity | None = None,
     *,
     operation: str = "APPEND",
+    time_us: int | None = None,
     parameters: Mapping[str, object] | None = None,
 ) -> AppendResult:
     """Commit staged chunks, all or none; chunks enter each segment in the given order.
 
     ``staging_version`` is the version whose folder holds the chunks. If a segment was sealed since
-    its chunks were staged, this commit moves them to its successors. Raises StreamSealed,
+    its chunks were staged, this commit moves them to its successors. ``time_us`` is noted for the
+    writer of ``identity``: all that it writes later is of this time or later. Raises StreamSealed,
     NoSuchStream, StaleIdentity, StagedTooLate, WriterFenced, OutOfOrder or CommitUnknown.
     """
     recuts: Recuts = {}
@@ -53,7 +57,11 @@ def append(
         body = builder.body(operation, parameters)
         if identity is not None:
             record = identity.record(known, view.version + 1)
-            body.domains = {**body.domains, **view.writer_changes(record)}
+            domains = {**body.domains, **view.writer_changes(record)}
+            if time_us is not None:
+                note = TimeNote(identity.writer_id, time_us)
+                domains |= noted_changes(view, [note], builder.open_ends)
+            body.domains = domains
             body.parameters = {**body.parameters, "writer": identity.writer_id}
         return body, AppendResult(view.version + 1, duplicate=False, ranges=ranges_of(builder))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from pravega_spark.engine.chunks.large_event_writer import (
     split_off,
     too_large_for_all,
 )
+from pravega_spark.engine.writing.event_times import EventTimes
 from pravega_spark.errors import EventTooLarge, InvalidInput
 from pravega_spark.limits import (
     MAX_EVENT_BYTES,
@@ -24,16 +26,27 @@ Serializer = Callable[[Any], bytes]
 """Turns what is given to a writer into the bytes of an event."""
 
 
-class EventEncoder:
-    """Encodes and checks the events of one writer."""
+def json_serializer(event: Any) -> bytes:
+    """Encode an event as compact JSON in UTF-8."""
+    return json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode()
 
-    __slots__ = ("_name", "large_events", "serializer")
+
+class EventEncoder:
+    """Encodes and checks the events of one writer, and takes their times if it notes these."""
+
+    __slots__ = ("_name", "large_events", "serializer", "times")
 
     def __init__(
-        self, name: str, serializer: Serializer | None, *, large_events: bool = False
+        self,
+        name: str,
+        serializer: Serializer | None,
+        *,
+        large_events: bool = False,
+        times: EventTimes | None = None,
     ) -> None:
         """Keep the stream's name for errors; without a serializer, events are bytes or str."""
         self._name = name
+        self.times = times
         self.large_events = check_flag("large_events", large_events)
         self.serializer = check_function("a serializer", serializer)
 
@@ -42,7 +55,13 @@ class EventEncoder:
         data = self._bytes(event)
         if len(data) > MAX_EVENT_BYTES:
             raise self.too_large(len(data))
+        if self.times is not None:
+            self.times.saw(event)
         return data
+
+    def noted_us(self, given_us: int | None) -> int | None:
+        """Return the time that a commit notes: the one that is given, or that of the events."""
+        return self.times.bound_us if given_us is None and self.times is not None else given_us
 
     def payload(self, event: Any) -> bytes | Iterator[memoryview]:
         """Return an event as bytes, or the pieces of a large one; raise as :meth:`event` does.
@@ -52,6 +71,12 @@ class EventEncoder:
         """
         if not self.large_events:
             return self.event(event)
+        found = self._large_payload(event)
+        if self.times is not None:
+            self.times.saw(event)
+        return found
+
+    def _large_payload(self, event: Any) -> bytes | Iterator[memoryview]:
         if self.serializer is None and is_payload_source(event):
             data, pieces = split_off(pieces_of(event), MAX_EVENT_BYTES)
             return data if pieces is None else pieces

@@ -1,17 +1,23 @@
-"""The times that one writer notes: in its order, by itself or automatically."""
+"""The times that one writer notes: in its order, by hand, by its clock, or by its events."""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import Any
 
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_marks import TimeNote, mark_of
+from pravega_spark.engine.writing.event_times import EventTimes
 from pravega_spark.engine.writing.write_futures import WriteFuture
 from pravega_spark.engine.writing.write_queue import WriteQueue
-from pravega_spark.errors import IllegalState, InvalidTime
-from pravega_spark.limits import AUTOMATIC_NOTE_BACK_MS, AUTOMATIC_NOTE_SECONDS
+from pravega_spark.errors import IllegalState, InvalidInput, InvalidTime
+from pravega_spark.limits import (
+    AUTOMATIC_NOTE_BACK_MS,
+    AUTOMATIC_NOTE_SECONDS,
+    EVENT_TIME_NOTE_SECONDS,
+)
 
 
 class NotedTimes:
@@ -24,8 +30,13 @@ class NotedTimes:
         self._mark_id = mark_id
         mark = mark_of(stream.view(refresh=False), mark_id)
         self._last_us = None if mark is None else mark.time_us
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may write during a write
         self._is_automatic = False
+        self._events: EventTimes | None = None
+        self._has_unnoted = False
+        """Whether an event was written since the last note of the events' time."""
+        self._due = -math.inf
+        """When the next event is noted at once."""
 
     def note(self, time_us: int) -> WriteFuture[Any]:
         """Note a time after everything that was written before; return a future.
@@ -35,7 +46,7 @@ class NotedTimes:
         if self._is_automatic:
             raise IllegalState(
                 f"the writer of stream {self._stream.name} notes the time automatically; to note "
-                "times of your own, create it without automatically_note_time."
+                "times of your own, create it without automatically_note_time and event_time."
             )
         with self._lock:
             if self._last_us is not None and time_us < self._last_us:
@@ -49,14 +60,28 @@ class NotedTimes:
                 )
             return self._put(time_us)
 
-    def _put(self, time_us: int) -> WriteFuture[Any]:
+    def _put(self, time_us: int, *, wakes: bool = True) -> WriteFuture[Any]:
         self._last_us = time_us
         self._queue.notes_time = True
-        return self._queue.add_barrier(TimeNote(self._mark_id, time_us))
+        return self._queue.add_barrier(TimeNote(self._mark_id, time_us), wakes=wakes)
 
-    def note_automatically(self) -> None:
-        """Note the time of the host's clock from now on, until the writer ends."""
-        self._is_automatic = True
+    def note_automatically(self, *, clock: bool, events: EventTimes | None) -> None:
+        """Note the time of the host's clock, or that of events, until the writer ends.
+
+        The first event is noted at once, and then one in each second, so that notes stay rare;
+        what is left is noted as often as the clock's time. Raises InvalidInput for both.
+        """
+        if clock and events is not None:
+            raise InvalidInput(
+                f"a writer of stream {self._stream.name} notes the times of its events or that of "
+                "its clock: give one of event_time and automatically_note_time."
+            )
+        self._is_automatic = clock or events is not None
+        if not self._is_automatic:
+            return
+        self._events = events
+        if events is not None:
+            events.on_event = self._saw_event
         name = f"pravega-times-{self._stream.name}"
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
@@ -65,7 +90,30 @@ class NotedTimes:
             time.sleep(AUTOMATIC_NOTE_SECONDS)
             if self._queue.is_closed or self._queue.failure is not None:
                 return
-            self.note_now()
+            if self._events is None:
+                self.note_now()
+            else:
+                self.note_events()
+                self._queue.wake_if_idle()  # an event whose write was refused left its note
+
+    def _saw_event(self) -> None:
+        self._has_unnoted = True
+        if self._stream.runtime.monotonic() >= self._due:
+            self.note_events(wakes=False)
+
+    def note_events(self, *, wakes: bool = True) -> None:
+        """Note how far the events are, if one was written since the last note.
+
+        If no later time follows, the last one is noted again: the writer is not silent. Without
+        ``wakes`` the note waits for the event that is about to be queued, to share its commit.
+        """
+        if self._events is None or not self._has_unnoted:
+            return
+        with self._lock:
+            self._has_unnoted = False
+            self._due = self._stream.runtime.monotonic() + EVENT_TIME_NOTE_SECONDS
+            times = [time for time in (self._events.bound_us, self._last_us) if time is not None]
+            self._put(max(times), wakes=wakes)
 
     def note_now(self) -> None:
         """Note the time of the clock, a little back, unless a later one was noted."""

@@ -10,8 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pravega_spark.arguments import MAX_TIME_US, MIN_TIME_US
 from pravega_spark.engine.chunks.arrow_arrays import constant, first_longer, offsets_of, ready
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA
 from pravega_spark.engine.chunks.chunk_encoder import cuts
@@ -25,7 +27,7 @@ from pravega_spark.limits import (
     WRITER_EVENT_BYTES,
 )
 
-_EVENT, _KEY = "event", "routing_key"
+_EVENT, _KEY, _TIME = "event", "routing_key", "timestamp"
 
 
 class RowsOutcome(Protocol):
@@ -39,7 +41,7 @@ class RowsOutcome(Protocol):
 class TableRows:
     """Consecutive rows of a table that enter one batch together."""
 
-    __slots__ = ("_events", "_keys", "count", "outcome", "size_bytes", "time_ns")
+    __slots__ = ("_events", "_keys", "_times", "count", "outcome", "size_bytes", "time_ns")
 
     def __init__(
         self,
@@ -48,10 +50,15 @@ class TableRows:
         size_bytes: int,
         time_ns: int,
         outcome: RowsOutcome,
+        times: pa.ChunkedArray | None = None,
     ) -> None:
-        """Take the columns, checked; ``size_bytes`` is counted as in the writer's buffer."""
+        """Take the columns, checked; ``size_bytes`` is counted as in the writer's buffer.
+
+        ``time_ns`` is the time of rows without times.
+        """
         self._keys = keys
         self._events = events
+        self._times = times
         self.count = len(events)
         self.size_bytes = size_bytes
         self.time_ns = time_ns
@@ -59,10 +66,13 @@ class TableRows:
 
     def table(self) -> pa.Table:
         """Return the rows as a table of ``EVENT_SCHEMA``."""
-        keys, times = self._keys, constant(self.time_ns // 1_000, pa.int64(), self.count)
+        keys, times = self._keys, self._times
+        if times is None:
+            now = constant(self.time_ns // 1_000, pa.int64(), self.count)
+            times = now.view(EVENT_SCHEMA.field(_TIME).type)
         columns = [
             pa.nulls(self.count, pa.string()) if keys is None else keys.cast(pa.string()),
-            times.view(EVENT_SCHEMA.field("timestamp").type),
+            times,
             pa.chunked_array([_as_binary(chunk) for chunk in self._events.chunks], pa.binary()),
         ]
         return pa.Table.from_arrays(columns, schema=EVENT_SCHEMA)
@@ -71,8 +81,11 @@ class TableRows:
 class EventTable:
     """A checked table of events."""
 
-    def __init__(self, stream: str, table: object) -> None:
-        """Check a table; raise InvalidInput or EventTooLarge, which name the first bad row."""
+    def __init__(self, stream: str, table: object, *, needs_times: bool = False) -> None:
+        """Check a table; raise InvalidInput or EventTooLarge, which name the first bad row.
+
+        With ``needs_times`` it must have a column of times.
+        """
         ready()
         self._stream = stream
         if isinstance(table, pa.RecordBatch):
@@ -83,14 +96,29 @@ class EventTable:
                 f"{type(table).__name__}."
             )
         names = table.column_names
-        if sorted(names) not in ([_EVENT], [_EVENT, _KEY]):
+        is_known = len({*names}) == len(names) and {*names} <= {_EVENT, _KEY, _TIME}
+        if not is_known or _EVENT not in names:
             raise InvalidInput(
-                f"write_table on stream {stream} takes the columns event and routing_key (which "
-                f"may be missing); got {', '.join(names) or 'none'}. Select and rename columns."
+                f"write_table on stream {stream} takes the columns event, routing_key and "
+                f"timestamp (both of which may be missing); got {', '.join(names) or 'none'}. "
+                "Select and rename columns."
+            )
+        if needs_times and _TIME not in names:
+            raise InvalidInput(
+                f"write_table on stream {stream} needs the column timestamp, since the writer was "
+                "created with event_time and notes the times of its rows; add the column."
             )
         self._events, lengths = self._checked_events(table.column(_EVENT))
         self._keys = self._checked_keys(table.column(_KEY)) if _KEY in names else None
+        self._times = _checked_times(stream, table.column(_TIME)) if _TIME in names else None
         self._sizes = np.cumsum(lengths + WRITER_EVENT_BYTES)
+
+    @property
+    def latest_us(self) -> int | None:
+        """The latest of the rows' times, in us since 1970; None without a row or without times."""
+        if self._times is None or not len(self):
+            return None
+        return int(pc.max(self._times).value)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -102,7 +130,8 @@ class EventTable:
         for first, last, size in cuts(self._sizes, WRITER_BATCH_EVENTS, most_bytes):
             keys = None if self._keys is None else self._keys.slice(first, last - first)
             events = self._events.slice(first, last - first)
-            yield TableRows(keys, events, size, time_ns, outcome)
+            times = None if self._times is None else self._times.slice(first, last - first)
+            yield TableRows(keys, events, size, time_ns, outcome, times)
 
     def _checked_events(self, column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, NDArray[Any]]:
         if not _is_bytes_or_text(column.type):
@@ -165,6 +194,37 @@ class EventTable:
             chunks = [_with_values(chunk, pa.large_string()) for chunk in column.chunks]
             return pa.chunked_array(chunks, pa.dictionary(kind.index_type, pa.large_string()))
         return column
+
+
+def _checked_times(stream: str, times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return times in the type of a stream's timestamps."""
+    if not pa.types.is_timestamp(times.type) or times.type.tz is None:
+        raise InvalidInput(
+            f"write_table on stream {stream}: the column timestamp must be a timestamp with a time "
+            f"zone, not {times.type}; cast it, such as to pa.timestamp('us', 'UTC')."
+        )
+    if times.null_count:
+        row = int(pc.index(pc.is_null(times), True).as_py())
+        raise InvalidInput(
+            f"write_table on stream {stream}: the timestamp of row {row} is null; fill it, or "
+            "leave such rows out."
+        )
+    try:
+        found = times.cast(EVENT_SCHEMA.field(_TIME).type, safe=times.type.unit != "ns")
+    except pa.ArrowInvalid as error:
+        raise InvalidInput(
+            f"write_table on stream {stream}: the column timestamp ({times.type}) holds a time "
+            f"that microseconds cannot: {error}."
+        ) from error
+    whole = found.cast(pa.int64())
+    wrong = pc.or_(pc.less(whole, MIN_TIME_US), pc.greater(whole, MAX_TIME_US))
+    row = int(pc.index(wrong, True).as_py())
+    if row >= 0:
+        raise InvalidInput(
+            f"write_table on stream {stream}: the timestamp of row {row} is beyond the years 1 to "
+            "9999; correct it."
+        )
+    return found
 
 
 def _is_text(kind: pa.DataType) -> bool:

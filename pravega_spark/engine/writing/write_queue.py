@@ -111,14 +111,18 @@ class WriteQueue:
         return self._failed is not None and self._failed.is_reported
 
     def add_barrier(
-        self, note: str | TimeNote | None = None, *, close: bool = False
+        self, note: str | TimeNote | None = None, *, close: bool = False, wakes: bool = True
     ) -> WriteFuture[Any]:
-        """Return a future that completes once every earlier write has completed."""
+        """Return a future that completes once every earlier write has completed.
+
+        Without ``wakes`` it waits for the next write, to share its commit.
+        """
         if close and self.notes_time:
             note = TimeNote(self._committer.mark_id, None, leaves=True)
         future: WriteFuture[Any] = WriteFuture()
         future._outcomes, future._number = self.pending, 0
-        self.put((None, note, CLOSE if close else 0, future, None))
+        add = self.put if wakes else self.extend
+        add((None, note, CLOSE if close else 0, future, None))
         return future
 
     def put(self, entry: QueueEntry) -> None:
@@ -126,8 +130,12 @@ class WriteQueue:
         try:
             self.extend(entry)
         finally:
-            if self.is_idle:
-                self.wake()
+            self.wake_if_idle()
+
+    def wake_if_idle(self) -> None:
+        """Wake a thread if none works for the writer; it may find nothing to do."""
+        if self.is_idle:
+            self.wake()
 
     def close(self) -> None:
         """Commit what the queue holds, then end; wait, except on the thread that commits."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from pravega_spark.arguments import MIN_TIME_US
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.writing.append import append
@@ -50,7 +51,8 @@ def commit_chunks(
 ) -> AppendResult | None:
     """Append the chunks of all tasks in one commit; None if there are none.
 
-    ``identity`` makes the commit idempotent; ``parameters`` go into the table's history.
+    ``identity`` makes the commit idempotent, and the latest time of the events is noted under it if
+    the settings say so; ``parameters`` go into the table's history.
     """
     chunks = chunks_of(messages)
     if not chunks:
@@ -59,4 +61,13 @@ def commit_chunks(
     assert len(plans) == 1, f"the tasks of one write have several plans: {plans}"
     ((life, version),) = plans
     stream = open_stream(settings.root, settings.stream)
-    return append(stream, life, version, chunks, identity, parameters=parameters)
+    time_us = _noted_us(settings, chunks)
+    return append(stream, life, version, chunks, identity, time_us=time_us, parameters=parameters)
+
+
+def _noted_us(settings: WriteSettings, chunks: Sequence[StagedChunk]) -> int | None:
+    """Return the time that a commit of chunks notes, in us since 1970, or None."""
+    if settings.event_time_delay_ms is None:
+        return None
+    latest_us = max(chunk.max_timestamp_us for chunk in chunks)
+    return max(MIN_TIME_US, latest_us - 1_000 * settings.event_time_delay_ms)

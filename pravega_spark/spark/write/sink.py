@@ -62,6 +62,11 @@ class PravegaBatchWriter(DataSourceArrowWriter):
         """Check the frame's columns and make the plan, on the driver."""
         self.settings = settings
         self._columns = InputColumns.of(schema, settings)
+        if settings.event_time_delay_ms is not None and settings.application is None:
+            raise InvalidOption(
+                "option eventTimeDelay notes the time of a writer, which a batch write has only "
+                "with txnAppId and txnVersion; set these, or remove it."
+            )
         if settings.transaction is not None:
             self._plan, self._is_done = transaction_write.plan(settings, settings.transaction)
             return

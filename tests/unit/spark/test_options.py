@@ -212,6 +212,7 @@ def test_write_options_and_their_defaults() -> None:
             "path": "a/b",
             "routingKey": "k",
             "eventTime": "t",
+            "eventTimeDelay": "1m",
             "txnAppId": "app",
             "txnVersion": "0",
             "allow_create_stream": "false",
@@ -220,6 +221,7 @@ def test_write_options_and_their_defaults() -> None:
         }
     )
     assert (found.routing_key, found.event_time, found.application) == ("k", "t", ("app", 0))
+    assert found.event_time_delay_ms == 60_000
     assert (found.create_if_missing, found.segments, found.max_rows) == (False, 4, 10)
 
 

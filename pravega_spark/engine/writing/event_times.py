@@ -1,0 +1,67 @@
+"""The times of a writer's events, and what the writer may promise of the events that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from pravega_spark.arguments import MIN_TIME_US, check_function, check_time_us, shown
+from pravega_spark.errors import InvalidInput
+from pravega_spark.units import parse_duration_ms
+
+EventTime = Callable[[Any], "int | datetime"]
+"""Returns the time of an event as it was given to the writer: ms since 1970, or a datetime."""
+
+
+class EventTimes:
+    """How far the events of one writer are; their order may be wrong by the delay.
+
+    Each event's time is at most ``delay_us`` earlier than the latest one written before it. So what
+    follows is of the latest time less the delay, or later.
+    """
+
+    __slots__ = ("_function", "delay_us", "latest_us", "on_event")
+
+    def __init__(self, function: EventTime, delay: str | float) -> None:
+        """Take both; raise InvalidInput, or InvalidConfiguration for what is no duration."""
+        self._function = check_function("event_time", function)
+        self.delay_us = 1_000 * parse_duration_ms("event_time_delay", delay)
+        self.latest_us: int | None = None
+        self.on_event: Callable[[], object] = lambda: None
+        """Called after an event's time was added."""
+
+    @classmethod
+    def of(cls, function: EventTime | None, delay: str | float | None) -> EventTimes | None:
+        """Return the times of a writer that notes them; None for one that does not."""
+        if function is not None:
+            return cls(function, 0 if delay is None else delay)
+        if delay is not None:
+            raise InvalidInput(
+                f"event_time_delay {shown(delay)} needs event_time, a function that returns the "
+                "time of an event."
+            )
+        return None
+
+    @property
+    def bound_us(self) -> int | None:
+        """The time that may be noted now; None before the first event."""
+        if self.latest_us is None:
+            return None
+        return max(self.latest_us - self.delay_us, MIN_TIME_US)
+
+    def saw(self, event: Any) -> None:
+        """Add the time of an event; an error of the function is raised unchanged."""
+        self.add(check_time_us("the event_time of an event", self._function(event)))
+
+    def add(self, time_us: int) -> None:
+        """Add the time of an event, or the latest one of several."""
+        if self.latest_us is None or time_us > self.latest_us:
+            self.latest_us = time_us
+        self.on_event()
+
+    def again(self) -> EventTimes:
+        """Return the times of another transaction of the same writer."""
+        times = EventTimes(self._function, 0)
+        times.delay_us = self.delay_us
+        return times
