@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from pravega_spark.event_writer import EventStreamWriter
     from pravega_spark.key_value.key_value_table import KeyValueTable
     from pravega_spark.key_value.put_future import PutFuture
+    from pravega_spark.key_value.table_change_log import (
+        KeyChange,
+        KeyChanges,
+        TableChangeLog,
+    )
     from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
     from pravega_spark.key_value.table_entry import KeyVersion, TableEntry
     from pravega_spark.key_value.table_key import KeyType
@@ -157,6 +162,8 @@ __all__ = [
     "GroupRetention",
     "JointTransaction",
     "JointWriter",
+    "KeyChange",
+    "KeyChanges",
     "KeyRange",
     "KeyType",
     "KeyValueTable",
@@ -219,6 +226,7 @@ __all__ = [
     "StreamTime",
     "SubscriberInfo",
     "SweepResult",
+    "TableChangeLog",
     "TableEntry",
     "TableInsert",
     "TableIterator",
@@ -277,6 +285,8 @@ _HOMES = {
     "GroupRetention": "reader_groups.group_configuration",
     "JointTransaction": "transactions.joint_transaction",
     "JointWriter": "transactions.joint_writer",
+    "KeyChange": "key_value.table_change_log",
+    "KeyChanges": "key_value.table_change_log",
     "KeyRange": "model",
     "KeyType": "key_value.table_key",
     "KeyValueTable": "key_value.key_value_table",
@@ -339,6 +349,7 @@ _HOMES = {
     "StreamTime": "event_time.stream_time",
     "SubscriberInfo": "model",
     "SweepResult": "engine.log.table_sweep",
+    "TableChangeLog": "key_value.table_change_log",
     "TableEntry": "key_value.table_entry",
     "TableInsert": "key_value.table_update",
     "TableIterator": "key_value.table_reader",

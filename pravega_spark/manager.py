@@ -955,7 +955,6 @@ class StreamManager(ClosedByBlock):
         return known
 
     def _stream(self, stream: str) -> StreamLog:
-        split_stream(stream)
         return open_stream(self._store, stream, self._runtime)
 
 

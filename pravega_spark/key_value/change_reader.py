@@ -11,10 +11,12 @@ from pravega_spark.engine.layout.read_plan import next_step
 from pravega_spark.engine.stream.range_reader import read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import InvalidInput, TruncatedData
 from pravega_spark.key_value.change_codec import Change, decode_change
 from pravega_spark.key_value.change_times import ChangeTimes
 from pravega_spark.key_value.table_key import TableKey
 from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.names import table_of_log
 
 Changes = dict[TableKey, Change]
 """The newest change of each key."""
@@ -82,3 +84,27 @@ def read_value(stream: StreamLog, life: int, change: Change) -> bytes | None:
     rng = SegmentRange(stream.name, life, segment_id, offset, offset + 1)
     (batch,) = read_range(stream, rng, columns=["event"])
     return decode_change(batch.column("event")[0].as_py())[1]
+
+
+def check_version(version: int, newest: StreamView, oldest: int = 0) -> None:
+    """Raise InvalidInput for a version of the log that does not exist yet.
+
+    Raises TruncatedData for one before ``oldest``, or before the oldest that the log has.
+    """
+    if version > newest.version:
+        raise InvalidInput(
+            f"version {version} of table {table_of_log(newest.stream)} does not exist yet: the "
+            f"newest one is {newest.version}."
+        )
+    oldest = max(newest.snapshot.commit_deletion_mark, oldest)
+    if version < oldest:
+        raise unreadable(version, newest, f"versions {oldest} to {newest.version} can")
+
+
+def unreadable(version: int, newest: StreamView, why: str) -> TruncatedData:
+    """Return the error of a version that can no longer be read."""
+    return TruncatedData(
+        f"version {version} of table {table_of_log(newest.stream)} cannot be read: {why}. Read a "
+        "newer version.",
+        head=newest.head,
+    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
 
 from pravega_spark.arguments import check_whole
@@ -14,8 +13,9 @@ from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.handles import ClosedByBlock, NotPicklable
 from pravega_spark.key_value.change_codec import NO_SECONDARY, SHORT_PUTS, encode_put, encode_remove
 from pravega_spark.key_value.entries_at import IN_CHUNK, is_alive, value_of
-from pravega_spark.key_value.put_future import PutFuture, of_table
+from pravega_spark.key_value.put_future import PutFuture, of_table, translated
 from pravega_spark.key_value.shared_table import SharedTable, open_table
+from pravega_spark.key_value.table_change_log import TableChangeLog
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.table_entry import KeyVersion, TableEntry
 from pravega_spark.key_value.table_key import Key, KeyType, TableKey
@@ -91,6 +91,11 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
     def __repr__(self) -> str:
         """Show the name and the root."""
         return f"KeyValueTable({self._name!r}, root={self._stream.root_url!r})"
+
+    @property
+    def changelog(self) -> TableChangeLog:
+        """The puts and removals of the table, in the order of each key; no storage is asked."""
+        return TableChangeLog(self._stream, self._name, self._codec, self._life)
 
     # Reading
 
@@ -325,15 +330,3 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         if writer is not None:
             with translated():
                 writer.close()
-
-
-@contextlib.contextmanager
-def translated() -> Iterator[None]:
-    """Raise errors of the change log as the table's."""
-    try:
-        yield
-    except PravegaSparkError as error:
-        found = of_table(error)
-        if type(found) is type(error):
-            raise
-        raise found from error

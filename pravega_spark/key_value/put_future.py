@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+from collections.abc import Iterator
 from typing import cast
 
 from pravega_spark.engine.writing.write_futures import WriteFuture
@@ -15,7 +17,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.key_value.table_entry import KeyVersion
 from pravega_spark.model import EventPointer
-from pravega_spark.names import split_log
+from pravega_spark.names import table_of_log
 
 
 class PutFuture(WriteFuture[KeyVersion]):
@@ -39,8 +41,7 @@ def of_table(error: PravegaSparkError) -> PravegaSparkError:
     """Return an error of the change log as the table's."""
     if not isinstance(error, (NoSuchStream, StreamSealed)) or error.stream is None:
         return copy.copy(error)
-    scope, path = split_log(error.stream)
-    table = f"{scope}/{path.rpartition('/')[2]}"
+    table = table_of_log(error.stream) or error.stream
     found: PravegaSparkError
     if isinstance(error, NoSuchStream):
         found = NoSuchTable(
@@ -56,3 +57,15 @@ def of_table(error: PravegaSparkError) -> PravegaSparkError:
         )
     found.__cause__ = error
     return found
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Raise errors of the change log as the table's."""
+    try:
+        yield
+    except PravegaSparkError as error:
+        found = of_table(error)
+        if type(found) is type(error):
+            raise
+        raise found from error

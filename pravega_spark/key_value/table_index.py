@@ -16,10 +16,11 @@ from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.stream.folded_record import check_present, has_folds
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import InvalidInput, TruncatedData
+from pravega_spark.errors import TruncatedData
 from pravega_spark.key_value.change_codec import Change
 from pravega_spark.key_value.change_reader import (
     Changes,
+    check_version,
     ranges_from,
     ranges_since,
     read_changes,
@@ -141,21 +142,7 @@ class TableIndex:
         with self.lock:
             assert self._view is not None
             newest, folded = self._view, self.tables[1]
-        marks = newest.snapshot
-        oldest = marks.commit_deletion_mark
-        if folded is not None:
-            oldest = max(oldest, folded.log_version)
-        if version > newest.version:
-            raise InvalidInput(
-                f"version {version} of {self.stream.name} does not exist yet: the newest one is "
-                f"{newest.version}."
-            )
-        if version < oldest:
-            raise TruncatedData(
-                f"version {version} of {self.stream.name} cannot be read: versions {oldest} to "
-                f"{newest.version} can.",
-                head=newest.head,
-            )
+        check_version(version, newest, 0 if folded is None else folded.log_version)
         view = StreamView(snapshot_at(self.stream.log.reader, version))
         view.check_life(self.life)
         start = view.head if folded is None else folded.cut

@@ -13,6 +13,7 @@ from pravega_spark.key_value.table_entry import KeyVersion, TableEntry
 from pravega_spark.key_value.table_key import Key, KeyCodec, TableKey
 from pravega_spark.key_value.table_range import KeyBounds, bounds, token_of
 from pravega_spark.limits import MAX_TABLE_UPDATE_KEYS
+from pravega_spark.model import StreamCut
 
 _Item = TypeVar("_Item")
 
@@ -55,6 +56,11 @@ class TableReader:
     def version(self) -> int:
         """The version of the change log that is read."""
         return self._state.version
+
+    @property
+    def cut(self) -> StreamCut:
+        """The cut of the change log after which the changes that are not in here begin."""
+        return self._state.view.tail
 
     def get(self, key: Key, secondary_key: bytes = b"") -> TableEntry | None:
         """Return the entry of a key, or None."""

@@ -16,13 +16,13 @@ from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import TruncatedData
-from pravega_spark.key_value.change_reader import ranges_from
+from pravega_spark.key_value.change_reader import check_version, ranges_from, unreadable
 from pravega_spark.key_value.entries_at import expiry_us
 from pravega_spark.key_value.fold import dated_entries
 from pravega_spark.key_value.folded_source import folded_table
 from pravega_spark.key_value.folded_state import FoldedState
 from pravega_spark.key_value.folded_table import FoldedTable
-from pravega_spark.key_value.key_value_table import translated
+from pravega_spark.key_value.put_future import translated
 from pravega_spark.key_value.shared_table import table_configuration
 from pravega_spark.key_value.table_clock import TableClock
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
@@ -77,7 +77,8 @@ class TableSnapshot:
 def table_snapshot(stream: StreamLog, version: int | None = None) -> TableSnapshot:
     """Return a table at a version of its change log, by default at the newest one.
 
-    Raises NoSuchTable, and TruncatedData if the version can no longer be read.
+    Raises NoSuchTable, InvalidInput for a version that does not exist yet, and TruncatedData if it
+    can no longer be read.
     """
     with translated():
         for _ in range(_LOOKS):
@@ -99,9 +100,7 @@ def _at(stream: StreamLog, view: StreamView) -> TableSnapshot:
 
 
 def _at_older(stream: StreamLog, newest: StreamView, version: int) -> TableSnapshot:
-    oldest = max(newest.snapshot.commit_deletion_mark, 0)
-    if not oldest <= version <= newest.version:
-        raise _unreadable(stream, newest, version, f"versions {oldest} to {newest.version} can")
+    check_version(version, newest)
     view = newest
     if version < newest.version:
         view = StreamView(snapshot_at(stream.log.reader, version))
@@ -114,7 +113,7 @@ def _at_older(stream: StreamLog, newest: StreamView, version: int) -> TableSnaps
     if found.folded is None and any(
         offset > 0 or segment_epoch(segment) > 0 for segment, offset in view.head
     ):
-        raise _unreadable(stream, newest, version, "its folded rows are no longer retained")
+        raise unreadable(version, newest, "its folded rows are no longer retained")
     return found
 
 
@@ -148,10 +147,3 @@ def _snapshot(
         now_ms = TableClock(stream.store, stream.runtime).now_ms()
         now_ms = now_ms if until_ms is None else min(now_ms, until_ms)
     return TableSnapshot(stream, view, configuration, folded, ranges, expiry_us(now_ms, ttl_ms))
-
-
-def _unreadable(stream: StreamLog, newest: StreamView, version: int, why: str) -> TruncatedData:
-    return TruncatedData(
-        f"version {version} of {stream.name} cannot be read: {why}. Read a newer version.",
-        head=newest.head,
-    )

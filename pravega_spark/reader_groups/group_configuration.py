@@ -20,7 +20,7 @@ from pravega_spark.limits import (
     MOST_OUTSTANDING_CHECKPOINTS,
 )
 from pravega_spark.model import StreamCut
-from pravega_spark.names import split_stream
+from pravega_spark.names import split_log
 from pravega_spark.units import parse_duration_ms
 
 NOTIFICATION_INTERVAL = GROUP_REFRESH
@@ -79,8 +79,8 @@ class ReaderGroupConfiguration:
     ) -> None:
         """Take stream names, or a mapping from each name to a start cut or (start, end).
 
-        A cut may be a text. ``checkpoint_interval=None`` turns automatic checkpoints off. Raises
-        InvalidConfiguration.
+        A table's change log is named by ``table.changelog.name``. A cut may be a text.
+        ``checkpoint_interval=None`` turns automatic checkpoints off. Raises InvalidConfiguration.
         """
         retention = _choice(GroupRetention, "a group's retention", retention)
         acknowledge = _choice(GroupAcknowledgement, "a group's acknowledge", acknowledge)
@@ -199,7 +199,7 @@ def _cut_ranges(streams: Iterable[str] | Mapping[str, Any]) -> dict[str, StreamC
         raise InvalidConfiguration(f"a group reads a list of streams, got {shown(streams)}.")
     names = list(streams)
     for name in names:
-        split_stream(name)
+        split_log(name)
     given = streams if isinstance(streams, Mapping) else dict.fromkeys(names)
     if not 1 <= len(given) <= MAX_GROUP_STREAMS:
         raise InvalidConfiguration(

@@ -11,7 +11,7 @@ from pravega_spark.engine.log.commit_logging import short
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidConfiguration
-from pravega_spark.names import split_stream
+from pravega_spark.names import split_log
 from pravega_spark.policies import UNCHANGED
 from pravega_spark.reader_groups.generation_commit import GenerationChange, begin_generation
 from pravega_spark.reader_groups.group_configuration import (
@@ -49,7 +49,7 @@ class GroupUpdate:
         streams = add if isinstance(add, Mapping) else check_list("the added streams", add)
         removed = check_list("the removed streams", remove)
         for name in removed:
-            split_stream(name)
+            split_log(name)
         added = ReaderGroupConfiguration(streams).streams if streams else {}
         given = {name: value for name, value in fields.items() if value is not UNCHANGED}
         return cls(added, frozenset(removed), given)

@@ -14,7 +14,7 @@ from pravega_spark.arguments import shown
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import Event, parse_segment
-from pravega_spark.names import split_stream
+from pravega_spark.names import split_log
 from pravega_spark.reader_groups.group_codec import encode_positions
 from pravega_spark.reader_groups.group_state import SegmentKey
 
@@ -63,7 +63,7 @@ class Position:
                     "a position names segments as SegmentKey(stream, segment_id), got "
                     f"{shown(key)}."
                 )
-            split_stream(key.stream)
+            split_log(key.stream)
             if type(offset) is not int or not 0 <= offset < _OFFSETS_END:
                 raise InvalidInput(
                     f"a position has the offset {shown(offset)} for {key}; an offset is a "

@@ -116,7 +116,7 @@ def read_settings(given: Mapping[str, str]) -> ReadSettings:
         column_names=found.get("columnNames", "pravega"),
         metadata=metadata,
         scope=None if scope is None else check_scope(scope),
-        group=_group(found, scope),
+        group=group_of(found, scope),
         group_mode=found.get("readerGroupMode"),
         group_interval_ms=found.get("readerGroupInterval", GROUP_INTERVAL_MS),
         maintain=found.get("maintain"),
@@ -224,7 +224,7 @@ def _check_stream(name: str) -> None:
         raise InvalidOption(f"{error} The storage is named by the option root.") from None
 
 
-def _group(found: Mapping[str, Any], scope: str | None) -> str | None:
+def group_of(found: Mapping[str, Any], scope: str | None) -> str | None:
     """Return the full name of the query's reader group."""
     name = found.get("readerGroup")
     if name is None:

@@ -23,6 +23,8 @@ from pravega_spark.key_value.key_value_table import KeyValueTable
 from pravega_spark.key_value.table_clock import TableClock
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
+from pravega_spark.retention.retention_options import RetentionOptions
+from pravega_spark.retention.retention_run import run_retention
 from pravega_spark.spark.key_value import table_frame, table_scan
 from pravega_spark.spark.key_value.table_columns import entry_schema
 from pravega_spark.spark.key_value.table_settings import table_read_settings
@@ -276,6 +278,51 @@ def test_changes_are_followed_and_applied_once_over_kills_and_scales(
     with pytest.raises(Exception, match="was deleted and created again"):
         finish(follow())
     assert "k" not in list(copy.keys())
+
+
+def test_slow_query_of_changes_keeps_its_place_by_a_group_and_is_told_how_without_one(
+    table: Callable[..., KeyValueTable], read: Read, spark: SparkSession, root: str, tmp_path: Path
+) -> None:
+    stock = table(partitions=2)
+    table("s/copy")
+
+    def follow(checkpoint: str, **options: str) -> StreamingQuery:
+        reader = spark.readStream.format("pravega_kvt").options(root=root, readChangeFeed="true")
+        changes = reader.options(startingOffsets="earliest", **options).load(NAME)
+        writer = changes.writeStream.format("pravega_kvt").trigger(availableNow=True)
+        writer = writer.options(root=root, duplicateKeys="last")
+        return writer.option("checkpointLocation", str(tmp_path / checkpoint)).start("s/copy")
+
+    def change(step: int) -> None:
+        for n in range(20):
+            stock.put(f"k{n}", b"%d.%d" % (step, n))
+        stock.remove(f"k{step}")
+        stock.flush()
+
+    def maintained() -> None:
+        folded(stock)
+        run_retention(stock._stream, RetentionOptions(root={}))
+
+    change(0)
+    finish(follow("held", readerGroup="s/held", readerGroupMode="subscriber"))
+    finish(follow("lost"))
+    change(1)
+    maintained()
+    assert stock.changelog.head() != stock.changelog.tail(), "the group did not hold the log"
+    finish(follow("held", readerGroup="s/held", readerGroupMode="subscriber"))
+    assert by_key(read("s/copy")) == by_key(read())
+    finish(follow("held", readerGroup="s/held", readerGroupMode="subscriber"))  # publishes
+    maintained()
+    assert stock.changelog.head() == stock.changelog.tail()
+    with pytest.raises(
+        Exception, match=r"of table s/stock were folded.*readerGroupMode=subscriber"
+    ):
+        finish(follow("lost"))
+    newest = stock.at().version
+    with pytest.raises(Exception, match=f"does not exist yet: the newest one is {newest}"):
+        read(versionAsOf=str(newest + 1)).collect()
+    with pytest.raises(Exception, match="readerGroup=s/held is for readStream"):
+        read(readChangeFeed="true", readerGroup="s/held").collect()
 
 
 def test_updates_of_an_aggregation_are_upserted_once(

@@ -17,9 +17,10 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType, Tim
 
 from pravega_spark.key_value.change_columns import entries_of_events
 from pravega_spark.key_value.folded_rows import RowLayout
-from pravega_spark.key_value.key_value_table import translated
+from pravega_spark.key_value.table_change_log import advised
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.table_key import KeyType
+from pravega_spark.names import table_of_log
 from pravega_spark.spark.key_value.table_columns import TableProjection
 from pravega_spark.spark.read.batch_reader import PravegaBatchReader
 from pravega_spark.spark.read.input_partitions import EventPartition, read_events
@@ -44,6 +45,7 @@ class _Changes:
         configuration: KeyValueTableConfiguration,
         schema: StructType,
     ) -> None:
+        self.table = table_of_log(settings.streams[0]) or settings.streams[0]
         self._settings = settings
         self._schema = schema
         key_type = KeyType(configuration.key_type)
@@ -54,7 +56,7 @@ class _Changes:
             return
         rng = partition.rng
         project = TableProjection(self._layout, rng.life, self._schema)
-        with translated():
+        with advised(self.table):
             for events in read_events(self._settings, EVENT_COLUMNS.json(), partition):
                 entries = entries_of_events(rng.segment_id, events)
                 yield project(self._layout.rows_of_entries(entries))
@@ -75,7 +77,7 @@ class TableChangeReader(PravegaBatchReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the ranges of all segments, with the chunks that hold them."""
-        with translated():
+        with advised(self._changes.table):
             return super().partitions()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -98,22 +100,22 @@ class TableChangeStream(PravegaStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where the query starts."""
-        with translated():
+        with advised(self._changes.table):
             return super().initialOffset()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch; ``start`` if there is nothing to read."""
-        with translated():
+        with advised(self._changes.table):
             return super().latestOffset(start, limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the run at the present tail."""
-        with translated():
+        with advised(self._changes.table):
             super().prepareForTriggerAvailableNow()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the micro-batch as ranges of segments, with the chunks that hold them."""
-        with translated():
+        with advised(self._changes.table):
             return super().partitions(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -78,6 +78,11 @@ class KeyValueDataSource(DataSource):
         if settings.changes is None:
             check_table_schema(entry_schema(configuration), schema)
             return KeyValueTableReader(settings, configuration, schema)
+        if settings.changes.group is not None:
+            raise InvalidOption(
+                f"option readerGroup={settings.changes.group} is for readStream; a batch read "
+                f"keeps no position. Remove it from the read of table {settings.table}."
+            )
         check_table_schema(change_schema(configuration), schema)
         return TableChangeReader(settings.changes, configuration, schema)
 

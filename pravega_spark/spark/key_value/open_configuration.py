@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
-from pravega_spark.key_value.key_value_table import translated
+from pravega_spark.key_value.put_future import translated
 from pravega_spark.key_value.shared_table import table_configuration
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 

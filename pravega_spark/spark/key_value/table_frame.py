@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import IllegalState
-from pravega_spark.key_value.key_value_table import translated
+from pravega_spark.key_value.put_future import translated
 from pravega_spark.key_value.table_snapshot import TableSnapshot, table_snapshot
 from pravega_spark.limits import SCAN_CHANGED_BYTES
 from pravega_spark.model import segment_text

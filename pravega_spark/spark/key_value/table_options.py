@@ -78,6 +78,9 @@ TABLE_READ: Final = (
             "maxBytesPerTrigger",
             "minPartitions",
             "failOnDataLoss",
+            "readerGroup",
+            "readerGroupMode",
+            "readerGroupInterval",
             "maintain",
         )
     ),

@@ -25,7 +25,7 @@ from pravega_spark.key_value.folded_file import FoldedFile
 from pravega_spark.key_value.folded_rows import SortKey
 from pravega_spark.key_value.folded_source import folded_table
 from pravega_spark.key_value.folded_state import rows_between
-from pravega_spark.key_value.key_value_table import translated
+from pravega_spark.key_value.put_future import translated
 from pravega_spark.key_value.shared_table import key_codec
 from pravega_spark.key_value.sorted_rows import with_changes
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration

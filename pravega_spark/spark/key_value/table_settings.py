@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pravega_spark.errors import InvalidName, InvalidOption
+from pravega_spark.limits import GROUP_INTERVAL_MS
 from pravega_spark.names import split_table, table_log
 from pravega_spark.spark import options
 from pravega_spark.spark.key_value.table_options import (
@@ -24,6 +25,7 @@ from pravega_spark.spark.settings import (
     ReadSettings,
     WriteSettings,
     bound_of,
+    group_of,
     path_of,
     root_of,
 )
@@ -90,6 +92,9 @@ def table_read_settings(given: Mapping[str, str]) -> TableReadSettings:
         max_bytes=found.get("maxBytesPerTrigger"),
         min_partitions=found.get("minPartitions", 0),
         fail_on_data_loss=found.get("failOnDataLoss", True),
+        group=group_of(found, found.get("scope")),
+        group_mode=found.get("readerGroupMode"),
+        group_interval_ms=found.get("readerGroupInterval", GROUP_INTERVAL_MS),
         maintain=found.get("maintain"),
     )
     return TableReadSettings(root, table, columns=columns, changes=changes)

@@ -27,7 +27,7 @@ from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import events_path
 from pravega_spark.errors import InvalidInput
 from pravega_spark.key_value.change_codec import decode_change
-from pravega_spark.key_value.key_value_table import translated
+from pravega_spark.key_value.put_future import translated
 from pravega_spark.key_value.shared_table import key_codec
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.table_key import TableKey
