@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+from operator import index
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.arguments import check_flag, check_timeout, check_whole
+from pravega_spark.arguments import check_flag, check_timeout, check_whole, shown
 from pravega_spark.byte_streams.byte_positions import ByteSegment
 from pravega_spark.byte_streams.byte_windows import ByteWindows
 from pravega_spark.engine.log.log_tail import wait_for_commits
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _READ_ALL_BYTES = 4 << 20
+
+
+def _whole(what: str, value: Any) -> int:
+    """Return a whole number of any type, as files take it; raise InvalidInput for another value."""
+    return check_whole(what, index(value) if hasattr(value, "__index__") else value, None)
 
 
 class ByteStreamReader(NotPicklable, io.RawIOBase):
@@ -55,12 +61,27 @@ class ByteStreamReader(NotPicklable, io.RawIOBase):
         self._position = self._segment.newest_head()
 
     def readable(self) -> bool:
-        """Return True."""
+        """Return True; raise ValueError once closed, as all calls do."""
+        self._check_open()
         return True
 
     def seekable(self) -> bool:
         """Return True."""
+        self._check_open()
         return True
+
+    def writable(self) -> bool:
+        """Return False."""
+        self._check_open()
+        return False
+
+    def write(self, data: object, /) -> int:
+        """Raise io.UnsupportedOperation: a byte writer writes."""
+        self._check_open()
+        name = self._segment.stream.name
+        raise io.UnsupportedOperation(
+            f"a byte reader of stream {name} cannot write; use create_byte_writer({name!r})."
+        )
 
     def tell(self) -> int:
         """Return the position of the next byte, counted from the segment's creation."""
@@ -74,7 +95,7 @@ class ByteStreamReader(NotPicklable, io.RawIOBase):
         waits for it.
         """
         self._check_open()
-        check_whole("the offset of a seek", offset, None)
+        offset = _whole("the offset of a seek", offset)
         if whence == os.SEEK_CUR:
             offset += self._position
         elif whence == os.SEEK_END:
@@ -88,7 +109,7 @@ class ByteStreamReader(NotPicklable, io.RawIOBase):
 
     def skip(self, count: int) -> int:
         """Skip bytes, at most to the tail; return how many."""
-        check_whole("the count to skip", count)
+        count = check_whole("the count to skip", _whole("the count to skip", count))
         skipped = min(count, self.available())
         self._position += skipped
         return skipped
@@ -121,10 +142,13 @@ class ByteStreamReader(NotPicklable, io.RawIOBase):
         TimeoutError.
         """
         self._check_open()
-        target = memoryview(buffer).cast("B")
-        size = len(target)
-        if not size:
+        given = memoryview(buffer)
+        if given.readonly:
+            raise TypeError(f"a read needs a buffer that can be written, got {shown(buffer)}.")
+        if not given.nbytes:
             return 0
+        target = given.cast("B")
+        size = len(target)
         ready = self._ready(size)
         if not ready:
             return ready
@@ -143,7 +167,8 @@ class ByteStreamReader(NotPicklable, io.RawIOBase):
         Without ``size``, all bytes up to the end of the stream, as :meth:`readall` does.
         """
         self._check_open()
-        if size is None or size < 0:
+        size = -1 if size is None else _whole("the size of a read", size)
+        if size < 0:
             return self.readall()
         if not size:
             return b""

@@ -80,8 +80,22 @@ class ByteStreamWriter(NotPicklable, io.RawIOBase):
         return self._committer.acknowledged.written
 
     def writable(self) -> bool:
-        """Return True."""
+        """Return True; raise ValueError once closed, as all calls do."""
+        self._check_open()
         return True
+
+    def readable(self) -> bool:
+        """Return False."""
+        self._check_open()
+        return False
+
+    def readinto(self, buffer: object, /) -> int:
+        """Raise io.UnsupportedOperation, as all reads do: a byte reader reads."""
+        self._check_open()
+        name = self._segment.stream.name
+        raise io.UnsupportedOperation(
+            f"a byte writer of stream {name} cannot read; use create_byte_reader({name!r})."
+        )
 
     def write(self, data: ReadableBuffer, /) -> int:
         """Append bytes of any number, and return it; block while the buffer is full."""
@@ -104,7 +118,8 @@ class ByteStreamWriter(NotPicklable, io.RawIOBase):
 
     def flush(self, timeout: float | None = None) -> None:
         """Block until all bytes written before are durable; raise the error of a failed write."""
-        if not self._is_open:
+        self._check_open()
+        if not self._is_open:  # within close, which has committed all
             return
         check_timeout("flush", timeout)
         self._queue.flush(timeout)

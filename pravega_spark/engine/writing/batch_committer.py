@@ -248,11 +248,11 @@ class BatchCommitter:
         prepared.routed = self._route(view, prepared.events, prepared.batch)
         identity = self._identity(prepared.batch, previous)
         events = prepared.events
+        owned = condition, prepared.batch.time_note
         if isinstance(events, StoredEvent):
             segment_id = prepared.routed.segment_ids[0]
-            prepared.staged = events.batch(self.life, segment_id, identity, condition)
+            prepared.staged = events.batch(self.life, segment_id, identity, *owned)
         else:
-            owned = condition, prepared.batch.time_note
             prepared.staged = self._staged(view, events, prepared.routed, identity, *owned)
         return prepared.staged
 

@@ -15,6 +15,7 @@ from pravega_spark.engine.chunks.large_event_writer import store_payload, store_
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.time_marks import TimeNote
 from pravega_spark.engine.writing.append_condition import AppendCondition
 from pravega_spark.engine.writing.append_draft import StagedBatch, sealed_error
 from pravega_spark.engine.writing.batch_identity import SessionBatch
@@ -33,11 +34,23 @@ class StoredEvent:
     """The version whose folder holds both."""
 
     def batch(
-        self, life: int, segment_id: int, identity: SessionBatch, condition: AppendCondition | None
+        self,
+        life: int,
+        segment_id: int,
+        identity: SessionBatch,
+        condition: AppendCondition | None,
+        time_note: TimeNote | None,
     ) -> StagedBatch:
         """Return its batch, whatever segment takes the event; it is never an offer."""
-        chunk, version = replace(self.chunk, segment_id=segment_id), self.staging_version
-        return StagedBatch(life, version, (chunk,), identity, False, False, condition)
+        return StagedBatch(
+            life,
+            self.staging_version,
+            (replace(self.chunk, segment_id=segment_id),),
+            identity,
+            can_be_offered=False,
+            condition=condition,
+            time_note=time_note,
+        )
 
 
 def store_large_event(

@@ -188,7 +188,8 @@ class WriteBatch:
 
     def _add_group(self, event: Any, key: Any, time_ns: int, future: WriteFuture[Any]) -> bool:
         """Append a barrier, an atomic write or rows; return False if they need a later batch."""
-        if self._is_complete:
+        # A flush that follows a large event is of its commit, and so are a note and a close.
+        if self._is_complete and not (event is None and self._is_large_alone):
             return False
         first, count = self.count, 0
         if type(event) is TableRows:
@@ -250,6 +251,11 @@ class WriteBatch:
         """Whether the batch takes no further entry: notes, closes and large events end one."""
         is_alone = self.conditional is not None or self.large is not None
         return self.is_last or self.note is not None or is_alone
+
+    @property
+    def _is_large_alone(self) -> bool:
+        """Whether the batch is a large event, and barriers that say nothing but that it ends."""
+        return self.large is not None and not self.is_last and self.note is None
 
     @property
     def is_empty(self) -> bool:
