@@ -486,3 +486,38 @@ def test_prepared_positions_are_rows_that_are_read_again(
     rows = GroupCodec().encode(state)
     assert GroupCodec().decode(rows) == state
     assert rows["prepared/a"]["value"] == '{"s/in":{"0#0":3}}'
+
+
+def test_segment_that_the_reader_lost_to_a_truncation_is_not_acknowledged(
+    world: ProcessingWorld, a: Processor
+) -> None:
+    scale(world.streams[IN], [0], [(0.0, 1.0)])
+    later = world.write(2, IN)
+    txn = a.begin(3)
+    truncate(world.streams[IN], world.streams[IN].view().tail)
+    world.write(1, IN)
+    view, group = world.streams[IN].view(), world.group()
+    group.state()
+    group.sync.apply("READ", lambda state: segment_transitions.move_to_head(state, view)[0])
+    with pytest.raises(TxnFailed, match=r"cannot acknowledge.*it lost s/in/0#0"):
+        txn.commit()
+    assert (world.processed(), txn.status, len(later)) == ([], ABORTED, 2)
+
+
+def test_commit_whose_positions_are_not_recorded_is_not_done(
+    world: ProcessingWorld, a: Processor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise StoreError("no answer")
+
+    txn = a.begin(3)
+    with monkeypatch.context() as patched:
+        patched.setattr(a.reader._transaction, "carry_out", fail)
+        with pytest.raises(StoreError):
+            txn.commit()
+    assert (world.processed(), world.offset()) == ([b"0", b"1", b"2"], 0)
+    assert txn.status is TransactionStatus.COMMITTING
+    txn.commit()
+    assert (world.offset(), txn.status) == (3, COMMITTED)
+    a.process_all()
+    assert world.processed() == world.events

@@ -1,6 +1,6 @@
 """The metadata table ``JointTransactions``: one row for each transaction over several streams.
 
-A transaction has a row from its begin until all of its streams hold its outcome.
+A transaction has a row from its begin until all of its streams and reader groups hold its outcome.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import NoSuchStream, StaleIdentity
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import TransactionStatus
+from pravega_spark.reader_groups.position_settlement import GroupPositions
 from pravega_spark.spark.monitor.metadata.metadata_table import (
     MetadataTable,
     Row,
@@ -29,14 +30,18 @@ def _rows(manager: StreamManager) -> Iterator[Row]:
     records = decisions.read()
     if not records:
         return
+    positions = GroupPositions(manager._store, manager._runtime)
     ages = VersionAges.read(decisions.log, keep=False)
     for token, record in sorted(records.items(), key=lambda item: item[1].version):
         created_ms = ages.written_ms(record.version)
         pending = [name for name, _ in record.participants if _is_pending(manager, record, name)]
+        prepared = positions.prepared_readers(token, record.groups)
+        pending += sorted({group for group, _ in prepared})
         yield {
             "transaction": token,
             "status": _status(record, pending).value,
             "streams": [name for name, _ in record.participants],
+            "groups": record.groups,
             "pending": pending,
             "created": utc_time(created_ms),
             "age_seconds": max(0.0, (ages.now_ms - created_ms) / 1_000),
@@ -65,6 +70,7 @@ JOINT_TRANSACTIONS = MetadataTable(
         transaction=StringType(),
         status=StringType(),
         streams=ArrayType(StringType()),
+        groups=ArrayType(StringType()),
         pending=ArrayType(StringType()),
         created=TimestampType(),
         age_seconds=DoubleType(),

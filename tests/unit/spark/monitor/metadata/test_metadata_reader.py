@@ -433,6 +433,29 @@ def test_joint_transactions_have_their_streams_and_those_that_lack_the_outcome(
     assert rows(manager, "JointTransactions") == []
 
 
+def test_joint_transactions_have_the_groups_whose_positions_they_acknowledge(
+    manager: StreamManager,
+) -> None:
+    for name in ("s/a", "s/b"):
+        created(manager.root, name)
+    group = manager.create_reader_group("s/makers", ["s/a"], acknowledge="transaction")
+    with (
+        manager.create_joint_writer(["s/b"]) as writer,
+        group.create_reader("r", lease=None) as reader,
+    ):
+        decided = writer.begin_transaction(readers=[reader])
+        (row,) = rows(manager, "JointTransactions")
+        assert (row["streams"], row["groups"], row["pending"]) == (["s/b"], ["s/makers"], ["s/b"])
+        with at_failpoint("joint.decided", kill), pytest.raises(Killed):
+            decided.commit()
+        manager.sweep_transactions("s/b")
+        (row,) = rows(manager, "JointTransactions")
+        assert (row["status"], row["pending"]) == ("COMMITTING", ["s/makers"])
+        group.reader_offline("r")
+        (row,) = rows(manager, "JointTransactions")
+        assert (row["status"], row["pending"]) == ("COMMITTED", [])
+
+
 def test_storage_counts_large_events_and_their_bytes_and_segments_have_the_tail_of_bytes(
     manager: StreamManager,
 ) -> None:
