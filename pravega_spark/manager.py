@@ -466,6 +466,24 @@ class StreamManager(ClosedByBlock):
         """Return the names ``scope/table`` of a scope's tables, or of those with a tag."""
         return self._listed_by_tag(scope, TABLE, tag)
 
+    def update_key_value_table(
+        self,
+        table: str,
+        *,
+        add_tags: Iterable[str] | None = None,
+        remove_tags: Iterable[str] | None = None,
+    ) -> bool:
+        """Add and remove tags of a table, as :meth:`update_stream` does; False if they are so.
+
+        The rest of a table's configuration never changes. A tag to add may be present, and one to
+        remove absent. Raises NoSuchTable, InvalidConfiguration.
+        """
+        return self._table(table).update(add_tags, remove_tags)
+
+    def key_value_table_tags(self, table: str) -> frozenset[str]:
+        """Return the tags of a table. Raises NoSuchTable."""
+        return self._table(table).tags()
+
     def seal_key_value_table(self, table: str) -> bool:
         """Stop all changes of a table for ever; False if it is sealed. Raises NoSuchTable."""
         return self._table(table).seal()

@@ -107,6 +107,12 @@ def table_of_log(name: str) -> str | None:
     return None if table == path else f"{scope}/{table}"
 
 
+def log_title(name: str) -> str:
+    """Return what messages call a stream: ``stream a/b``, or ``table a/b`` for its change log."""
+    table = table_of_log(name)
+    return f"stream {name}" if table is None else f"table {table}"
+
+
 def split_log(name: object) -> tuple[str, str]:
     """Split the name of a stream, or of a table's change log, into the scope and the path in it."""
     parts = name.split("/") if isinstance(name, str) else []

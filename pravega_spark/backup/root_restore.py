@@ -240,6 +240,8 @@ def _list_streams(scope: Scope, streams: Iterable[str], tables: Iterable[str] = 
         table = json.loads(view.snapshot.domains[TABLE_DOMAIN])
         with contextlib.suppress(NoSuchScope):
             scope.claim_table(name, view.life, view.record.configuration, table)
+            path = f"{TABLES_FOLDER}/{name}"
+            scope.retag(path, view.life, view.version, view.record.configuration)
 
 
 def _open_root(store: Store, runtime: Runtime) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, overload
 
 from pravega_spark.arguments import check_whole
@@ -85,8 +86,14 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
 
     @property
     def configuration(self) -> KeyValueTableConfiguration:
-        """The configuration that the table was created with."""
-        return self._shared.configuration
+        """The configuration that the table was created with, and its tags as far as known here."""
+        made, snapshot = self._shared.configuration, self._log.snapshot
+        if snapshot is None:
+            return made
+        view = self._stream.view_of(snapshot)
+        return (
+            replace(made, tags=view.record.configuration.tags) if view.life == self._life else made
+        )
 
     def __repr__(self) -> str:
         """Show the name and the root."""

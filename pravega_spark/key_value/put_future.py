@@ -12,6 +12,7 @@ from pravega_spark.errors import (
     NoSuchStream,
     NoSuchTable,
     PravegaSparkError,
+    StaleIdentity,
     StreamSealed,
     TableSealed,
 )
@@ -39,6 +40,10 @@ class PutFuture(WriteFuture[KeyVersion]):
 
 def of_table(error: PravegaSparkError) -> PravegaSparkError:
     """Return an error of the change log as the table's."""
+    if isinstance(error, StaleIdentity) and error.name is not None and "/" in error.name:
+        stale = copy.copy(error)
+        stale.name = table_of_log(error.name) or error.name
+        return stale
     if not isinstance(error, (NoSuchStream, StreamSealed)) or error.stream is None:
         return copy.copy(error)
     table = table_of_log(error.stream) or error.stream
@@ -66,6 +71,6 @@ def translated() -> Iterator[None]:
         yield
     except PravegaSparkError as error:
         found = of_table(error)
-        if type(found) is type(error):
+        if type(found) is type(error) and not isinstance(error, StaleIdentity):
             raise
         raise found from error

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import lifecycle, repair
+from pravega_spark.engine.stream.configuration_update import checked_tags
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -20,7 +22,7 @@ from pravega_spark.engine.tables.scopes import (
 from pravega_spark.errors import NoSuchScope, NoSuchStream, StaleIdentity
 from pravega_spark.key_value.fold import ensure_subscribed
 from pravega_spark.key_value.folded_source import folded_table
-from pravega_spark.key_value.put_future import of_table
+from pravega_spark.key_value.put_future import of_table, translated
 from pravega_spark.key_value.shared_table import table_configuration
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.names import split_log, split_table, table_log
@@ -78,6 +80,26 @@ class TableLifecycle:
             return log, repair.existing_view(log)
         except NoSuchStream as error:
             raise of_table(error) from error
+
+    def update(self, add_tags: Iterable[str] | None, remove_tags: Iterable[str] | None) -> bool:
+        """Change the tags; False if they are so already. Raises NoSuchTable, InvalidConfiguration.
+
+        Nothing else of a table's configuration can change.
+        """
+        change = checked_tags(self.table, add_tags, remove_tags)
+        log, view = self.existing()
+        with translated():
+            changed = lifecycle.update(log, change, life=view.life)
+        failpoint("update.row")
+        found = lifecycle.current_view(log)
+        if found is not None and found.life == view.life:
+            path, configuration = split_log(log.name)[1], found.record.configuration
+            self._scope.retag(path, found.life, found.version, configuration)
+        return changed
+
+    def tags(self) -> frozenset[str]:
+        """Return the tags. Raises NoSuchTable."""
+        return self.existing()[1].record.configuration.tags
 
     def seal(self) -> bool:
         """Stop all changes for ever; False if the table is sealed already. Raises NoSuchTable."""

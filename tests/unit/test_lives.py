@@ -389,6 +389,10 @@ WRITES: dict[str, list[Verb]] = {
         Verb(lambda w: w.manager.create_key_value_table(K), TABLE),
         Verb(lambda w: w.manager.create_key_value_table(K), TABLE, emptied),
     ],
+    "update_key_value_table": [
+        Verb(lambda w: w.manager.update_key_value_table(K, add_tags={"third"}), TABLE),
+        Verb(lambda w: w.manager.update_key_value_table(K, remove_tags={"first"}), SCOPE),
+    ],
     "seal_key_value_table": [Verb(lambda w: w.manager.seal_key_value_table(K), TABLE)],
     "delete_key_value_table": [
         Verb(lambda w: w.manager.delete_key_value_table(K), SCOPE),

@@ -15,6 +15,7 @@ from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.stream.records import StreamRecord
 from pravega_spark.errors import ConfigurationConflict, InvalidConfiguration
 from pravega_spark.limits import MAX_TAGS
+from pravega_spark.names import log_title
 from pravega_spark.policies import (
     UNCHANGED,
     RetentionPolicy,
@@ -81,15 +82,35 @@ def checked_update(
             f"the retention of stream {stream} must be a RetentionPolicy, or None to keep "
             f"everything, got {shown(retention)}."
         )
+    tags = _tag_changes(f"stream {stream}", add_tags, remove_tags)
+    changes = check_stream_settings({} if settings is None else settings)
+    return ConfigurationUpdate(scaling, retention, *tags, changes)
+
+
+def checked_tags(
+    table: str, add_tags: Iterable[str] | None, remove_tags: Iterable[str] | None
+) -> ConfigurationUpdate:
+    """Return the arguments of an update of a key-value table; raise InvalidConfiguration."""
+    if add_tags is None and remove_tags is None:
+        raise InvalidConfiguration(
+            f"the update of table {table} names nothing to change: give some of add_tags, "
+            "remove_tags."
+        )
+    tags = _tag_changes(f"table {table}", add_tags, remove_tags)
+    return ConfigurationUpdate(add_tags=tags[0], remove_tags=tags[1])
+
+
+def _tag_changes(
+    title: str, add_tags: Iterable[str] | None, remove_tags: Iterable[str] | None
+) -> tuple[frozenset[str], frozenset[str]]:
     added = check_tags(() if add_tags is None else add_tags)
     removed = check_tags(() if remove_tags is None else remove_tags, most=None)
     if added & removed:
         raise InvalidConfiguration(
-            f"the update of stream {stream} adds and removes the tag "
-            f"{shown(min(added & removed))}; name it once. Nothing was changed."
+            f"the update of {title} adds and removes the tag {shown(min(added & removed))}; name "
+            "it once. Nothing was changed."
         )
-    changes = check_stream_settings({} if settings is None else settings)
-    return ConfigurationUpdate(scaling, retention, added, removed, changes)
+    return added, removed
 
 
 def check_version(stream: str, expected_version: int | None) -> None:
@@ -112,7 +133,7 @@ def updated(
     tags = (present.tags - change.remove_tags) | change.add_tags
     if len(tags) > MAX_TAGS:
         raise InvalidConfiguration(
-            f"stream {stream} has {len(present.tags)} tags and would have {len(tags)}; at most "
+            f"{log_title(stream)} has {len(present.tags)} tags and would have {len(tags)}; at most "
             f"{MAX_TAGS} are allowed. Remove some by remove_tags."
         )
     return replace(

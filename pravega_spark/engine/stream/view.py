@@ -57,6 +57,7 @@ from pravega_spark.model import (
     StreamCut,
     segment_epoch,
 )
+from pravega_spark.names import log_title
 
 _Call = ParamSpec("_Call")
 _Record = TypeVar("_Record")
@@ -297,9 +298,9 @@ class StreamView:
         self.check_exists()
         if life != self.life:
             raise StaleIdentity(
-                f"stream {self.stream} was deleted and created again, or restored from a copy: it "
-                f"is in life {self.life}, and this call or object belongs to life {life}. Open it "
-                "again.",
+                f"{log_title(self.stream)} was deleted and created again, or restored from a copy: "
+                f"it is in life {self.life}, and this call or object belongs to life {life}. Open "
+                "it again.",
                 name=self.stream,
                 life=life,
                 current_life=self.life,
@@ -309,8 +310,8 @@ class StreamView:
         """Raise IllegalState while the stream is being sealed; ``change`` is the refused verb."""
         if self.record.state is StreamState.SEALING:
             raise IllegalState(
-                f"stream {self.stream} is being sealed (version {self.version}) and cannot be "
-                f"{change} before that is done. Finish the seal by StreamManager.seal_stream."
+                f"{log_title(self.stream)} is being sealed (version {self.version}) and cannot be "
+                f"{change} before that is done. Seal it again to finish the seal."
             )
 
     def check_exists(self) -> None:

@@ -217,15 +217,22 @@ class Scope:
 
         return self.table.change(decide)[1]
 
-    def retag(self, name: str, life: int, version: int, configuration: StreamConfiguration) -> None:
-        """Write a stream's configuration of a version into its row, unless the row is newer."""
+    def retag(self, path: str, life: int, version: int, configuration: StreamConfiguration) -> None:
+        """Write the configuration of a version into a row, unless the row is newer.
+
+        ``path`` is that of a stream or of a table's change log in the scope.
+        """
 
         def decide(state: TableState) -> tuple[TableChange | None, None]:
-            known = state.rows.get(name)
+            known = state.rows.get(path)
             if known is None or known["life"] != life or known["version"] >= version:
                 return None, None
-            row = _stream_row(name, life, version, configuration)
-            return _change("PUT", row, {**state.rows, name: row}), None
+            record = configuration.to_json()
+            if known["kind"] == TABLE:
+                record = {**json.loads(known["configuration"]), "log": record}
+            tags = sorted(configuration.tags)
+            row = {**known, "version": version, "tags": tags, "configuration": to_json(record)}
+            return _change("PUT", row, {**state.rows, path: row}), None
 
         self.table.change(decide)
 

@@ -283,9 +283,11 @@ def test_a_folded_table_that_is_ahead_of_the_rest_goes_back_or_is_refused() -> N
 
 def test_the_scope_lists_the_tables_that_a_restore_finds() -> None:
     shop = folded_shop()
+    shop.manager.update_key_value_table(NAME, add_tags=["new"], remove_tags=["hot"])
     copy = copy_objects(shop.store, wanted=lambda key: "/_scope/" not in key)
     assert shop.opened(copy).restore().failed == {}
-    assert shop.opened(copy).list_key_value_tables("s", tag="hot") == [NAME]
+    assert shop.opened(copy).list_key_value_tables("s", tag="new") == [NAME]
+    assert shop.table(copy).configuration.tags == {"new"}
     assert shop.entries(copy) == shop.expected
     empty = copy_objects(shop.store, wanted=lambda key: LOG not in key)
     assert shop.opened(empty).restore().missing == (LOG,)
