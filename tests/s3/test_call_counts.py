@@ -16,15 +16,19 @@ import pytest
 
 from pravega_spark import (
     EventStreamWriter,
+    KeyValueTableConfiguration,
     ScalingPolicy,
     StreamConfiguration,
     StreamManager,
+    TablePut,
 )
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.writing.append import append
+from pravega_spark.key_value.fold import fold
+from pravega_spark.key_value.folded_source import folded_table
 from pravega_spark.limits import STATE_FILE_COMMITS
 from tests.harness.fault_proxy import FaultProxy, start_proxy
 from tests.harness.s3_server import S3Server
@@ -38,6 +42,8 @@ _KINDS = {
     "_pravega_spark.json": "marker",
     "/_pravega/latest.json": "hint",
     "/_pravega/state/": "state",
+    "/table/_delta_log/": "folded log",
+    "/table/data/": "folded rows",
     "/_delta_log/": "log",
     "/events/data/": "chunk",
     "/transactions/": "manifest",
@@ -301,3 +307,43 @@ def upload_long_log(store: Store, name: str, versions: int) -> None:
     log = [entry.key for entry in built.store.list("") if not entry.key.endswith(".parquet")]
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda key: store.put(key, built.store.get(key)), log))
+
+
+def test_gets_and_puts_of_a_key_value_table(
+    manager: StreamManager, new_process: NewProcess, requests: Requests
+) -> None:
+    name = f"nyc/gates-{next(_names)}"
+    configuration = KeyValueTableConfiguration("long", partitions=2, staleness="1 hour")
+    manager.create_key_value_table(name, configuration)
+    with manager.key_value_table(name) as table:
+        table.update([TablePut(key, b"%d" % key * 1_000) for key in range(0, 512, 2)])
+        log = table._stream
+        assert fold(log, folded_table(log, configuration)).is_published
+        finish_state_files()
+        table.put(1, b"first").result()
+        requests.take()
+        for key in range(3, 9, 2):
+            table.put(key, b"hot").result()
+            assert requests.take() == ["PUT chunk", "PUT log"]
+        entry = table.get(3)
+        assert entry is not None
+        requests.take()
+        table.replace(3, b"new", entry.version)
+        assert requests.take() == ["PUT chunk", "PUT log"]
+        assert table.get(3).value == b"new"  # type: ignore[union-attr]
+        assert requests.take() == []
+        finish_state_files()
+
+    table = new_process().key_value_table(name)
+    assert table.get(5).value == b"hot"  # type: ignore[union-attr]
+    assert "GET folded rows" not in requests.take()
+    assert table.get(7).value == b"hot"  # type: ignore[union-attr]
+    assert requests.take() == []
+    assert table.get(500).value == b"500" * 1_000  # type: ignore[union-attr]
+    assert requests.take() == ["GET folded rows"] * 2  # the footer, and the row group
+    assert table.get(502) is not None
+    assert requests.take() == ["GET folded rows"]
+    assert table.get(501) is None
+    assert requests.take() == ["GET folded rows"]
+    assert table.get(5, fresh=True).value == b"hot"  # type: ignore[union-attr]
+    assert requests.take() == ["GET log"]
