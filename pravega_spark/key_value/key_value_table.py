@@ -281,6 +281,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
             raise of_table(error) from error
 
     def _open_writer(self) -> EventStreamWriter:
+        self._index.guard.check()
         with self._index.lock, translated():
             if self._is_closed:
                 raise self._closed()

@@ -8,11 +8,14 @@ Lock order: the index, then the log.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 
 from pravega_spark.engine.log.log_reader import snapshot_at
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream.folded_record import check_present, has_folds
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -39,6 +42,7 @@ from pravega_spark.key_value.table_configuration import KeyValueTableConfigurati
 from pravega_spark.key_value.table_key import TableKey
 from pravega_spark.limits import TABLE_INDEX_VALUE_BYTES
 from pravega_spark.model import SegmentRange
+from pravega_spark.names import table_of_log
 
 _LOADS = 32
 """How often an index is loaded again because the log was truncated while it was read."""
@@ -77,6 +81,8 @@ class TableIndex:
         self._value_limit = value_bytes
         self._value_bytes = 0
         self._view: StreamView | None = None
+        self.guard = ProcessGuard(f"table {table_of_log(stream.name) or stream.name}")
+        _indexes.add(self)
 
     def expired_us(self) -> int | None:
         """Return the time up to which entries have expired by now; None if they never do."""
@@ -86,8 +92,9 @@ class TableIndex:
         """Move to the newest version that this process knows; ask the storage if it is due.
 
         With ``fresh`` the version is one that was the newest at some moment of this call. Raises
-        StaleIdentity and NoSuchStream if the life has ended.
+        StaleIdentity and NoSuchStream if the life has ended, ForkedProcess in a forked child.
         """
+        self.guard.check()
         asked = self.now()
         with self.lock:
             looked = self.now()
@@ -219,6 +226,23 @@ class TableIndex:
             else:
                 kept += size
         self._value_bytes = kept
+
+
+_indexes = weakref.WeakSet[TableIndex]()
+"""The indexes of this process, for its forked children."""
+
+
+def _end_in_child() -> None:
+    """In a forked child: make each get follow its index, which refuses it.
+
+    So a hot get need not ask for its process, and nobody waits for a lock of the parent's threads.
+    """
+    for index in list(_indexes):
+        index.due = float("-inf")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_end_in_child)
 
 
 def _value_bytes(changes: Iterable[Change]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -71,16 +72,22 @@ class UpdateEncoder:
         if len(given) > MAX_TABLE_UPDATE_KEYS:
             raise InvalidInput(
                 f"an update of table {table} has {len(given)} keys; at most "
-                f"{MAX_TABLE_UPDATE_KEYS} are allowed."
+                f"{MAX_TABLE_UPDATE_KEYS} are allowed. Divide it over several updates, or put keys "
+                "without a condition."
             )
         steps = tuple(map(self._step, given))
-        if len({step.key for step in steps}) < len(steps):
-            raise InvalidInput(f"an update of table {table} names a key twice.")
+        counts = Counter(step.key for step in steps)
+        if len(counts) < len(steps):
+            twice = self._codec.decode(counts.most_common(1)[0][0].primary)
+            raise InvalidInput(
+                f"an update of table {table} names the key {shown(twice)} twice; give its last "
+                "change alone."
+            )
         size = sum(len(s.key.primary) + len(s.key.secondary) + len(s.value or b"") for s in steps)
         if size > MAX_ATOMIC_WRITE_BYTES:
             raise InvalidInput(
                 f"an update of table {table} has {size} bytes; at most {MAX_ATOMIC_WRITE_BYTES} "
-                "are allowed."
+                "are allowed. Divide it over several updates."
             )
         return steps
 

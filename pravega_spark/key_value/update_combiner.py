@@ -104,8 +104,9 @@ class UpdateCombiner:
         """Commit an update with all or none of its steps; return the new versions.
 
         Raises BadKeyVersion, NoSuchKey, StreamSealed, NoSuchStream, StaleIdentity, TooBusy,
-        CommitUnknown and StoreError.
+        CommitUnknown and StoreError, and ForkedProcess in a forked child.
         """
+        self._index.guard.check()
         own = OpenUpdate(steps)
         with self._waiting_lock:
             self._waiting.append(own)

@@ -164,15 +164,15 @@ def results_of_child(
     def hold() -> None:
         with lock:
             held.set()
-            release.wait(60)
+            release.wait(300)
 
     holder = threading.Thread(target=hold)
     holder.start()
     try:
-        assert held.wait(60)
+        assert held.wait(120)
         process = context.Process(target=child, args=(results,), daemon=True)
         process.start()
-        found = [results.get(timeout=20) for _ in range(count)]
+        found = [results.get(timeout=120) for _ in range(count)]
         process.join()
         return found
     finally:

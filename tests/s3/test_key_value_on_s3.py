@@ -62,7 +62,7 @@ def fold_and_truncate(manager: StreamManager) -> None:
 
 
 def contents(table: KeyValueTable) -> dict[str, bytes]:
-    return {entry.key: entry.value for entry in table.entries()}
+    return {str(entry.key): entry.value for entry in table.entries()}
 
 
 def test_the_whole_life_of_a_table_in_several_processes(manager: StreamManager) -> None:
