@@ -9,13 +9,18 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness.byte_writer_app import STREAM, known_bytes
+from tests.harness.tiers import sized
+
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 PROJECT = Path(__file__).parents[2]
-TOTAL = 12_000_000
-KILLS = 6
+KILLS = sized(6, 40)
+TOTAL = 2_000_000 * KILLS
 
 
 def test_what_was_flushed_is_there_once_and_an_upload_continues(tmp_path: Path) -> None:

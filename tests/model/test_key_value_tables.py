@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -38,6 +39,7 @@ from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.spy_store import Spy
+from tests.harness.tiers import sized
 
 T = "s/t"
 COMMITS = "*/_kv_tables/t/events/_delta_log/*"
@@ -241,5 +243,7 @@ class TableMachine(RuleBasedStateMachine):
             self.check(table.at(), self.entries)
 
 
-TestTables = TableMachine.TestCase
-TestTables.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+TableMachine.TestCase.settings = settings(
+    max_examples=sized(30, 1_000, "TABLE_EXAMPLES"), stateful_step_count=25, deadline=None
+)
+test_tables = pytest.mark.long(TableMachine.TestCase)

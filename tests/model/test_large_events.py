@@ -20,6 +20,7 @@ from tests.harness.large_streams import (
     retained_versions,
     values,
 )
+from tests.harness.tiers import sized
 
 STREAM = "s/t"
 KEYS = ("a", "b", "c")
@@ -176,8 +177,9 @@ class World:
         assert not self.orphans & needed
 
 
+@pytest.mark.long
 @given(seed=st.integers(0, 1 << 32), steps=st.lists(st.sampled_from(STEPS), max_size=14))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=sized(20, 1_000, "LARGE_EVENT_EXAMPLES"), deadline=None)
 def test_large_events_are_events_like_any_other(seed: int, steps: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         lower_limits(patch)

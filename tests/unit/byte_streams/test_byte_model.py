@@ -16,6 +16,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.large_streams import lower_limits
+from tests.harness.tiers import sized
 
 S = "s/bytes"
 BLOCK = 64
@@ -166,7 +167,8 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.long
+@settings(max_examples=sized(60, 2_000, "BYTE_EXAMPLES"), deadline=None)
 @given(st.lists(STEPS, max_size=25))
 def test_reads_are_those_of_a_file_with_the_same_bytes(steps: list[tuple[Any, ...]]) -> None:
     model = Model()
