@@ -1,0 +1,207 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # A shop on streams
+# MAGIC What stands beside events: key-value tables, transactions over several streams, time, shared state, bytes, and large events. All of it is Delta tables in one root, without a server.
+# MAGIC The notebook runs on Databricks and as plain Python: `python notebooks/shop.py --root /tmp/streams`.
+
+# COMMAND ----------
+
+# MAGIC %pip install pravega-spark
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters
+import argparse
+
+dbutils = globals().get("dbutils")
+if dbutils is not None:
+    dbutils.widgets.text("root", "", "Root of the streams")
+    root = dbutils.widgets.get("root")
+else:
+    parser = argparse.ArgumentParser(description="Run the shop as plain Python.")
+    parser.add_argument("--root", required=True, help="folder or URL of the streams")
+    root = parser.parse_args().root
+
+# COMMAND ----------
+
+import pandas as pd
+import pyspark.sql.functions as F
+
+import pravega_spark as pravega
+from pravega_spark import KeyValueTableConfiguration, ScalingPolicy, StreamConfiguration
+from pravega_spark.errors import BadKeyVersion
+
+spark = pravega.session()
+frames = spark.read.format("pravega").option("root", root)
+manager = pravega.StreamManager(root)
+if "shop" in manager.list_scopes():  # so that the notebook can run again
+    manager.delete_scope("shop", recursive=True)
+manager.create_scope("shop")
+one_segment = StreamConfiguration(scaling=ScalingPolicy.fixed(1))
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## A key-value table
+# MAGIC A put costs an append. A change on a condition is decided at its commit, so nobody sells the last pear twice.
+
+# COMMAND ----------
+
+manager.create_key_value_table("shop/stock", KeyValueTableConfiguration(key_type="string"))
+stock = manager.key_value_table("shop/stock")
+for fruit, pieces in (("apple", 5), ("pear", 1), ("plum", 9)):
+    stock.put(fruit, str(pieces))
+stock.flush()
+
+last = stock.get("pear", fresh=True)
+stock.replace("pear", "0", last.version)
+try:
+    stock.replace("pear", "0", last.version)
+except BadKeyVersion as refused:
+    print(refused)
+
+table = pravega.key_value_frame(spark, root, "shop/stock")
+table = table.selectExpr("key", "CAST(value AS STRING) AS pieces").orderBy("key")
+table.show()
+assert [row.pieces for row in table.collect()] == ["5", "0", "9"]
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Transactions over several streams
+# MAGIC An order and its payment are in both streams or in neither, whatever process dies when. The metadata frame shows what is under way.
+
+# COMMAND ----------
+
+SALES = ["shop/orders", "shop/payments"]
+for name in SALES:
+    manager.create_stream(name)
+
+with manager.create_joint_writer(SALES) as writer:
+    for number in range(20):
+        with writer.begin_transaction() as both:
+            both.write_event("shop/orders", b"order %d" % number, routing_key=str(number))
+            both.write_event("shop/payments", b"paid %d" % number, routing_key=str(number))
+    undecided = writer.begin_transaction()
+    undecided.write_event("shop/orders", b"order 20")
+    waiting = frames.option("metadata", "JointTransactions").load().where("status = 'OPEN'")
+    waiting.select("transaction", "streams", "age_seconds").show(truncate=False)
+    assert [row.transaction for row in waiting.collect()] == [undecided.id]
+    undecided.abort()
+
+assert [manager.stream_info(name).events for name in SALES] == [20, 20]
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Time
+# MAGIC Writers say how far their time is, and the stream's watermark follows. So a job knows when an hour is complete, and Spark drops no row of a slow segment.
+
+# COMMAND ----------
+
+BEGIN, MINUTE = 1_782_900_000_000, 60_000
+manager.create_stream("shop/visits", StreamConfiguration(scaling=ScalingPolicy.fixed(2)))
+with manager.create_writer("shop/visits", writer_id="door") as door:
+    for number in range(19):
+        at = BEGIN + 10 * number * MINUTE
+        door.write_event(str(at).encode(), routing_key=f"guest {number % 7}")
+        door.note_time(at)
+    door.flush()
+    time = manager.event_time("shop/visits")
+    time.update()
+    before = time.cut_at(BEGIN + 60 * MINUTE)
+    print(time.watermark())
+
+assert len(list(manager.read("shop/visits", "earliest", before))) >= 6
+
+visits = (
+    spark.readStream.format("pravega")
+    .option("root", root)
+    .option("startingOffsets", "earliest")
+    .option("includeWatermark", "true")
+    .load("shop/visits")
+    .withColumn("time", F.timestamp_millis(F.col("event").cast("string").cast("long")))
+)
+hours = pravega.with_stream_watermark(visits, "time").groupBy(F.window("time", "1 hour")).count()
+query = hours.writeStream.format("memory").queryName("hours").outputMode("append").start()
+query.processAllAvailable()
+query.stop()
+
+complete = spark.table("hours").orderBy("window").collect()
+assert [row["count"] for row in complete] == [6, 6, 6]
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Shared state
+# MAGIC All processes apply the same updates in the same order. A name is added to the set once, whoever tries.
+
+# COMMAND ----------
+
+
+def join(shared, name):
+    """Add a name to the state, which is a list; return whether it is new."""
+
+    def generate(known, updates):
+        if name not in known:
+            updates.append(name)
+        return bool(updates)
+
+    return shared.update_state(generate)
+
+
+manager.create_stream("shop/staff", one_segment)
+here, elsewhere = (
+    manager.state_synchronizer("shop/staff", lambda known, name: [*known, name]) for _ in range(2)
+)
+here.initialize([])
+assert join(here, "ann")
+assert not join(elsewhere, "ann")
+assert join(elsewhere, "bob")
+here.fetch_updates()
+print("staff:", here.get_state())
+assert here.get_state() == ["ann", "bob"]
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Bytes
+# MAGIC A stream of one segment is a file that grows: everything in Python that takes a binary file reads and writes it.
+
+# COMMAND ----------
+
+manager.create_stream("shop/prices", one_segment)
+with manager.create_byte_writer("shop/prices") as file:
+    pd.DataFrame({"fruit": ["apple", "pear"], "price": [0.5, 0.7]}).to_csv(file, index=False)
+    file.close_and_seal()
+with manager.create_byte_reader("shop/prices") as file:
+    prices = pd.read_csv(file)
+assert list(prices.price) == [0.5, 0.7]
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Large events
+# MAGIC A film of the till is one event, in order with the small ones. Its payload is read when it is asked for, and Spark gives its bytes.
+
+# COMMAND ----------
+
+manager.create_stream("shop/till", one_segment)
+film = bytes(range(256)) * 40_000  # 10 MB
+with manager.create_writer("shop/till", large_events=True) as writer:
+    for event in (b"opened", film, b"closed"):
+        writer.write_event(event, routing_key="till 1")
+
+opened, large, closed = manager.read("shop/till")
+with large.open() as file:
+    file.seek(5_000_000)
+    assert file.read(100) == film[5_000_000:5_000_100]
+
+till = spark.read.format("pravega").option("root", root).load("shop/till")
+assert till.selectExpr("max(length(event))").first()[0] == len(film)
+
+options = {"root": root, "stream": "shop/till", "metadata": "Storage"}
+stored = spark.read.format("pravega").options(**options).load().where("files > 0")
+stored.select("kind", "files", "size_bytes", "large_events", "large_bytes").show()
+assert stored.where("kind = 'live'").first().large_bytes == len(film)
+print(f"shop: 20 orders with their payments, {len(complete)} hours, a staff of 2, a film of 10 MB")
