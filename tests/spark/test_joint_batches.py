@@ -59,6 +59,7 @@ def die() -> None:
     raise RuntimeError("killed")
 
 
+@pytest.mark.timeout(1_200)
 def test_batches_are_in_all_sinks_once_whatever_fails_or_is_killed(
     root: str, make: Callable[..., StreamLog], follow: Load, tmp_path: Path
 ) -> None:
@@ -69,7 +70,9 @@ def test_batches_are_in_all_sinks_once_whatever_fails_or_is_killed(
 
     def run() -> None:
         query = follow().writeStream.foreachBatch(process).trigger(availableNow=True)
-        finish(query.option("checkpointLocation", str(tmp_path / "c")).start())
+        started = query.option("checkpointLocation", str(tmp_path / "c")).start()
+        assert started.awaitTermination(400), "the query did not end"
+        finish(started)
 
     def check(count: int) -> None:
         assert numbers(root, "s/even") == list(range(0, count, 2))
