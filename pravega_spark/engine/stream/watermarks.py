@@ -51,24 +51,25 @@ def advance(
     writers that are not ahead of the watermark. The result is what several watermarks in a row
     would come to, since those between would have the same cut.
     """
-    found = previous
+    found, held = previous, list[WriterMark]()
     gone = [mark for mark in marks if mark.time_us == REMOVED_US]
-    left = [mark for mark in marks if mark.time_us != REMOVED_US]
+    by_time = sorted(marks, key=lambda mark: mark.time_us)[len(gone) :]
+    upper_us = max(
+        [mark.time_us for mark in marks] + ([found.upper_us] if found else []), default=0
+    )
+    at = 0
     while True:
-        behind = [] if found is None else [m for m in left if m.time_us <= found.lower_us]
-        dropped = [mark for mark in behind if not mark.is_alive or is_silent(mark)]
-        gone += dropped
-        left = [mark for mark in left if mark not in dropped]
-        held_by = tuple(mark for mark in behind if mark not in dropped)
-        if held_by or not left:
+        while found and at < len(by_time) and by_time[at].time_us <= found.lower_us:
+            mark, at = by_time[at], at + 1
+            (gone if not mark.is_alive or is_silent(mark) else held).append(mark)
+        if held or at == len(by_time):
             break
-        times = [mark.time_us for mark in left]
-        upper_us = max(*times, *(m.time_us for m in marks), *(found[1:] if found else ()))
-        found = Bounds(min(times), upper_us)
+        found = Bounds(by_time[at].time_us, upper_us)
     is_new = found is not None and found != previous
     # A position counts in the cut of a later watermark while another writer can make one.
-    unneeded = tuple(gone) if is_new or not left else ()
-    return Advance(found if is_new else None, unneeded, held_by)
+    is_last = not held and at == len(by_time)
+    unneeded = tuple(gone) if is_new or is_last else ()
+    return Advance(found if is_new else None, unneeded, tuple(held))
 
 
 def furthest(layout: Layout, cuts: Iterable[StreamCut]) -> LocatedCut:

@@ -75,6 +75,14 @@ def test_the_position_of_a_dropped_writer_stays_until_a_cut_has_it() -> None:
     assert advance(Bounds(10, 20), [left, mark("b", 11)]).unneeded == (left,)
 
 
+def test_many_writers_that_left_cost_no_more_than_their_number() -> None:
+    """If the cost grew with its square, this would take hours, and the timeout would end it."""
+    marks = [mark(f"w{n}", n, alive=False) for n in range(100_000)]
+    found = advance(None, marks)
+    assert found.bounds == Bounds(99_999, 99_999)
+    assert len(found.unneeded) == len(marks)
+
+
 def test_a_removed_mark_holds_nothing_and_bounds_nothing() -> None:
     found = advance(None, [mark("a", REMOVED_US, alive=False), mark("b", 50)])
     assert (found.bounds, names(found.unneeded)) == (Bounds(50, 50), {"a"})
