@@ -27,7 +27,7 @@ from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
 from tests.harness.fake_runtime import FakeRuntime, manager_of
-from tests.harness.tiers import sized
+from tests.harness.tiers import IS_LONG, sized
 
 S = "s/t"
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -293,7 +293,9 @@ STEPS = st.tuples(st.sampled_from(ACTIONS), st.integers(0, 2), st.integers(0, 9)
 
 
 @pytest.mark.long
-@settings(max_examples=sized(60, 1_500, "EVENT_TIME_EXAMPLES"), deadline=None)
+@settings(
+    max_examples=sized(60, 1_500, "EVENT_TIME_EXAMPLES"), deadline=None, derandomize=not IS_LONG
+)
 @given(st.lists(STEPS, max_size=30))
 def test_the_watermark_is_what_the_acknowledged_notes_say(
     steps: list[tuple[Callable[[World, int, int], None], int, int]],
