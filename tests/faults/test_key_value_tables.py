@@ -1,16 +1,22 @@
-"""Real processes increment counters by compare-and-set while they are killed at any moment."""
+"""Real processes increment counters by compare-and-set, and fold them, while they are killed."""
 
 from __future__ import annotations
 
 import collections
+import os
+import signal
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from pravega_spark.key_value.folded_source import folded_table
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
 from tests.harness.counter_processes import COUNTERS, TABLE
+from tests.harness.failpoints import PROJECT, variables
 from tests.harness.killed_processes import KilledProcesses
 from tests.harness.tiers import sized
 
@@ -21,9 +27,12 @@ pytestmark = [
 ]
 WORKERS = 3
 KILLS = sized(6, 120)
+FOLD_POINTS = ("fold.read", "fold.written", "fold.commit", "fold.committed", "fold.publish")
 
 
-def test_no_increment_is_lost_or_made_twice_by_processes_that_are_killed(tmp_path: Path) -> None:
+def test_each_acknowledged_update_is_made_once_while_updates_and_folds_are_killed(
+    tmp_path: Path,
+) -> None:
     root = str(tmp_path / "root")
     manager = StreamManager(root)
     manager.create_scope("s")
@@ -31,23 +40,32 @@ def test_no_increment_is_lost_or_made_twice_by_processes_that_are_killed(tmp_pat
     processes = KilledProcesses(
         tmp_path,
         "tests.harness.counter_processes",
-        lambda worker, life: (root, f"w{worker}-{life}"),
+        lambda worker, life: ("count", root, f"w{worker}-{life}"),
         seed=11,
     )
-    processes.run(WORKERS, KILLS)
+    with ThreadPoolExecutor(1) as pool:
+        folds = pool.submit(kill_folds, root)
+        processes.run(WORKERS, KILLS, folds.result)
 
-    done = [line for line in processes.acknowledged() if line.startswith("done ")]
-    acknowledged = collections.Counter(key for line in done for key in line.split()[1:])
-    updates = len(done)
+    acknowledged = processes.acknowledged()
     table = manager.key_value_table(TABLE)
-    found = {e.key: int(e.value) for e in table.entries() if e.key in COUNTERS}
-    assert updates > WORKERS
-    assert all(found[counter] >= acknowledged[counter] for counter in COUNTERS)
-    open_updates = (sum(found.values()) - updates * 2) / 2
-    assert 0 <= open_updates <= KILLS, "only a kill leaves an answer open"
-    assert open_updates == int(open_updates), "an update changes both of its counters, or none"
-    version = table.at().version
+    entries = {entry.key: entry for entry in table.entries()}
+    made = {str(key) for key in entries if str(key).startswith("op ")}
+    assert len(acknowledged) == len(set(acknowledged)) > WORKERS
+    assert set(acknowledged) <= made, "an acknowledged update is lost"
+    increments = collections.Counter(counter for key in made for counter in key.split()[3:])
+    assert {c: int(entries[c].value) for c in COUNTERS} == increments, "made twice, or in part"
+    folded = folded_table(table._stream, table.configuration).read()
+    assert folded is not None
+    assert folded.record.number >= 2, "the folds that were killed after their commit"
     again = StreamManager(root).key_value_table(TABLE)
-    assert {e.key: e.value for e in again.at(version).entries()} == {
-        e.key: e.value for e in table.entries()
-    }
+    assert list(again.at(table.at().version).entries()) == list(entries.values())
+
+
+def kill_folds(root: str) -> None:
+    """Fold the table in one process after the other, each of which is killed at another point."""
+    command = [sys.executable, "-m", "tests.harness.counter_processes", "fold", root]
+    for point in FOLD_POINTS:
+        environment = {**os.environ, **variables(point)}
+        done = subprocess.run(command, env=environment, cwd=PROJECT, check=False, timeout=300)
+        assert done.returncode == -signal.SIGKILL, point

@@ -31,8 +31,13 @@ class KilledProcesses:
         self._folder, self._module, self._arguments = folder, module, arguments
         self._chance, self._lives, self._end = random.Random(seed), 0, folder / "end"
 
-    def run(self, workers: int, kills: int) -> None:
-        """Start the workers, kill and follow one of them so many times, and let all end."""
+    def run(
+        self, workers: int, kills: int, until: Callable[[], object] = lambda: time.sleep(0.5)
+    ) -> None:
+        """Start the workers, kill and follow one of them so many times, and let all end.
+
+        They work on until ``until`` returns.
+        """
         processes = [self._start(worker) for worker in range(workers)]
         try:
             for _ in range(kills):
@@ -41,7 +46,7 @@ class KilledProcesses:
                 processes[killed].kill()
                 _wait(processes[killed])
                 processes[killed] = self._start(killed)
-            time.sleep(0.5)
+            until()
             self._end.touch()
             assert [process.wait(120) for process in processes] == [0] * workers
         finally:
