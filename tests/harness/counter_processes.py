@@ -73,4 +73,8 @@ def fold_on(root: str) -> None:
 
 
 if __name__ == "__main__":
-    {"count": count_up, "fold": fold_on}[sys.argv[1]](*sys.argv[2:])
+    kind, *given = sys.argv[1:]
+    if kind == "fold":
+        fold_on(*given)
+    else:
+        count_up(*given)
