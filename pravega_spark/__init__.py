@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
     from pravega_spark.compaction.compaction_result import CompactionResult, SkippedRange
     from pravega_spark.compaction.merge_range import MergeRange
+    from pravega_spark.encryption_policy import EncryptionPolicy
+    from pravega_spark.engine.key_management import set_kms
     from pravega_spark.engine.log.table_sweep import PendingFiles, SweepResult
     from pravega_spark.engine.principal import set_principal
     from pravega_spark.engine.stream.stored_bytes import StorageInfo, StorageKind, StoragePart
@@ -30,11 +32,7 @@ if TYPE_CHECKING:
     from pravega_spark.event_writer import EventStreamWriter
     from pravega_spark.key_value.key_value_table import KeyValueTable
     from pravega_spark.key_value.put_future import PutFuture
-    from pravega_spark.key_value.table_change_log import (
-        KeyChange,
-        KeyChanges,
-        TableChangeLog,
-    )
+    from pravega_spark.key_value.table_change_log import KeyChange, KeyChanges, TableChangeLog
     from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
     from pravega_spark.key_value.table_entry import KeyVersion, TableEntry
     from pravega_spark.key_value.table_key import KeyType
@@ -144,6 +142,7 @@ __all__ = [
     "DataAmount",
     "Deserializer",
     "EffectiveSettings",
+    "EncryptionPolicy",
     "EndOfDataNotification",
     "Epoch",
     "Event",
@@ -252,6 +251,7 @@ __all__ = [
     "key_value_frame",
     "query_lag",
     "session",
+    "set_kms",
     "set_principal",
     "upsert_batches",
     "with_stream_watermark",
@@ -267,6 +267,7 @@ _HOMES = {
     "DataAmount": "retention.explanation",
     "Deserializer": "model",
     "EffectiveSettings": "root_settings",
+    "EncryptionPolicy": "encryption_policy",
     "EndOfDataNotification": "reader_groups.notifications",
     "Epoch": "model",
     "Event": "model",
@@ -373,6 +374,7 @@ _HOMES = {
     "json_serializer": "engine.writing.event_encoder",
     "key_value_frame": "spark.key_value.table_frame",
     "query_lag": "spark.monitor.query_lag",
+    "set_kms": "engine.key_management",
     "set_principal": "engine.principal",
     "upsert_batches": "spark.key_value.table_frame",
     "with_stream_watermark": "spark.read.stream_watermark",

@@ -64,7 +64,9 @@
         ├── StoreUnavailable
         ├── StoreFull
         ├── StoreReadOnly
-        └── ForeignTable
+        ├── ForeignTable
+        └── KeyUnavailable
+            └── KmsUnavailable
 
 The message is for people. What a program needs in order to act is in the fields of each class; a
 field is None, or empty, where the error was raised without that knowledge.
@@ -85,6 +87,12 @@ _STREAM_FILE = re.compile(
     r"(?:/(?:_delta_log|_pravega|data/[vt]).*)?"
 )
 """The path of a stream's table, or of a file in it; the name of the stream is its group."""
+
+
+def _stream_of(path: str) -> str | None:
+    """Return the stream whose table, or file of a table, a path or URL names."""
+    match = _STREAM_FILE.fullmatch(path)
+    return match and match[1]
 
 
 @dataclass(eq=False, repr=False)
@@ -525,8 +533,7 @@ class Damaged(PravegaSparkError):
         """Take the stream's name from the path, unless it is given."""
         super().__post_init__()
         if self.stream is None and self.path is not None:
-            match = _STREAM_FILE.fullmatch(self.path)
-            self.stream = match and match[1]
+            self.stream = _stream_of(self.path)
 
     def locate(self, table: str) -> None:
         """Name the table that the damage was found in, unless the error names its file."""
@@ -581,3 +588,25 @@ class StoreReadOnly(StoreError):
 
 class ForeignTable(StoreError):
     """The Delta table is not ours, or needs a feature that this version does not know."""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class KeyUnavailable(StoreError):
+    """The key of an encrypted chunk was refused: it is unknown, destroyed, or not for this process.
+
+    ``key`` is the name of the master key, ``stream`` the stream, and ``url`` the chunk's file, or
+    None while a chunk is written.
+    """
+
+    key: str | None = None
+    stream: str | None = None
+
+    def __post_init__(self) -> None:
+        """Take the stream's name from the URL, unless it is given."""
+        super().__post_init__()
+        if self.stream is None and self.url is not None:
+            self.stream = _stream_of(self.url)
+
+
+class KmsUnavailable(KeyUnavailable):
+    """The process has no key management system, or that one failed: set it, or call again."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pravega_spark.arguments import check_flag, check_list, check_options, check_text, shown
 from pravega_spark.byte_streams.byte_reader import ByteStreamReader
 from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
+from pravega_spark.encryption_policy import EncryptionPolicy
 from pravega_spark.engine.chunks.chunk_encoder import UNCOMPRESSED
 from pravega_spark.engine.log import clock_record
 from pravega_spark.engine.log.table_sweep import SweepResult, add_results
@@ -584,6 +585,7 @@ class StreamManager(ClosedByBlock):
         add_tags: Iterable[str] | None = None,
         remove_tags: Iterable[str] | None = None,
         settings: Mapping[str, str | float | None] | None = None,
+        encryption: EncryptionPolicy | Unchanged = UNCHANGED,
         expected_version: int | None = None,
     ) -> bool:
         """See :meth:`Stream.update`."""
@@ -594,6 +596,7 @@ class StreamManager(ClosedByBlock):
             add_tags=add_tags,
             remove_tags=remove_tags,
             settings=settings,
+            encryption=encryption,
             expected_version=expected_version,
         )
 

@@ -1,4 +1,4 @@
-"""The configuration of a stream: its scaling and retention policies and its tags."""
+"""The configuration of a stream: its scaling and retention policies, its tags and its key."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, cast
 
 from pravega_spark.arguments import is_number, is_whole, shown
+from pravega_spark.encryption_policy import EncryptionPolicy
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.limits import MAX_SEGMENTS, MAX_TAG_LENGTH, MAX_TAGS, MIN_COOLDOWN_MS
 from pravega_spark.names import has_utf8
@@ -294,6 +295,7 @@ class StreamConfiguration:
     retention: RetentionPolicy | None
     tags: frozenset[str] = field(compare=False)
     settings: StreamSettings
+    encryption: EncryptionPolicy | None
 
     def __init__(
         self,
@@ -301,10 +303,12 @@ class StreamConfiguration:
         retention: RetentionPolicy | None = None,
         tags: Iterable[str] = (),
         settings: Mapping[str, Any] | None = None,
+        encryption: EncryptionPolicy | None = None,
     ) -> None:
         """Default to one fixed segment; at most 128 tags of at most 256 characters.
 
         ``settings`` hold for this stream in place of the root's, such as ``{"grace": "2 hours"}``.
+        With ``encryption``, events and routing keys are encrypted for the stream's whole life.
         """
         scaling = ScalingPolicy.fixed(1) if scaling is None else scaling
         if not isinstance(scaling, ScalingPolicy):
@@ -313,29 +317,39 @@ class StreamConfiguration:
             raise InvalidConfiguration(
                 f"retention must be a RetentionPolicy or None, got {shown(retention)}."
             )
+        if not isinstance(encryption, EncryptionPolicy | None):
+            raise InvalidConfiguration(
+                f"encryption must be an EncryptionPolicy or None, got {shown(encryption)}."
+            )
         object.__setattr__(self, "scaling", scaling)
         object.__setattr__(self, "retention", retention)
         object.__setattr__(self, "tags", check_tags(tags))
         object.__setattr__(self, "settings", StreamSettings.of(settings or {}))
+        object.__setattr__(self, "encryption", encryption)
 
     def to_json(self) -> dict[str, Any]:
         """Encode as JSON values."""
-        record = {
+        record: dict[str, Any] = {
             "scaling": self.scaling.to_json(),
             "retention": self.retention.to_json() if self.retention else None,
             "tags": sorted(self.tags),
         }
-        return {**record, "settings": dict(self.settings)} if self.settings else record
+        if self.settings:
+            record["settings"] = dict(self.settings)
+        if self.encryption is not None:
+            record["encryption"] = self.encryption.to_json()
+        return record
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> StreamConfiguration:
         """Decode what :meth:`to_json` wrote."""
-        retention = record["retention"]
+        retention, encryption = record["retention"], record.get("encryption")
         return cls(
             ScalingPolicy.from_json(record["scaling"]),
             RetentionPolicy.from_json(retention) if retention else None,
             frozenset(record["tags"]),
             StreamSettings(decode_given(record.get("settings", {}).items())),
+            None if encryption is None else EncryptionPolicy(encryption["key"]),
         )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pravega_spark.arguments import check_flag, check_list, check_options, check_whole, shown
 from pravega_spark.byte_streams.byte_reader import ByteStreamReader
 from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
+from pravega_spark.encryption_policy import EncryptionPolicy
 from pravega_spark.engine.chunks.chunk_encoder import UNCOMPRESSED
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.layout import epochs
@@ -227,6 +228,7 @@ class Stream:
         add_tags: Iterable[str] | None = None,
         remove_tags: Iterable[str] | None = None,
         settings: Mapping[str, str | float | None] | None = None,
+        encryption: EncryptionPolicy | Unchanged = UNCHANGED,
         expected_version: int | None = None,
     ) -> bool:
         """Update the configuration; False if it is the same already.
@@ -235,9 +237,11 @@ class Stream:
         as the commit finds them, so concurrent updates of different fields lose nothing.
         ``retention=None`` removes the policy. A tag to add may be present, and one to remove
         absent. ``settings={"grace": "2 hours"}`` overrides settings of the root; None as a value
-        ends that. With ``expected_version``, a ``StreamInfo.configuration_version``, the update
-        raises ConfigurationConflict if another one changed the configuration first; False if it
-        already is as wanted, so that a repeated call succeeds.
+        ends that. ``encryption`` names another key for chunks from now on; an encrypted stream
+        stays encrypted, and any other one plain. With ``expected_version``, a
+        ``StreamInfo.configuration_version``, the update raises ConfigurationConflict if another one
+        changed the configuration first; False if it already is as wanted, so that a repeated call
+        succeeds.
 
         A fixed number of segments other than the present one, or a higher minimum, scales the
         stream in the same commit, with equal ranges. On a sealed stream all but the scaling can
@@ -246,7 +250,7 @@ class Stream:
         """
         name = self._name
         change = checked_update(
-            name, configuration, scaling, retention, add_tags, remove_tags, settings
+            name, configuration, scaling, retention, add_tags, remove_tags, settings, encryption
         )
         check_version(name, expected_version)
         life, log = self._view().life, self._log()

@@ -12,7 +12,7 @@ from pravega_spark.compaction.range_merge import merge_range
 from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.errors import Damaged
+from pravega_spark.errors import Damaged, KeyUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def _damage(stream: StreamLog, ref: ChunkRef) -> str:
     try:
         for _ in chunk_reader.read(stream.store, stream.path, ref, ref.base_offset, ref.end):
             pass
-    except Damaged as error:
+    except (Damaged, KeyUnavailable) as error:
         return str(error)
     except FileNotFoundError as error:
         return f"a file that the log names is lost ({error}). Restore it from a copy."

@@ -14,7 +14,13 @@ from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import CorruptChunk, Damaged, TruncatedData
+from pravega_spark.errors import (
+    CorruptChunk,
+    Damaged,
+    KeyUnavailable,
+    KmsUnavailable,
+    TruncatedData,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +44,10 @@ def merge_range(stream: StreamLog, rng: MergeRange) -> MergedRange:
         if rng.is_head:
             base_bytes = stream.bytes_at(rng.segment_id, rng.start, view)
         chunk = _stage(stream, view, rng, refs, base_bytes)
-    except (Damaged, FileNotFoundError, TruncatedData) as error:
+    except KmsUnavailable as error:
+        logger.warning("%s is not merged: %s", rng, error)
+        return MergedRange(rng, reason=str(error))
+    except (Damaged, FileNotFoundError, KeyUnavailable, TruncatedData) as error:
         return _left(stream, rng, refs, error)
     failpoint("compact.staged")
     return MergedRange(
@@ -85,7 +94,13 @@ def _stage(
     with (
         closing(batches),
         ChunkWriter(
-            stream.store, stream.path, folder, rng.segment_id, name=name, runtime=stream.runtime
+            stream.store,
+            stream.path,
+            folder,
+            rng.segment_id,
+            name=name,
+            key=stream.chunk_key,
+            runtime=stream.runtime,
         ) as writer,
     ):
         for batch in batches:

@@ -235,7 +235,8 @@ class TransactionBuffer:
         def staged(segment_id: int) -> list[StagedChunk]:
             oldest = self._columns[segment_id].slice(0, rows[segment_id])
             chunk_name = f"{name}-{segment_id}"
-            return stage(stream.store, stream.path, folder, segment_id, oldest, name=chunk_name)
+            target = stream.store, stream.path, folder, segment_id
+            return stage(*target, oldest, name=chunk_name, key=stream.chunk_key)
 
         found = stream.runtime.each(staged, list(rows))
         for (segment_id, count), chunks in zip(rows.items(), found, strict=True):

@@ -33,6 +33,7 @@ MUST_RUN = {
     "docs/reliability.md": 1,
     "docs/retention.md": 6,
     "docs/scaling.md": 6,
+    "docs/security.md": 4,
     "docs/settings.md": 2,
     "docs/shared-state.md": 4,
     "docs/spark.md": 4,

@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from pravega_spark import (
+    EncryptionPolicy,
     KeyValueTableConfiguration,
     RetentionPolicy,
     ScalingPolicy,
@@ -168,6 +169,7 @@ def write_story(folder: Path) -> Story:
         _share(manager)
         _keep_values(manager)
         _transact_jointly(manager)
+        _encrypt(manager)
     return story
 
 
@@ -415,3 +417,8 @@ def _acknowledge_jointly(manager: StreamManager) -> None:
         with writer.begin_transaction(readers=[reader]) as transaction:
             assert reader.read_next_event(10).event is not None
             transaction.write_event("bank/audit", b"alice paid", "alice")
+
+
+def _encrypt(manager: StreamManager) -> None:
+    """Create a stream whose chunks are encrypted; a chunk of it is no example, as it is random."""
+    manager.create_stream("bank/cards", StreamConfiguration(encryption=EncryptionPolicy("first")))

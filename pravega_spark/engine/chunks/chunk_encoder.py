@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from pravega_spark.engine.chunks.arrow_arrays import byte_ends, column, numbers
 from pravega_spark.engine.chunks.chunk import FILE_SCHEMA
-from pravega_spark.engine.chunks.footer import encode_sums
+from pravega_spark.engine.chunks.footer import KEY_NAME, encode_sums
+from pravega_spark.engine.key_management import ChunkKey, encryption_properties
 from pravega_spark.errors import EventTooLarge, InvalidInput
 from pravega_spark.limits import MAX_EVENT_BYTES, ROW_GROUP_BYTES, ROW_GROUP_EVENTS
 
@@ -33,12 +34,14 @@ _WRITER_OPTIONS: Final[dict[str, Any]] = {
     "write_page_checksum": True,
     "store_schema": False,  # Parquet's own types are enough
 }
+_ENCRYPTED_OPTIONS: Final = _WRITER_OPTIONS | {"write_statistics": ["offset_delta", "timestamp"]}
 
 
 class ChunkEncoder:
     """Writes row groups into a file and sums up what a commit needs to know of them."""
 
     __slots__ = (
+        "_key",
         "_sums",
         "_writer",
         "event_bytes",
@@ -48,19 +51,31 @@ class ChunkEncoder:
         "rows",
     )
 
-    def __init__(self, sink: pa.NativeFile, compression: str, *, small: bool = False) -> None:
-        """Begin a file; ``small`` chunks, up to ``SMALL_CHUNK_BYTES``, do not use zstd."""
+    def __init__(
+        self,
+        sink: pa.NativeFile,
+        compression: str,
+        *,
+        small: bool = False,
+        key: ChunkKey | None = None,
+    ) -> None:
+        """Begin a file; ``small`` chunks, up to ``SMALL_CHUNK_BYTES``, do not use zstd.
+
+        With a key, events and routing keys are encrypted. Raises KeyUnavailable.
+        """
         codec, level = compression, _ZSTD_LEVEL if compression == "zstd" else None
         if small and compression == "zstd":
             codec, level = "snappy", None
         page_bytes = _BLOCK_PAGE_BYTES if compression == UNCOMPRESSED else None
+        self._key = key
         self._writer = pq.ParquetWriter(
             sink,
             FILE_SCHEMA,
             compression=codec,
             compression_level=level,
             data_page_size=page_bytes,
-            **_WRITER_OPTIONS,
+            encryption_properties=None if key is None else encryption_properties(key),
+            **(_WRITER_OPTIONS if key is None else _ENCRYPTED_OPTIONS),
         )
         self._sums: list[int] = []
         self.rows = self.event_bytes = self.null_keys = 0
@@ -90,6 +105,8 @@ class ChunkEncoder:
         """Write the footer; with several row groups it records the event bytes before each."""
         if len(self._sums) > 1:
             self._writer.add_key_value_metadata(encode_sums(self._sums))
+        if self._key is not None:
+            self._writer.add_key_value_metadata({KEY_NAME: self._key.name.encode()})
         self._writer.close()
 
     def abandon(self) -> None:

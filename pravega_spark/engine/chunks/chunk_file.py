@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +20,10 @@ import pyarrow.parquet as pq
 
 from pravega_spark.engine.chunks.arrow_arrays import numbers
 from pravega_spark.engine.chunks.chunk import FILE_SCHEMA, ChunkRef
-from pravega_spark.engine.chunks.footer import decode_sums, has_digest, length_of
+from pravega_spark.engine.chunks.footer import decode_sums, has_digest, key_of, length_of
+from pravega_spark.engine.key_management import ENCRYPTED_COLUMNS, decryption_properties
 from pravega_spark.engine.store.base import Store
-from pravega_spark.errors import CorruptChunk, StoreError
+from pravega_spark.errors import CorruptChunk, KeyUnavailable, StoreError
 from pravega_spark.limits import MAX_EVENT_BYTES, READ_BATCH_EVENTS
 
 _EVENT_INDEX: Final = FILE_SCHEMA.get_field_index("event")
@@ -46,17 +47,14 @@ class ChunkFile:
             raise _Mismatch(f"has {source.size()} bytes; the log records {ref.size}.")
         self._ref = ref
         self._is_checked = ref.footer != ""
-        footer = _checked_footer(source, ref) if self._is_checked else None
-        # Fetched bytes do not change, so the file that pyarrow opens has the footer that was
-        # checked. Remote storage: one request for a row group's columns. No threads: they do not
-        # survive a fork.
-        self._file = pq.ParquetFile(
-            source,
-            metadata=pq.read_metadata(footer) if footer is not None and not is_fetched else None,
-            pre_buffer=not is_local and not is_fetched,
-            page_checksum_verification=True,
-        )
+        self._source = source
+        self._footer = _checked_footer(source, ref) if self._is_checked else None
+        self._is_fetched = is_fetched
+        self._pre_buffer = not is_local and not is_fetched
+        self._file = self._opened()
         self._metadata = self._file.metadata
+        self._locked_by = key_of(self._metadata.metadata)
+        """The key that its events still need; other columns are read without it."""
         if not self._file.schema_arrow.equals(FILE_SCHEMA):
             raise _Mismatch(f"has the columns {self._file.schema_arrow}, not those of a chunk.")
         if self._metadata.num_rows != ref.rows:
@@ -64,6 +62,39 @@ class ChunkFile:
         groups = range(self._metadata.num_row_groups)
         counts = (self._metadata.row_group(group).num_rows for group in groups)
         self._starts = list(accumulate(counts, initial=0))
+
+    def _opened(self, decryption: Any = None) -> pq.ParquetFile:
+        """Return the file. Remote storage: one request for a row group's columns."""
+        metadata = None
+        # Fetched bytes do not change, so the file that pyarrow opens has the checked footer.
+        if self._footer is not None and not self._is_fetched:
+            footer = pa.BufferReader(self._footer)
+            metadata = pq.read_metadata(footer, decryption_properties=decryption)
+        return pq.ParquetFile(
+            self._source,
+            metadata=metadata,
+            pre_buffer=self._pre_buffer,
+            page_checksum_verification=True,
+            decryption_properties=decryption,
+        )
+
+    def _unlock(self, names: Sequence[str]) -> None:
+        """Have the key of the columns, if they are encrypted; raise KeyUnavailable."""
+        if not self._locked_by or not set(ENCRYPTED_COLUMNS).intersection(names):
+            return
+        try:
+            self._file = self._opened(decryption_properties())
+        except KeyUnavailable as error:
+            raise type(error)(error.message, key=self._locked_by) from error
+        except (pa.ArrowException, OSError) as error:
+            if not self._is_checked or isinstance(error, MemoryError | StoreError):
+                raise
+            raise KeyUnavailable(  # its digest shows that the footer is whole: the key is wrong
+                f"the KMS has another key by the name {self._locked_by!r} than the one that the "
+                f"chunk was encrypted with ({error}). Give this process the former key.",
+                key=self._locked_by,
+            ) from error
+        self._locked_by = ""
 
     def rows(
         self,
@@ -77,8 +108,12 @@ class ChunkFile:
         Reads the row groups that hold them, one after the other.
         """
         columns = ["offset_delta", *names]
+        is_encrypted = key_of(self._metadata.metadata) != ""
+        self._unlock(names)
         # Also of a footer with the right digest: whoever can write the file can write the log.
-        unchecked = "event" in names
+        # An encrypted page is authenticated. A look at its column's metadata may wait for a thread
+        # that asks the KMS, which waits for Python's lock, which this thread holds.
+        unchecked = "event" in names and not is_encrypted
         if unchecked and not _is_safe_to_unpack(self._metadata):
             check_sizes(self._metadata, self._ref)
             unchecked = False
@@ -132,6 +167,10 @@ def open_chunk(
         source = store.open(f"{table_path}/{ref.path}") if data is None else pa.BufferReader(data)
         with source:
             yield ChunkFile(source, ref, is_local=store.is_local, is_fetched=data is not None)
+    except KeyUnavailable as error:
+        raise type(error)(
+            f"{where}: {ref} cannot be read: {error.message}", url=where, key=error.key
+        ) from error
     except (FileNotFoundError, StoreError):
         raise
     except _Mismatch as error:
@@ -169,14 +208,14 @@ class _Mismatch(ValueError):
     """A file that is not what the log records; the text continues a sentence about the chunk."""
 
 
-def _checked_footer(source: pa.NativeFile, ref: ChunkRef) -> pa.BufferReader:
+def _checked_footer(source: pa.NativeFile, ref: ChunkRef) -> pa.Buffer:
     """Return the footer if it is the one that was written; pyarrow aborts at some damaged ones."""
     length = length_of(ref.footer)
     source.seek(max(0, ref.size - length))
     footer = source.read_buffer(length)
     if not has_digest(footer, ref.footer):
         raise _Mismatch("has a footer other than the one that the log records.")
-    return pa.BufferReader(footer)
+    return footer
 
 
 def _check_deltas(deltas: np.ndarray[tuple[int], np.dtype[np.int32]], at: int) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import pairwise
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from pravega_spark.engine.chunks.arrow_arrays import offsets_of
-from pravega_spark.engine.chunks.chunk import StagedChunk, as_events
+from pravega_spark.engine.chunks.chunk import StagedChunk, as_events, encode_events
 from pravega_spark.engine.chunks.chunk_encoder import (
     SMALL_CHUNK_BYTES,
     ChunkEncoder,
@@ -31,6 +32,7 @@ from pravega_spark.engine.chunks.tiny_chunk import (
     encode_blocks,
     encode_tiny,
 )
+from pravega_spark.engine.key_management import ChunkKey
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import InvalidInput
@@ -61,9 +63,13 @@ class ChunkWriter:
         *,
         name: str,
         compression: str = COMPRESSION,
+        key: ChunkKey | None = None,
         runtime: Runtime = SYSTEM,
     ) -> None:
-        """Begin the file ``<table_path>/data/<folder>/<name>.parquet``; ``name`` is unique."""
+        """Begin the file ``<table_path>/data/<folder>/<name>.parquet``; ``name`` is unique.
+
+        Raises KeyUnavailable if the events are to be encrypted and cannot be.
+        """
         self._path = f"data/{folder}/{name}.parquet"
         self._segment_id = segment_id
         self._runtime = runtime
@@ -75,7 +81,7 @@ class ChunkWriter:
         self._object = store.writer(f"{table_path}/{self._path}")
         self._is_open = True
         self._file = FooterSink(self._object.__enter__())
-        self._encoder = ChunkEncoder(pa.PythonFile(self._file, mode="w"), compression)
+        self._encoder = _encoder_of(self._object, self._file, compression, key)
 
     def write(self, events: pa.Table | pa.RecordBatch) -> None:
         """Append events; full row groups are written.
@@ -158,6 +164,17 @@ class ChunkWriter:
                 raise
 
 
+def _encoder_of(
+    opened: AbstractContextManager[Any], file: FooterSink, compression: str, key: ChunkKey | None
+) -> ChunkEncoder:
+    """Return the encoder into an opened object; leave nothing in the store if it has no key."""
+    try:
+        return ChunkEncoder(pa.PythonFile(file, mode="w"), compression, key=key)
+    except BaseException as error:
+        opened.__exit__(type(error), error, error.__traceback__)
+        raise
+
+
 def _joined(ends: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Return the cumulative bytes after each event of consecutive tables."""
     before = np.cumsum([0, *(int(part[-1]) for part in ends[:-1])])
@@ -177,16 +194,18 @@ def stage(
     *,
     name: str,
     compression: str = COMPRESSION,
+    key: ChunkKey | None = None,
 ) -> list[StagedChunk]:
     """Store events durably as chunks of one segment, which a commit must name in this order.
 
     The files are ``<table_path>/data/<folder>/<name>-<k>.parquet``; ``name`` must be unique.
     ``folder`` is a ``version_folder``, or the folder of a transaction. Without events no chunk is
-    stored. Raises EventTooLarge above ``MAX_EVENT_BYTES``.
+    stored. With a ``key`` they are encrypted. Raises EventTooLarge above ``MAX_EVENT_BYTES``, and
+    KeyUnavailable.
     """
     chunks = []
     for encoded in encode_chunks(
-        folder, segment_id, events, name=name, compression=compression
+        folder, segment_id, events, name=name, compression=compression, key=key
     ):  # one after the other, since each may be large
         store.put(f"{table_path}/{encoded.chunk.path}", encoded.data)
         chunks.append(encoded.chunk)
@@ -268,6 +287,7 @@ def encode_chunks(
     *,
     name: str,
     compression: str = COMPRESSION,
+    key: ChunkKey | None = None,
 ) -> Iterator[EncodedChunk]:
     """Yield the chunks that :func:`stage` stores."""
     table = as_events(events)
@@ -276,21 +296,26 @@ def encode_chunks(
         before = int(ends[first - 1]) if first else 0
         part = table.slice(first, last - first)
         path = f"data/{folder}/{name}-{number}.parquet"
-        if compression == COMPRESSION and last - first <= TINY_ROWS:
+        if key is None and compression == COMPRESSION and last - first <= TINY_ROWS:
             tiny = _tiny(path, segment_id, part, int(ends[last - 1]) - before)
             if tiny is not None:
                 yield tiny
                 continue
-        encoder, data = _encode(part, ends[first:last] - before, compression)
+        encoder, data = _encode(part, ends[first:last] - before, compression, key)
         staged = _staged(path, segment_id, encoder, data.size, digest_of(data))
         yield EncodedChunk(staged, data)
 
 
-def encode_lone(folder: str, segment_id: int, one: LoneEvent, *, name: str) -> EncodedChunk:
+def encode_lone(
+    folder: str, segment_id: int, one: LoneEvent, *, name: str, key: ChunkKey | None = None
+) -> EncodedChunk:
     """Return the chunk that :func:`encode_chunks` yields for a table of this event."""
-    key = None if one.key is None else one.key.encode()
+    if key is not None:
+        row = encode_events([one.key], [one.time_us], [one.event])
+        return next(encode_chunks(folder, segment_id, row, name=name, key=key))
+    routing_key = None if one.key is None else one.key.encode()
     path = f"data/{folder}/{name}-0.parquet"
-    return _tiny_file(path, segment_id, [key], [one.time_us], [one.event], len(one.event))
+    return _tiny_file(path, segment_id, [routing_key], [one.time_us], [one.event], len(one.event))
 
 
 def _tiny(path: str, segment_id: int, events: pa.Table, event_bytes: int) -> EncodedChunk | None:
@@ -336,11 +361,11 @@ def encode(table: pa.Table, compression: str = COMPRESSION) -> pa.Buffer:
 
 
 def _encode(
-    events: pa.Table, ends: NDArray[np.int64], compression: str
+    events: pa.Table, ends: NDArray[np.int64], compression: str, key: ChunkKey | None = None
 ) -> tuple[ChunkEncoder, pa.Buffer]:
     sink = pa.BufferOutputStream()
     small = not len(ends) or bool(ends[-1] <= SMALL_CHUNK_BYTES)
-    encoder = ChunkEncoder(sink, compression, small=small)
+    encoder = ChunkEncoder(sink, compression, small=small, key=key)
     for first, last, size in row_groups(ends):
         encoder.write(events.slice(first, last - first), size)
     encoder.finish()

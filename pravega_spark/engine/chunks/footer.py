@@ -16,6 +16,8 @@ import xxhash
 
 SUMS_KEY: Final = b"pravega.event_bytes"
 """The event bytes before each row group, in the footer of files with several row groups."""
+KEY_NAME: Final = b"pravega.key"
+"""The name of the master key, in the footer of files whose events are encrypted."""
 _DIGEST: Final = re.compile(r"[1-9][0-9]{0,9}-[0-9a-f]{16}")
 _END_BYTES: Final = 8
 """The footer's length and the magic number."""
@@ -65,6 +67,11 @@ def decode_sums(metadata: Mapping[bytes, bytes] | None) -> list[int] | None:
     """Return the event bytes before each row group; None if the footer does not record them."""
     found = (metadata or {}).get(SUMS_KEY)
     return None if found is None else [int(number) for number in found.split(b",")]
+
+
+def key_of(metadata: Mapping[bytes, bytes] | None) -> str:
+    """Return the name of the master key of a file's events; empty if they are not encrypted."""
+    return (metadata or {}).get(KEY_NAME, b"").decode(errors="replace")
 
 
 class FooterSink(io.RawIOBase):

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pravega_spark.engine.chunks.arrow_arrays import numbers
 from pravega_spark.engine.chunks.chunk import FILE_SCHEMA, ChunkRef
 from pravega_spark.engine.chunks.chunk_file import check_sizes
-from pravega_spark.engine.chunks.footer import has_digest, length_of
+from pravega_spark.engine.chunks.footer import KEY_NAME, has_digest, length_of
 from pravega_spark.engine.chunks.tiny_reader import tiny_columns
 from pravega_spark.limits import MAX_EVENT_BYTES, ROW_GROUP_BYTES
 
@@ -66,8 +66,12 @@ def _events(ref: ChunkRef, data: bytes, columns: Sequence[str]) -> pa.Table:
     if held is not None:
         schema = pa.schema([FILE_SCHEMA.field(name) for name in columns])
         return pa.Table.from_arrays([held[name] for name in columns], schema=schema)
-    if len(data) != ref.size or not has_digest(
-        memoryview(data)[-length_of(ref.footer) :], ref.footer
+    footer = data[-length_of(ref.footer) :]
+    # An encrypted file is read alone: its keys are asked for, and errors name it.
+    if (
+        len(data) != ref.size
+        or not has_digest(memoryview(footer), ref.footer)
+        or KEY_NAME in footer
     ):
         raise ValueError
     file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=True)

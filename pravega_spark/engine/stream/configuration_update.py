@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pravega_spark.arguments import check_whole, shown
+from pravega_spark.encryption_policy import EncryptionPolicy
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.stream.records import StreamRecord
 from pravega_spark.errors import ConfigurationConflict, InvalidConfiguration
@@ -40,6 +41,7 @@ class ConfigurationUpdate:
     add_tags: frozenset[str] = frozenset()
     remove_tags: frozenset[str] = frozenset()
     settings: SettingChanges = field(default_factory=SettingChanges)
+    encryption: EncryptionPolicy | Unchanged = UNCHANGED
 
 
 def checked_update(
@@ -50,6 +52,7 @@ def checked_update(
     add_tags: Iterable[str] | None,
     remove_tags: Iterable[str] | None,
     settings: Mapping[str, Any] | None,
+    encryption: EncryptionPolicy | Unchanged = UNCHANGED,
 ) -> StreamConfiguration | ConfigurationUpdate:
     """Return the arguments of an update; raise InvalidConfiguration unless they are one."""
     given = {
@@ -58,6 +61,7 @@ def checked_update(
         "add_tags": add_tags is not None,
         "remove_tags": remove_tags is not None,
         "settings": settings is not None,
+        "encryption": encryption is not UNCHANGED,
     }
     fields = [name for name, is_given in given.items() if is_given]
     if configuration is not None:
@@ -82,9 +86,14 @@ def checked_update(
             f"the retention of stream {stream} must be a RetentionPolicy, or None to keep "
             f"everything, got {shown(retention)}."
         )
+    if not isinstance(encryption, EncryptionPolicy | Unchanged):
+        raise InvalidConfiguration(
+            f"the encryption of stream {stream} must be an EncryptionPolicy, got "
+            f"{shown(encryption)}; an encrypted stream stays so for its life."
+        )
     tags = _tag_changes(f"stream {stream}", add_tags, remove_tags)
     changes = check_stream_settings({} if settings is None else settings)
-    return ConfigurationUpdate(scaling, retention, *tags, changes)
+    return ConfigurationUpdate(scaling, retention, *tags, changes, encryption)
 
 
 def checked_tags(
@@ -126,8 +135,10 @@ def updated(
 ) -> StreamConfiguration:
     """Return the configuration after an update of the present one.
 
-    Raises InvalidConfiguration if it would have too many tags.
+    Raises InvalidConfiguration if it would have too many tags, or begin or end the encryption.
     """
+    if not isinstance(change.encryption, Unchanged):
+        _check_same_kind(stream, present.encryption, change.encryption)
     if isinstance(change, StreamConfiguration):
         return change
     tags = (present.tags - change.remove_tags) | change.add_tags
@@ -142,6 +153,24 @@ def updated(
         retention=present.retention if change.retention is UNCHANGED else change.retention,
         tags=tags,
         settings=StreamSettings(change.settings.apply(present.settings)),
+        encryption=present.encryption if change.encryption is UNCHANGED else change.encryption,
+    )
+
+
+def _check_same_kind(
+    stream: str, present: EncryptionPolicy | None, wanted: EncryptionPolicy | None
+) -> None:
+    """Raise InvalidConfiguration if an update would begin or end the encryption.
+
+    Writers that have not seen such an update would go on to store what it forbids.
+    """
+    if (present is None) == (wanted is None):
+        return
+    is_encrypted = present is not None
+    raise InvalidConfiguration(
+        f"stream {stream} is {'encrypted' if is_encrypted else 'not encrypted'}, and stays so for "
+        f"its life: give {f'encryption={present}, or another key' if is_encrypted else 'none'}, or "
+        "copy its events to a stream that is created otherwise. Nothing was changed."
     )
 
 

@@ -11,6 +11,7 @@ from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.footer import checked_digest
 from pravega_spark.engine.chunks.large_event_reference import checked_attachment
 from pravega_spark.engine.json_codec import DECODE_ERRORS
+from pravega_spark.engine.key_management import ChunkKey
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.commit_log import Committed, Log, Proposal
@@ -117,6 +118,12 @@ class StreamLog:
         if snapshot is None:
             raise self.absent()
         return self.view_of(snapshot)
+
+    @property
+    def chunk_key(self) -> ChunkKey | None:
+        """The key that chunks are encrypted with, by the last known view; None without one."""
+        policy = self.known_view().record.configuration.encryption
+        return None if policy is None else ChunkKey(self.name, policy.key)
 
     def on_newest(
         self, look_up: Callable[[StreamView], _Value], *, life: int | None = None

@@ -68,10 +68,10 @@ def stage_routed(
     """
     if events is None:
         return []
-    name, store = stream.runtime.token(), stream.store
+    name, store, key = stream.runtime.token(), stream.store, stream.chunk_key
     if isinstance(events, LoneEvent):
         segment_id = routed.segment_ids[0]
-        lone = encode_lone(folder, segment_id, events, name=f"{name}-{segment_id}")
+        lone = encode_lone(folder, segment_id, events, name=f"{name}-{segment_id}", key=key)
         if before_commit and store.is_local:
             return store_together(store, stream.path, [lone], before_commit=True)
         store.put(f"{stream.path}/{lone.chunk.path}", lone.data)
@@ -83,7 +83,12 @@ def stage_routed(
             chunk
             for segment_id, rows in parts
             for chunk in encode_chunks(
-                folder, segment_id, rows, name=f"{name}-{segment_id}", compression=compression
+                folder,
+                segment_id,
+                rows,
+                name=f"{name}-{segment_id}",
+                compression=compression,
+                key=key,
             )
         ]
         return store_together(store, stream.path, encoded, before_commit=before_commit)
@@ -96,9 +101,10 @@ def stage_routed(
     def staged(part: tuple[tuple[int, pa.Table], str]) -> list[StagedChunk]:
         (segment_id, rows), name_of_part = part
         target = store, stream.path, folder, segment_id
-        if compression == UNCOMPRESSED and store.is_local and are_blocks(rows):
+        is_plain = compression == UNCOMPRESSED and key is None
+        if is_plain and store.is_local and are_blocks(rows):
             return [stage_blocks(*target, rows, name=name_of_part)]
-        return stage(*target, rows, name=name_of_part, compression=compression)
+        return stage(*target, rows, name=name_of_part, compression=compression, key=key)
 
     items = list(zip(parts, names, strict=True))
     return [chunk for chunks in stream.runtime.each(staged, items) for chunk in chunks]
@@ -130,14 +136,16 @@ def stage_offer(
     if events.nbytes > MAX_OFFER_BYTES:
         return None
     version = offer_version(view.version, view.snapshot.horizon)
-    folder = version_folder(version)
+    folder, key = version_folder(version), stream.chunk_key
     if isinstance(events, LoneEvent):
-        parts = [encode_lone(folder, routed.segment_ids[0], events, name="")]
+        parts = [encode_lone(folder, routed.segment_ids[0], events, name="", key=key)]
     else:
         parts = [
             chunk
             for segment_id, rows in group(events, routed.indexes, routed.segment_ids)
-            for chunk in encode_chunks(folder, segment_id, rows, name="", compression=compression)
+            for chunk in encode_chunks(
+                folder, segment_id, rows, name="", compression=compression, key=key
+            )
         ]
     named = list(_named(parts, view.version, stream.runtime.token(), life, identity))
     if len(named) < len(parts):

@@ -19,6 +19,8 @@ from pravega_spark.engine.stream.time_marks import TimeNote
 from pravega_spark.engine.writing.append_condition import AppendCondition
 from pravega_spark.engine.writing.append_draft import StagedBatch, sealed_error
 from pravega_spark.engine.writing.batch_identity import SessionBatch
+from pravega_spark.errors import EventTooLarge
+from pravega_spark.limits import MAX_EVENT_BYTES
 
 UNROUTED = -1
 """The segment of a chunk before its batch is routed."""
@@ -79,8 +81,16 @@ def stage_large_event(
 ) -> StagedChunk:
     """Store a payload and the chunk that names it in a folder of the stream.
 
-    Raises EventTooLarge, what the pieces raise, and StoreError.
+    Raises EventTooLarge, also for any event of an encrypted stream, what the pieces raise, and
+    StoreError.
     """
+    if stream.chunk_key is not None:
+        raise EventTooLarge(
+            f"stream {stream.name} is encrypted, and its events have at most {MAX_EVENT_BYTES} "
+            "bytes, because the objects of large events are not encrypted. Split the event, or "
+            "encrypt it and write it to a stream that is not encrypted.",
+            limit_bytes=MAX_EVENT_BYTES,
+        )
     store, path, runtime = stream.store, stream.path, stream.runtime
     reference = store_payload(store, path, folder, pieces, name=runtime.token())
     time_us = runtime.now_us()

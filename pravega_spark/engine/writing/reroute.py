@@ -83,7 +83,9 @@ def _recut(
     def staged(part: tuple[int, pa.Table]) -> list[StagedChunk]:
         segment_id, rows = part
         name = f"recut-{token}-{segment_id}"
-        return stage(stream.store, stream.path, folder, segment_id, rows, name=name)
+        return stage(
+            stream.store, stream.path, folder, segment_id, rows, name=name, key=stream.chunk_key
+        )
 
     parts = split(events, Router(view.active.segments))
     if chunk.attachment:  # one event: it moves with its object, and nothing is copied

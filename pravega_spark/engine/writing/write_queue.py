@@ -327,12 +327,12 @@ def _failure(name: str, error: BaseException) -> PravegaSparkError:
     """Return the error that later calls of the writer raise."""
     if isinstance(error, PravegaSparkError) and not isinstance(error, (TooBusy, StoreError)):
         return error  # its message already names the next step
-    kind, cause = PravegaSparkError, f"{type(error).__name__}: {error}"
+    failure, cause = PravegaSparkError(), f"{type(error).__name__}: {error}"
     if isinstance(error, PravegaSparkError):
-        kind, cause = type(error), str(error)
-    failure = kind(
+        failure, cause = copy.copy(error), str(error)  # with its fields
+    failure.message = (
         f"the writer of stream {name} stopped: {cause.rstrip('.')}. Fix the cause, then open a "
         "new writer; this one accepts no more events."
     )
-    failure.__cause__ = error
+    failure.args, failure.__cause__ = (failure.message,), error
     return failure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pravega_spark.engine.key_management import ChunkKey
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
@@ -22,7 +23,7 @@ from pravega_spark.spark.settings import WriteSettings
 class StagingPlan:
     """Where all tasks of one write stage their chunks, and by which segments they route events.
 
-    ``folder`` is that of the version, or of a transaction.
+    ``folder`` is that of the version, or of a transaction. ``key`` encrypts the chunks.
     """
 
     root: str
@@ -31,6 +32,7 @@ class StagingPlan:
     version: int
     segments: tuple[Segment, ...]
     folder: str
+    key: ChunkKey | None
 
 
 def plan_staging(settings: WriteSettings) -> tuple[StagingPlan, StreamView]:
@@ -56,6 +58,7 @@ def plan_staging(settings: WriteSettings) -> tuple[StagingPlan, StreamView]:
         view.version,
         view.active.segments,
         version_folder(view.version),
+        stream.chunk_key,
     )
     return plan, view
 

@@ -137,5 +137,6 @@ class _ChunkStager:
             events,
             name=f"{self._name}-{len(self._staged)}",
             compression=self._settings.compression,
+            key=self._plan.key,
         )
         self._staged.append(future)

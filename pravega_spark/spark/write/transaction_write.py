@@ -36,7 +36,15 @@ def plan(settings: WriteSettings, transaction_id: str) -> tuple[StagingPlan, boo
     entries = _writable_entries(stream, transaction_id)
     segments = view.epoch(opened.epoch).segments
     folder = chunk_folder(transaction_id)
-    found = StagingPlan(stream.root_url, stream.name, view.life, view.version, segments, folder)
+    found = StagingPlan(
+        stream.root_url,
+        stream.name,
+        view.life,
+        view.version,
+        segments,
+        folder,
+        stream.chunk_key,
+    )
     return found, _has(entries, settings)
 
 

@@ -50,11 +50,12 @@ def test_no_environment_variable_kills_a_process_of_the_package(root: str, varia
     assert texts(root) == ["0", "1", "2"]
 
 
-def test_only_the_store_of_the_engine_and_the_principal_are_environment_variables() -> None:
+def test_only_the_store_of_the_engine_the_principal_and_the_kms_are_environment_variables() -> None:
     engine = PROJECT / "pravega_spark" / "engine"
     readers = {p for p in engine.rglob("*.py") if re.search("environ|getenv", p.read_text())}
     assert {path.parent.name for path in readers} <= {"store", "engine"}
-    assert {path.name for path in readers if path.parent == engine} <= {"principal.py"}
+    outside = {path.name for path in readers if path.parent == engine}
+    assert outside <= {"principal.py", "key_management.py"}
 
 
 def test_child_process_of_a_test_is_killed_at_the_visit_that_the_test_names(root: str) -> None:
