@@ -22,7 +22,7 @@ _START_ATTEMPTS = 3
 _START_SECONDS = 60.0
 _FIRST_PORT, _LAST_PORT = 11_000, 21_000  # gRPC twins included, below the ephemeral ports
 _GRPC_DISTANCE = 10_000
-ROLES = ("reader", "writer", "group", "admin")
+ROLES = ("reader", "writer", "group", "maintainer", "admin")
 """Users of the server, each with the rights that a bucket's policy gives to its name."""
 
 

@@ -1,4 +1,4 @@
-"""The least rights of readers, writers, members of groups and administrators, on a real server.
+"""The least rights of readers, writers, members of groups, maintainers and administrators, on S3.
 
 The policies are those of docs/storage.md.
 """
@@ -15,8 +15,19 @@ from typing import Any
 import botocore.session
 import pytest
 
-from pravega_spark import StreamConfiguration, StreamCut, StreamManager
+from pravega_spark import (
+    KeyValueTableConfiguration,
+    MaintenanceKind,
+    RetentionPolicy,
+    StreamConfiguration,
+    StreamCut,
+    StreamManager,
+)
+from pravega_spark.compaction import compaction_plan
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import StoreReadOnly
+from pravega_spark.key_value.fold import fold
+from pravega_spark.key_value.folded_source import folded_table
 from pravega_spark.policies import ScalingPolicy
 from tests.harness.s3_server import ROLES, S3Server
 
@@ -32,7 +43,13 @@ def policies() -> dict[str, Any]:
     """Return the policies of the page by role; their order is the page's."""
     blocks = re.findall(r"```json\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
     texts = [block.replace("BUCKET", BUCKET).replace("FOLDER", FOLDER) for block in blocks]
-    return dict(zip(("reader", "writer", "group", "admin"), map(json.loads, texts), strict=False))
+    return dict(
+        zip(
+            ("reader", "writer", "group", "maintainer", "admin"),
+            map(json.loads, texts),
+            strict=False,
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +215,73 @@ def test_writer_creates_a_group_that_holds_data(
     writer.create_reader_group("nyc/holders", ["nyc/held"], retention="automatic")
     assert "its announcement stays" in caplog.text
     assert [info.name for info in as_role("reader").list_subscribers("nyc/held")]
+
+
+def fill(manager: StreamManager, scope: str) -> None:
+    """One of everything that rounds of maintenance have to do with."""
+    assert manager.create_scope(scope)
+    configuration = StreamConfiguration(retention=RetentionPolicy.by_size(1))
+    for name in ("one", "two"):
+        manager.create_stream(f"{scope}/{name}", configuration)
+    with manager.create_writer(f"{scope}/one", "ingest", large_events=True) as writer:
+        for number in range(30):
+            writer.write_event(b"%02d" % number, "UA").result()
+        writer.note_time(1_000).result()
+        writer.write_event(bytes(9 << 20), "UA").result()
+    with (
+        manager.create_joint_writer([f"{scope}/one", f"{scope}/two"]) as joint,
+        joint.begin_transaction() as transaction,
+    ):
+        for name in ("one", "two"):
+            transaction.write_event(f"{scope}/{name}", b"joint", "UA")
+    manager.create_stream(f"{scope}/bytes", configuration)
+    with manager.create_byte_writer(f"{scope}/bytes") as bytes_writer:
+        bytes_writer.write(bytes(1 << 20))
+    manager.create_key_value_table(f"{scope}/fares", KeyValueTableConfiguration("string"))
+    with manager.key_value_table(f"{scope}/fares") as table:
+        for number in range(5):
+            table.put("UA", b"%d" % number).result()
+    manager.create_reader_group(f"{scope}/readers", [f"{scope}/two"], retention="automatic")
+
+
+def test_writer_writes_all_kinds_without_the_right_to_delete(as_role: Open) -> None:
+    writer, reader = as_role("writer"), as_role("reader")
+    fill(writer, "all")
+    assert [event.data for event in reader.read("all/two")] == [b"joint"]
+    assert len(list(reader.read("all/one"))) == 32
+    with reader.key_value_table("all/fares") as table:
+        entry = table.get("UA")
+    assert entry is not None
+    assert entry.value == b"4"
+    with reader.create_byte_reader("all/bytes") as bytes_reader:
+        assert bytes_reader.read(1 << 20) == bytes(1 << 20)
+
+
+def test_maintainer_does_all_rounds_and_cannot_change_settings(
+    as_role: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(as_role("writer"), "kept")
+    as_role("writer").create_stream("kept/many")
+    as_role("admin").update_settings(grace="2 hours")
+    manager = as_role("maintainer")
+    done = manager.maintain()
+    assert done.failures == {}
+    assert set(done.kinds) == set(MaintenanceKind)
+    assert all(info.finished_ms is not None for info in manager.maintenance()), "recorded"
+    manager.sweep_scope("kept", grace="1 minute", retain="0 s")
+    assert len(list(manager.read("kept/one"))) < 32, "truncated by its policy"
+    manager.sweep_stream("kept/one", grace="1 minute", retain="0 s")
+    log = StreamLog(manager._store, "kept/_kv_tables/fares")
+    assert fold(log, folded_table(log, KeyValueTableConfiguration("string"))).is_published
+    monkeypatch.setattr(compaction_plan, "COMPACT_SETTLE_MS", 0)
+    with manager.create_writer("kept/many") as writer:
+        for number in range(30):
+            writer.write_event(b"%02d" % number).result()
+    assert manager.compact_stream("kept/many", target="16 KB").files_removed
+    with pytest.raises(StoreReadOnly, match=f"{FOLDER}/_settings/"):
+        manager.update_settings(grace="3 hours")
+    with pytest.raises(StoreReadOnly, match=f"{FOLDER}/kept/_scope/"):
+        manager.create_stream("kept/others")
 
 
 def test_administrator_maintains_and_deletes(as_role: Open) -> None:
