@@ -191,3 +191,21 @@ def test_acknowledged_create_was_fsynced_with_all_new_folders(tmp_path: Path) ->
     synced = trace.read_text()
     for folder in (tmp_path, root, root / "a", root / "a" / "b"):
         assert f"<{folder}>" in synced
+
+
+def test_put_makes_its_folders_again_when_one_is_pruned_while_it_makes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, mkdir = open_store(tmp_path), os.mkdir
+    pruned: list[str] = []
+
+    def mkdir_late(path: str, *rest: object, **options: object) -> None:
+        if path.endswith("/a/b") and not pruned:
+            pruned.append(path)
+            os.rmdir(os.path.dirname(path))  # as another process that deletes the last file in it
+        mkdir(path, *rest, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "mkdir", mkdir_late)
+    assert store.put_if_absent("a/b/first", b"1") is Put.CREATED
+    assert pruned
+    assert store.get("a/b/first") == b"1"

@@ -372,6 +372,8 @@ class LocalStore:
         self._durable.find_missing(folder)
         try:
             os.makedirs(folder, exist_ok=True)
+        except FileNotFoundError:
+            return  # another process pruned a folder above it: the caller finds none, tries again
         except OSError as error:
             raise refusal(error, folder) from error
 
