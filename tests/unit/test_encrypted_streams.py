@@ -22,10 +22,15 @@ from pravega_spark import (
     StreamManager,
     set_kms,
 )
+from pravega_spark.engine.chunks.chunk import encode_events
 from pravega_spark.engine.chunks.chunk_encoder import ChunkEncoder
 from pravega_spark.engine.chunks.chunk_reader import read_range
+from pravega_spark.engine.chunks.chunk_writer import stage
+from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.key_management import KMS_VARIABLE
+from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.writing.reroute import reroute
 from pravega_spark.errors import (
     CorruptChunk,
     EventTooLarge,
@@ -170,6 +175,22 @@ def share_commits(manager: StreamManager) -> list[bytes]:
     return [MARK + b"%d-%d" % (n, k) for n in range(2) for k in range(3)]
 
 
+def cut_again_after_a_scale(manager: StreamManager) -> list[bytes]:
+    """A batch was staged for a segment that was split before its commit."""
+    stream = StreamLog(manager._store, S)
+    view = stream.view()
+    texts = [MARK + b"%d" % n for n in range(50)]
+    events = encode_events([f"MARKER-{n}" for n in range(50)], [1] * 50, texts)
+    folder = version_folder(view.version)
+    for segment_id, rows in split(events, Router(view.active.segments)):
+        target = stream.store, stream.path, folder, segment_id
+        staged = stage(*target, rows, name=f"batch-{segment_id}", key=stream.chunk_key)
+        if segment_id == 0:
+            manager.scale_stream(S, seal=[0], key_ranges=[(0.0, 0.25), (0.25, 0.5)])
+            assert len(reroute(stream, stream.view(), view.version, staged, {})) == 2
+    return []
+
+
 PATHS: list[Callable[[StreamManager], list[bytes]]] = [
     write_lone,
     write_many,
@@ -179,6 +200,7 @@ PATHS: list[Callable[[StreamManager], list[bytes]]] = [
     write_over_a_scale,
     merge_chunks,
     share_commits,
+    cut_again_after_a_scale,
 ]
 
 
