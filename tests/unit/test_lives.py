@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import io
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from pravega_spark.byte_streams.byte_reader import ByteStreamReader
 from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.errors import (
+    IllegalState,
     NoSuchStream,
     NotFound,
     PravegaSparkError,
@@ -460,6 +462,7 @@ READS: dict[str, Callable[[World], Any]] = {
     "follow": lambda w: list(w.manager.follow(S, "earliest", timeout=0)),
     "fetch_event": lambda w: w.manager.fetch_event(str(w.event)),
     "list_key_value_tables": lambda w: w.manager.list_key_value_tables("s"),
+    "key_value_table_tags": lambda w: w.manager.key_value_table_tags(K),
     "segment_ranges": lambda w: w.manager.segment_ranges(S),
 }
 
@@ -692,7 +695,8 @@ HANDLES = [
             "seal": lambda writer, w: writer.seal(),
             "close_and_seal": lambda writer, w: writer.close_and_seal(),
         },
-        frozenset({"writer_id", "acknowledged_bytes", "writable", "tell", "close"}),
+        frozenset({"writer_id", "acknowledged_bytes", "readable", "readinto", "writable"})
+        | {"tell", "close"},
     ),
     Handle(
         ByteStreamReader,
@@ -708,7 +712,7 @@ HANDLES = [
             "read": lambda reader, w: reader.read(1),
             "readall": lambda reader, w: reader.readall(),
         },
-        frozenset({"readable", "seekable", "tell", "close"}),
+        frozenset({"readable", "seekable", "writable", "write", "tell", "close"}),
     ),
     Handle(
         StreamRetention,
@@ -766,10 +770,16 @@ HANDLES = [
             "keep_alive": lambda reader, w: reader.keep_alive(),
             "__iter__": iterate,
         },
-        frozenset({"position", "close", "close_at", "current_time_window"}),
+        frozenset({"position", "close", "close_at", "current_time_window", "rewind"}),
         ReinitializationRequired,
     ),
 ]
+REFUSED: dict[tuple[type, str], Callable[[Any], object]] = {
+    (ByteStreamWriter, "readinto"): lambda writer: writer.readinto(bytearray(1)),
+    (ByteStreamReader, "write"): lambda reader: reader.write(b"late"),
+    (EventStreamReader, "rewind"): lambda reader: reader.rewind(),
+}
+"""What these handles refuse in any life."""
 
 
 @pytest.mark.parametrize("handle", HANDLES, ids=lambda handle: handle.kind.__name__)
@@ -801,6 +811,9 @@ def test_handle_of_an_ended_life_does_nothing_in_the_next(
             call(made, world)
     elif name == "close_at":
         made.close_at(made.position)
+    elif (handle.kind, name) in REFUSED:
+        with pytest.raises((io.UnsupportedOperation, IllegalState)):
+            REFUSED[handle.kind, name](made)
     elif handle.kind is EventStreamReader and name == "current_time_window":
         with pytest.raises(NoSuchStream):
             made.current_time_window(S)
