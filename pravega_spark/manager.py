@@ -110,6 +110,7 @@ from pravega_spark.transactions.joint_writer import (
     JointWriter,
     find_joint_record,
     open_joint_transaction,
+    open_joint_writer,
 )
 from pravega_spark.transactions.sweeper import TransactionSweepResult
 from pravega_spark.transactions.transaction import Transaction
@@ -809,8 +810,10 @@ class StreamManager(ClosedByBlock):
         """Open a writer of transactions over several streams, which commit together or not at all.
 
         ``writer_id`` opens a session of that id in each stream, as
-        :meth:`create_transactional_writer` does: an older joint writer of it is fenced, and the
-        timestamps of commits are noted under it. ``large_events`` as in :meth:`create_writer`.
+        :meth:`create_transactional_writer` does: an older joint writer of it is fenced, and what it
+        left in these streams is carried out if its commit was decided, else aborted, before this
+        returns. The timestamps of commits are noted under the id. ``large_events`` as in
+        :meth:`create_writer`.
         Raises InvalidInput for no stream, InvalidName, NoSuchStream, StreamSealed.
         """
         names = sorted(set(check_list("streams", streams)))
@@ -823,7 +826,7 @@ class StreamManager(ClosedByBlock):
             for name in names
         }
         decisions = open_decisions(self._store, self._runtime)
-        return JointWriter(decisions, writers, GroupPositions(self._store, self._runtime))
+        return open_joint_writer(decisions, writers, GroupPositions(self._store, self._runtime))
 
     def joint_transaction(
         self, transaction_id: str, *, serializer: Serializer | None = None

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from pravega_spark.arguments import check_timestamp_us, shown
@@ -22,6 +21,7 @@ from pravega_spark.errors import (
     StaleIdentity,
     TxnFailed,
 )
+from pravega_spark.handles import CommittedByBlock, NotPicklable
 from pravega_spark.model import TransactionStatus
 from pravega_spark.transactions import settlement
 from pravega_spark.transactions.decision_log import DecisionLog, JointRecord
@@ -35,7 +35,7 @@ _WITHOUT_PART = "its begin failed on {}, or the stream was deleted since"
 _FINAL = (TransactionStatus.COMMITTED, TransactionStatus.ABORTED)
 
 
-class JointTransaction:
+class JointTransaction(CommittedByBlock, NotPicklable):
     """Events for streams of a root that become visible together, or never; thread-safe.
 
     If it was begun with readers of groups, its commit acknowledges everything that they have handed
@@ -53,6 +53,8 @@ class JointTransaction:
     As a context manager it commits at the end of the block, and aborts if the block raised.
     """
 
+    _NOT_PICKLABLE = "a JointTransaction cannot be pickled; pass its id, and open it by that."
+
     def __init__(
         self,
         decisions: DecisionLog,
@@ -61,11 +63,15 @@ class JointTransaction:
         runtime: Runtime,
         positions: PositionParticipants,
         readers: Sequence[ReaderParticipant] = (),
+        *,
+        check_session: Callable[[], None] = lambda: None,
     ) -> None:
         """Join the parts by the names of their streams; makes no storage call.
 
-        ``readers`` are those of the record, in the process that began the transaction with them.
+        ``readers`` are those of the record, in the process that began the transaction with them;
+        ``check_session`` raises WriterFenced if a newer writer of the writer's id is open.
         """
+        self._check_session = check_session
         self._decisions = decisions
         self._record = record
         self._parts = dict(parts)
@@ -135,6 +141,11 @@ class JointTransaction:
                 self._end(found)
             return found
 
+    @property
+    def _done(self) -> bool:
+        """Whether a call of this handle has ended it, or found it ended."""
+        return self._status is not None
+
     def _end(self, status: TransactionStatus) -> None:
         """Set the final status, and untie the readers."""
         self._status = status
@@ -163,7 +174,8 @@ class JointTransaction:
         in each stream if the writer has an id. After an
         error call it again: if the commit was decided, that carries out the rest. A second commit
         does nothing. Raises TxnFailed if the transaction was aborted, or if a part can no longer be
-        committed, which aborts all of it; CommitUnknown if the outcome is unknown.
+        committed, which aborts all of it; WriterFenced instead, if a newer writer of the writer's
+        id is open; CommitUnknown if the outcome is unknown.
         """
         timestamp_us = check_timestamp_us("a commit's timestamp", timestamp)
         with self._lock:
@@ -174,6 +186,7 @@ class JointTransaction:
                 if self._find_status() is not TransactionStatus.COMMITTED:
                     self._abort_parts()
                     self._end(TransactionStatus.ABORTED)
+                    self._check_session()
                     raise self._ended()
             else:
                 self._carry_out(record)
@@ -198,6 +211,7 @@ class JointTransaction:
             if known is None and self._find_status() is not TransactionStatus.COMMITTED:
                 self._abort_parts()
                 self._end(TransactionStatus.ABORTED)
+                self._check_session()
                 raise
             return known
         failpoint("joint.prepared")
@@ -275,33 +289,10 @@ class JointTransaction:
             status=TransactionStatus.ABORTED,
         )
 
-    def __enter__(self) -> JointTransaction:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Commit, or abort if the block raised, unless the block has ended it."""
-        if self._status in _FINAL:
-            return
-        if kind is None:
-            self.commit()
-        else:
-            with suppress(PravegaSparkError):
-                self.abort()
-
     def __repr__(self) -> str:
         """Show the id and the last known status; makes no storage call."""
         state = self._status.value if self._status else "not known to have ended"
         return f"<JointTransaction {self._record.token} of {', '.join(self.streams)}: {state}>"
-
-    def __reduce__(self) -> Any:
-        """Refuse pickling: another process opens the transaction by its id."""
-        raise TypeError("a JointTransaction cannot be pickled; pass its id, and open it by that.")
 
 
 def _call(function: Callable[[], object]) -> object:

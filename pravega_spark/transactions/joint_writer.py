@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from pravega_spark.arguments import check_list, check_text, shown
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.event_encoder import Serializer
-from pravega_spark.errors import InvalidInput, NoSuchTransaction, PravegaSparkError
+from pravega_spark.errors import (
+    InvalidInput,
+    NoSuchStream,
+    NoSuchTransaction,
+    PravegaSparkError,
+    StaleIdentity,
+)
+from pravega_spark.handles import ClosedByBlock, NotPicklable
 from pravega_spark.limits import DEFAULT_LEASE
 from pravega_spark.transactions import settlement
 from pravega_spark.transactions.decision_log import DecisionLog, JointRecord
@@ -23,8 +29,13 @@ from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter, parse_limits
 
 
-class JointWriter:
-    """Begins transactions over several streams; thread-safe. Made by ``create_joint_writer``."""
+class JointWriter(ClosedByBlock, NotPicklable):
+    """Begins transactions over several streams; thread-safe. Made by ``create_joint_writer``.
+
+    With a writer id, what older writers of the id left in its streams has ended when it is open.
+    """
+
+    _NOT_PICKLABLE = "a JointWriter cannot be pickled; create it where it is used."
 
     def __init__(
         self,
@@ -91,8 +102,20 @@ class JointWriter:
                     settlement.abort_part(part._stream, part._id, "its begin failed")
             raise
         return JointTransaction(
-            self._decisions, record, begun, self._runtime, self._positions, tied
+            self._decisions,
+            record,
+            begun,
+            self._runtime,
+            self._positions,
+            tied,
+            check_session=self._check_session,
         )
+
+    def _check_session(self) -> None:
+        """Raise WriterFenced if a newer writer of the id is open in one of the streams."""
+        for writer in self._writers.values():
+            with suppress(NoSuchStream, StaleIdentity):
+                writer._check_session()
 
     def _participant(self, reader: Any) -> ReaderParticipant:
         """Return what a reader of this root does in a transaction. Raises InvalidInput."""
@@ -119,22 +142,23 @@ class JointWriter:
         with suppress(PravegaSparkError):
             self._decisions.remove_finished()
 
-    def __enter__(self) -> JointWriter:
-        """Return itself."""
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
+def open_joint_writer(
+    decisions: DecisionLog,
+    writers: Mapping[str, TransactionalWriter],
+    positions: PositionParticipants,
+) -> JointWriter:
+    """Join open writers, and carry out in the groups what older sessions of the id decided.
 
-    def __reduce__(self) -> Any:
-        """Refuse pickling: a writer has threads."""
-        raise TypeError("a JointWriter cannot be pickled; create it where it is used.")
+    The writers have done so in their streams; other streams of such a transaction are not touched.
+    """
+    inherited = {record.token: record for one in writers.values() for record in one._inherited}
+    for record in inherited.values():
+        for group in record.groups:
+            positions.carry_out(record.token, group)
+        if {name for name, _ in record.participants} <= writers.keys():
+            decisions.add_finished(record.token)
+    return JointWriter(decisions, writers, positions)
 
 
 def find_joint_record(decisions: DecisionLog, transaction_id: str) -> JointRecord:

@@ -106,6 +106,26 @@ def settle(
             carry_out(stream, decisions, record)
 
 
+def end_parts(
+    stream: StreamLog, parts: Iterable[OpenTransaction], reason: str
+) -> list[JointRecord]:
+    """End parts that a view of a stream holds as open: the decision log is asked to abort each.
+
+    Those whose commit was decided before are carried out; returns their records.
+    """
+    decisions, decided = open_decisions(stream.store, stream.runtime), list[JointRecord]()
+    for opened in parts:
+        record = decisions.find(opened.token)  # after the view: the record was there before
+        if record is not None:
+            record = decisions.abort(opened.token, reason)
+        if record is None:
+            abort_part(stream, opened.transaction_id, reason)
+        else:
+            carry_out(stream, decisions, record)
+            decided.append(record)
+    return decided
+
+
 def abort_part(stream: StreamLog, transaction_id: str, reason: str) -> None:
     """Abort a part whose joint transaction can no longer be decided to commit.
 

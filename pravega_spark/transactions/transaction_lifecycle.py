@@ -61,7 +61,7 @@ def begin(
         if view.record.state is not StreamState.ACTIVE:
             raise sealed_error(view)
         if writer is not None:
-            _check_session(view, writer)
+            check_session(view, writer)
         now_ms = stream.now_ms()
         opened = OpenTransaction(
             f"{view.active.number:08x}{token}",
@@ -107,7 +107,8 @@ def leave(stream: StreamLog, life: int, writer: WriterRecord) -> None:
     stream.commit(decide, life=life)
 
 
-def _check_session(view: StreamView, writer: WriterRecord) -> None:
+def check_session(view: StreamView, writer: WriterRecord) -> None:
+    """Raise WriterFenced if a newer session of a writer is open."""
     known = view.writer(writer.writer_id)
     if known is None or known.session != writer.session:
         raise WriterFenced(

@@ -26,7 +26,14 @@ from pravega_spark.limits import (
     TRANSACTION_SWEEP_SECONDS,
 )
 from pravega_spark.names import check_name
-from pravega_spark.transactions import committer, sweeper, transaction_leases, transaction_lifecycle
+from pravega_spark.transactions import (
+    committer,
+    settlement,
+    sweeper,
+    transaction_leases,
+    transaction_lifecycle,
+)
+from pravega_spark.transactions.decision_log import JointRecord
 from pravega_spark.transactions.lease_keeper import LeaseKeeper
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.units import parse_duration_ms
@@ -42,7 +49,8 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
 
     With a ``writer_id`` of the user's own, a newer writer of the same id fences this one and
     aborts the transactions that it left open; ``last_note``, the note of the last commit, is where
-    the newer writer resumes. Prepared transactions outlive their writer.
+    the newer writer resumes. Prepared transactions outlive their writer; parts of joint ones do
+    not: the newer writer carries out what was decided, and aborts the rest.
     """
 
     _NOT_PICKLABLE = "a TransactionalWriter cannot be pickled; create it where it is used."
@@ -72,6 +80,8 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
         self._serializer = serializer
         self._large_events = check_flag("large_events", large_events)
         self._guard = ProcessGuard(f"the transactional writer of {stream.name}")
+        self._inherited: list[JointRecord] = []
+        """Decided joint transactions of older sessions, whose parts the opening carried out."""
         self._record: WriterRecord | None = None
         if writer_id is not None:
             self._record = self._open(check_name("writer", writer_id))
@@ -86,7 +96,7 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
         self._closed = False
 
     def _open(self, writer_id: str) -> WriterRecord:
-        """Open a session, and abort the transactions that older sessions of the id left open."""
+        """Open a session, and end the transactions that older sessions of the id left open."""
         record = open_session(self._stream, self._life, writer_id)
         reason = f"a newer session of writer {writer_id} was opened"
         view = self._stream.view(refresh=False, life=self._life)
@@ -95,8 +105,11 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
             for opened in view.transactions.values()
             if opened.writer_id == writer_id and opened.session < record.session
         ]
+        parts = [opened for opened in orphaned if opened.is_joint]
         for opened in orphaned:
-            sweeper.abort(self._stream, opened, reason, if_open=True)
+            if not opened.is_joint:
+                sweeper.abort(self._stream, opened, reason, if_open=True)
+        self._inherited = settlement.end_parts(self._stream, parts, reason)
         if orphaned:
             view = committer.find_and_commit_decided(
                 self._stream, view, {one.transaction_id for one in orphaned}
@@ -146,6 +159,12 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
             joint_token=joint_token,
         )
         return self._open_handle(opened.transaction_id)
+
+    def _check_session(self) -> None:
+        """Raise WriterFenced if a newer session of the writer's id is open."""
+        if self._record is not None:
+            view = self._stream.view(life=self._life)
+            transaction_lifecycle.check_session(view, self._record)
 
     def get_transaction(self, transaction_id: str) -> Transaction:
         """Open a transaction by its id, begun by this or another process.

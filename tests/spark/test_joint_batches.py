@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.transactions.decision_log import DecisionLog
+from pravega_spark.transactions.joint_writer import JointWriter
 from tests.harness.failpoints import at_failpoint
 from tests.harness.small_streams import write
 from tests.spark.conftest import Load, finish
@@ -32,12 +33,15 @@ class JointBatches:
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         manager = StreamManager(self.root)
         streams = [*SINKS, BATCHES]
-        for name in streams:  # what a killed driver decided is carried out first
-            manager.sweep_transactions(name)
-        if batch_id in map(int, (event.data for event in manager.read(BATCHES))):
-            self.skipped += 1
-            return
-        with manager.create_joint_writer(streams) as writer, writer.begin_transaction() as joint:
+        # Opening the id first carries out what a killed driver has decided.
+        with manager.create_joint_writer(streams, "query") as writer:
+            if batch_id in map(int, (event.data for event in manager.read(BATCHES))):
+                self.skipped += 1
+                return
+            self._write(writer, frame, batch_id)
+
+    def _write(self, writer: JointWriter, frame: DataFrame, batch_id: int) -> None:
+        with writer.begin_transaction() as joint:
             for name, condition in SINKS.items():
                 part = frame.where(condition).select("routing_key", "event")
                 if name == self.fails_in:
