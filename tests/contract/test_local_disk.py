@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pravega_spark.engine.store import Put, Store, ensure_probed, open_store
-from pravega_spark.errors import StoreFull, StoreReadOnly, StoreRefused
+from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
 
 
 def _mount(folder: Path, *options: str) -> None:
@@ -209,3 +209,10 @@ def test_put_makes_its_folders_again_when_one_is_pruned_while_it_makes_them(
     assert store.put_if_absent("a/b/first", b"1") is Put.CREATED
     assert pruned
     assert store.get("a/b/first") == b"1"
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_folder_that_cannot_be_made_is_the_error() -> None:
+    store = open_store("/proc/none")
+    with pytest.raises(StoreError, match="/proc/none: No such file or directory"):
+        store.put_if_absent("first", b"1")

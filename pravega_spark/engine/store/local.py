@@ -370,12 +370,14 @@ class LocalStore:
     def _make_folder(self, folder: str) -> None:
         self._check()
         self._durable.find_missing(folder)
-        try:
-            os.makedirs(folder, exist_ok=True)
-        except FileNotFoundError:
-            return  # another process pruned a folder above it: the caller finds none, tries again
-        except OSError as error:
-            raise refusal(error, folder) from error
+        for attempt in range(_PUBLISH_ATTEMPTS):
+            try:
+                os.makedirs(folder, exist_ok=True)
+            except OSError as error:  # perhaps another process pruned a folder above it
+                if not isinstance(error, FileNotFoundError) or attempt == _PUBLISH_ATTEMPTS - 1:
+                    raise refusal(error, folder) from error
+            else:
+                return
 
     def list(
         self, prefix: str, *, after: str | None = None, before: str | None = None
