@@ -816,14 +816,16 @@ class StreamManager(ClosedByBlock):
         :meth:`create_writer`.
         Raises InvalidInput for no stream, InvalidName, NoSuchStream, StreamSealed.
         """
-        names = sorted(set(check_list("streams", streams)))
-        if not names:
+        opened = {
+            stream.name: stream for stream in map(self.stream, check_list("streams", streams))
+        }
+        if not opened:
             raise InvalidInput("a joint writer needs the names of its streams, got none.")
         writers = {
-            name: self.stream(name).create_transactional_writer(
+            name: opened[name].create_transactional_writer(
                 writer_id, serializer=serializer, large_events=large_events
             )
-            for name in names
+            for name in sorted(opened)
         }
         decisions = open_decisions(self._store, self._runtime)
         return open_joint_writer(decisions, writers, GroupPositions(self._store, self._runtime))

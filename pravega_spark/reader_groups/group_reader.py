@@ -88,7 +88,7 @@ class EventStreamReader(NotPicklable):
         membership = ReaderMembership(sync, streams, reader_id, lease_ms, subscriptions)
         self._membership = membership
         self._selector = SegmentSelector(streams, lambda: membership.state)
-        self._transaction = ReaderTransaction(membership, self._selector)
+        self._transaction = ReaderTransaction(membership, self._selector, self._check_usable)
         self._windows = GroupWindows(streams)
         self._extender: LeaseExtender | None = None
         if max_poll_interval_ms is not None:
@@ -171,7 +171,7 @@ class EventStreamReader(NotPicklable):
         """Hand out again what no transaction has acknowledged, as after an abort.
 
         For a group with ``acknowledge="transaction"``; others raise IllegalState, and so does a
-        reader whose transaction has not ended. Raises ReinitializationRequired.
+        reader whose transaction nobody has ended. Raises ReinitializationRequired.
         """
         self._check_usable()
         self._transaction.rewind()

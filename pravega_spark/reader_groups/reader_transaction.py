@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import immutables
 
@@ -17,6 +17,7 @@ from pravega_spark.reader_groups.position_settlement import (
 )
 from pravega_spark.reader_groups.reader_membership import ReaderMembership
 from pravega_spark.reader_groups.segment_selector import SegmentSelector
+from pravega_spark.transactions.decision_log import open_decisions
 
 
 def check_may_move(state: GroupState) -> None:
@@ -33,12 +34,19 @@ class ReaderTransaction:
 
     Everything that the reader has handed out since its last acknowledged positions belongs to the
     transaction. A commit acknowledges it. After an abort the reader goes back. Only the thread of
-    the reader begins and commits, and its next call does the rest.
+    the reader begins and commits, and its next call does the rest. Another process may end the
+    transaction: the next begin and the next rewind ask the decision log.
     """
 
-    def __init__(self, membership: ReaderMembership, selector: SegmentSelector) -> None:
-        """Begin without a transaction."""
+    def __init__(
+        self,
+        membership: ReaderMembership,
+        selector: SegmentSelector,
+        check_usable: Callable[[], None],
+    ) -> None:
+        """Begin without a transaction; ``check_usable`` raises ObjectClosed in a closed reader."""
         self._membership, self._selector = membership, selector
+        self._check_usable = check_usable
         self._transaction: str | None = None
         self._held: Mapping[SegmentKey, tuple[int, int]] | None = None
         """What the reader held when its transaction was first committed; no event follows it."""
@@ -65,16 +73,40 @@ class ReaderTransaction:
         return self._membership.sync.table.log.store.url
 
     def begin(self, transaction: str) -> None:
-        """Tie the reader to a transaction. Raises IllegalState, ReinitializationRequired."""
+        """Tie the reader to a transaction, after its last one.
+
+        Raises IllegalState if that has not ended, ReinitializationRequired, ObjectClosed.
+        """
+        self._check_usable()
         if not self.is_used:
             raise self._unused()
-        if self._transaction is not None:
-            raise IllegalState(
-                f"{self._membership} takes part in joint transaction {self._transaction}, which "
-                "has not ended: commit or abort that first."
-            )
+        if self._transaction == transaction:
+            raise IllegalState(f"{self._membership} is given twice: name each reader once.")
+        self._find_end()
         self._go_back()
         self._transaction = transaction
+
+    def _find_end(self) -> None:
+        """Untie the reader from its transaction, if it has one, when anybody has ended that.
+
+        One look at the decision log. What was decided to commit is acknowledged before this
+        returns. Raises IllegalState if nothing was decided.
+        """
+        transaction = self._transaction
+        if transaction is None:
+            return
+        log = self._membership.sync.table.log
+        record = open_decisions(log.store, log.runtime).find(transaction)
+        if record is not None and record.order is None:
+            raise IllegalState(
+                f"{self._membership} takes part in joint transaction {transaction}, which has not "
+                "ended: commit it, or abort it, and the reader goes back. Any process can abort it "
+                f"with StreamManager.joint_transaction({transaction!r})."
+            )
+        if record is not None:
+            self.carry_out(transaction)
+        # Without a record, the group's state has what was acknowledged, whatever the outcome was.
+        self.end(transaction, is_committed=record is not None)
 
     def _unused(self) -> IllegalState:
         return IllegalState(
@@ -91,21 +123,21 @@ class ReaderTransaction:
         if self._held is not None:
             raise IllegalState(
                 f"{self._membership} hands out nothing while joint transaction "
-                f"{self._transaction} is being committed: commit it again, or abort it."
+                f"{self._transaction} is being committed: commit it again, or abort it. If another "
+                "process has ended it, `rewind()` or the next begin goes on."
             )
         self._go_back()
         is_due, self._must_refresh = self._must_refresh, False
         return is_due
 
     def rewind(self) -> None:
-        """Go back to the last acknowledged positions. Raises IllegalState in a transaction."""
+        """Go back to the last acknowledged positions.
+
+        Raises IllegalState in a transaction that has not ended.
+        """
         if not self.is_used:
             raise self._unused()
-        if self._transaction is not None:
-            raise IllegalState(
-                f"{self._membership} takes part in joint transaction {self._transaction}: abort "
-                "that, and the reader goes back."
-            )
+        self._find_end()
         self._must_rewind = True
         self._go_back()
 
@@ -155,16 +187,16 @@ class ReaderTransaction:
             lost = f"it lost {error.args[0]}" if isinstance(error, LookupError) else str(error)
             raise TxnFailed(
                 f"joint transaction {transaction} cannot acknowledge what {self._membership} has "
-                f"handed out: {lost}. Others process these events again; begin another.",
+                f"handed out: {lost.rstrip('.')}. Others process these events again; begin "
+                "another.",
                 transaction_id=transaction,
                 status=TransactionStatus.ABORTED,
             ) from error
         failpoint("positions.prepared")
 
-    def carry_out(self) -> None:
-        """Record the positions after the decision to commit."""
-        assert self._transaction is not None
-        end_positions(self._membership.sync, self._transaction, is_committed=True)
+    def carry_out(self, transaction: str) -> None:
+        """Record a transaction's positions after the decision to commit; again does nothing."""
+        end_positions(self._membership.sync, transaction, is_committed=True)
 
     def untie(self, transaction: str) -> None:
         """Take back :meth:`begin`; the reader goes on where it is."""

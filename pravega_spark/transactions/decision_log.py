@@ -157,6 +157,8 @@ class DecisionLog:
 
     def abort(self, token: str, reason: str) -> JointRecord | None:
         """Decide to abort unless a commit was decided; return that decision, or None if aborted."""
+        if self.log.snapshot is None and self.log.refresh() is None:
+            return None  # the root has no decisions yet
 
         def decide(snapshot: Snapshot | None) -> Proposal[JointRecord | None]:
             record = None if snapshot is None else _decode(snapshot, token)

@@ -17,6 +17,7 @@ from pravega_spark.errors import (
     IllegalState,
     InvalidInput,
     NoSuchStream,
+    NoSuchTransaction,
     PravegaSparkError,
     StaleIdentity,
     TxnFailed,
@@ -131,7 +132,10 @@ class JointTransaction(CommittedByBlock, NotPicklable):
     def status(self) -> TransactionStatus:
         """The present status, read from the storage until it is final.
 
-        COMMITTING means that the commit is decided and some stream does not show its part yet.
+        COMMITTING means that the commit is decided and some stream does not show its part yet,
+        ABORTING that a stream has aborted its part, or has none: ``commit`` and ``abort`` then
+        abort the others. While nothing is decided this costs one look at the decisions, and one at
+        each stream, side by side.
         """
         with self._lock:
             if self._status is not None:
@@ -156,7 +160,9 @@ class JointTransaction(CommittedByBlock, NotPicklable):
         """Return the status as stored; the parts are read after the decision."""
         record = self._decisions.find(self._record.token)
         if record is not None and record.order is None:
-            return TransactionStatus.OPEN
+            is_lost = len(self._parts) < len(self.streams)
+            is_lost = is_lost or any(self._each(_is_aborted, list(self._parts.values())))
+            return TransactionStatus.ABORTING if is_lost else TransactionStatus.OPEN
         found = {_part_status(part) for part in self._parts.values()} - {None}
         if record is None:
             is_committed = TransactionStatus.COMMITTED in found
@@ -234,10 +240,11 @@ class JointTransaction(CommittedByBlock, NotPicklable):
         def carry_out(part: Transaction) -> None:
             settlement.carry_out(part._stream, self._decisions, record)
 
-        mine = {reader.group: reader.carry_out for reader in self._readers}
+        token = record.token
+        mine = {reader.group: partial(reader.carry_out, token) for reader in self._readers}
         other = [group for group in record.groups if group not in mine]
         calls = [partial(carry_out, part) for part in self._parts.values()]
-        calls += [partial(self._positions.carry_out, record.token, group) for group in other]
+        calls += [partial(self._positions.carry_out, token, group) for group in other]
         self._each(_call, [*calls, *mine.values()])
         failpoint("joint.carried-out")
         self._decisions.add_finished(record.token)
@@ -305,6 +312,15 @@ def _part_status(part: Transaction) -> TransactionStatus | None:
         return part.status
     except (NoSuchStream, StaleIdentity):
         return None
+
+
+def _is_aborted(part: Transaction) -> bool:
+    """Read whether an undecided part has ended; one storage call if nothing changed."""
+    try:
+        part._find()
+    except (NoSuchStream, NoSuchTransaction, StaleIdentity):
+        return True
+    return part._final is TransactionStatus.ABORTED
 
 
 def _check_whole(part: Transaction) -> None:

@@ -72,8 +72,8 @@ class JointWriter(ClosedByBlock, NotPicklable):
         and after an abort they hand it out again. The other arguments are those of
         ``TransactionalWriter.begin_transaction``. Raises InvalidConfiguration; StreamSealed,
         StaleIdentity or NoSuchStream if a stream cannot take part; WriterFenced if a newer writer
-        of the id is open in one of them; InvalidInput, IllegalState or ReinitializationRequired if
-        a reader cannot.
+        of the id is open in one of them; InvalidInput, IllegalState, ObjectClosed or
+        ReinitializationRequired if a reader cannot.
         """
         tied = [self._participant(reader) for reader in check_list("readers", readers)]
         limits = parse_limits(lease, max_execution)

@@ -22,13 +22,16 @@ class ReaderParticipant(Protocol):
         """The root of the group."""
 
     def begin(self, transaction: str, /) -> None:
-        """Tie the reader to a transaction. Raises IllegalState, ReinitializationRequired."""
+        """Tie the reader to a transaction, after its last one.
+
+        Raises IllegalState if that has not ended, ReinitializationRequired, ObjectClosed.
+        """
 
     def prepare(self) -> None:
         """Prepare the positions. Raises TxnFailed if the reader has lost them."""
 
-    def carry_out(self) -> None:
-        """Record the positions after the decision to commit."""
+    def carry_out(self, transaction: str, /) -> None:
+        """Record a transaction's positions after the decision to commit; again does nothing."""
 
     def untie(self, transaction: str, /) -> None:
         """Take back :meth:`begin`; the reader goes on where it is."""

@@ -12,6 +12,7 @@ from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.errors import (
     IllegalState,
     InvalidInput,
+    ObjectClosed,
     ReinitializationRequired,
     StoreError,
     TruncatedData,
@@ -20,9 +21,11 @@ from pravega_spark.errors import (
 from pravega_spark.model import StreamCut, TransactionStatus
 from pravega_spark.reader_groups import assignment, segment_transitions
 from pravega_spark.reader_groups.group_codec import GroupCodec
+from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_state import SegmentKey
 from pravega_spark.transactions.joint_transaction import JointTransaction
 from pravega_spark.transactions.joint_writer import JointWriter
+from pravega_spark.transactions.transactional_writer import TransactionalWriter
 from tests.harness.failpoints import at_failpoint
 from tests.harness.processing_world import IN, OUT, READER_LEASE, ProcessingWorld, Processor
 from tests.harness.simulated_kills import Killed, kill
@@ -208,6 +211,7 @@ def test_reader_that_has_lost_its_segments_commits_nothing(
     with pytest.raises(TxnFailed, match=r"cannot acknowledge.*reader a .*no longer in") as caught:
         txn.commit()
     assert caught.value.status is ABORTED
+    assert ".." not in str(caught.value)
     assert (world.processed(), world.offset(), txn.status) == ([], 0, ABORTED)
     with pytest.raises(ReinitializationRequired):
         a.reader.read_next_event(0)
@@ -267,6 +271,51 @@ def test_abort_of_another_process_makes_the_reader_go_back(
     assert world.processed() == world.events
 
 
+@pytest.mark.parametrize("is_prepared", [False, True])
+@pytest.mark.parametrize("way", ["begin", "rewind"])
+def test_reader_without_the_handle_of_an_aborted_transaction_goes_back(
+    world: ProcessingWorld, a: Processor, way: str, is_prepared: bool
+) -> None:
+    a.process(2)
+    txn = a.begin(3)
+    if is_prepared:
+        with at_failpoint("joint.prepared", kill), pytest.raises(Killed):
+            txn.commit()
+    for refused in (a.begin, a.reader.rewind):
+        with pytest.raises(IllegalState, match=f"has not ended.*joint_transaction.'{txn.id}'"):
+            refused()
+    world.joint().open(txn.id).abort()
+    if is_prepared:
+        with pytest.raises(IllegalState, match=r"hands out nothing.*rewind"):
+            a.reader.read_next_event(0)
+    if way == "rewind":
+        a.reader.rewind()
+        event = a.reader.read_next_event(0).event
+        assert event is not None
+        assert event.data == b"2"
+        a.reader.rewind()
+    a.process(3)
+    assert (len(world.processed()), world.offset()) == (5, 5)
+    with pytest.raises(TxnFailed, match="was aborted"):
+        txn.commit()
+    a.process_all()
+    assert world.processed() == world.events
+
+
+def test_reader_goes_on_after_a_commit_of_another_process(
+    world: ProcessingWorld, a: Processor
+) -> None:
+    txn = a.begin(3)
+    with at_failpoint("joint.prepared", kill), pytest.raises(Killed):
+        txn.commit()
+    other = world.joint()
+    other.open(txn.id).commit()
+    other.decisions.remove_finished()
+    assert other.decisions.read() == {}
+    a.process(1)
+    assert (world.processed(), world.offset()) == ([b"0", b"1", b"2", b"3"], 4)
+
+
 def test_positions_left_by_an_abort_give_way_to_the_next_transaction(
     world: ProcessingWorld, a: Processor
 ) -> None:
@@ -311,10 +360,30 @@ def test_commit_that_fails_after_its_decision_is_finished_by_the_next_call(
     assert txn.status is TransactionStatus.COMMITTING
     with pytest.raises(IllegalState, match=r"hands out nothing while.*is being committed"):
         a.reader.read_next_event(0)
-    with pytest.raises(IllegalState, match="has not ended"):
-        a.begin()
     txn.commit()
     assert world.offset() == 3
+    a.process_all()
+    assert world.processed() == world.events
+
+
+@pytest.mark.parametrize("end", ["old handle", "other process", "sweep"])
+def test_begin_after_a_decision_that_was_not_carried_out_acknowledges_it(
+    world: ProcessingWorld, a: Processor, end: str
+) -> None:
+    txn = a.begin(3)
+    with at_failpoint("joint.decided", kill), pytest.raises(Killed):
+        txn.commit()
+    later = a.begin(2)
+    assert world.offset() == 3
+    if end == "old handle":
+        txn.commit()
+    elif end == "other process":
+        world.joint().open(txn.id).commit()
+    else:
+        world.joint().sweep()
+    assert (world.offset(), len(world.processed())) == (3, 3), "the later one is not decided"
+    later.commit()
+    assert world.offset() == 5
     a.process_all()
     assert world.processed() == world.events
 
@@ -341,6 +410,44 @@ def test_only_readers_of_groups_that_transactions_acknowledge_take_part(
             writer.begin_transaction(readers=[elsewhere.processor("y").reader])
 
 
+def open_writer(a: Processor) -> JointWriter:
+    writers = {OUT: TransactionalWriter(a.joint.stream(OUT))}
+    return JointWriter(a.joint.decisions, writers, a.joint.positions)
+
+
+@pytest.mark.parametrize("acknowledge", ["next", "checkpoint"])
+def test_reader_that_cannot_take_part_is_refused_on_a_root_without_decisions(
+    world: ProcessingWorld, a: Processor, acknowledge: str
+) -> None:
+    other = world.group("s/other")
+    other.create(ReaderGroupConfiguration([IN], acknowledge=acknowledge))
+    with open_writer(a) as writer:
+        for readers in ([other.create_reader("x")], [a.reader, other.create_reader("y")]):
+            with pytest.raises(IllegalState, match=f"acknowledge='{acknowledge}'"):
+                writer.begin_transaction(readers=readers)
+    assert a.joint.decisions.log.refresh() is None
+    a.process_all()
+    assert world.processed() == world.events
+
+
+def test_reader_that_is_given_twice_is_refused(world: ProcessingWorld, a: Processor) -> None:
+    with open_writer(a) as writer:
+        for _ in range(2):
+            with pytest.raises(IllegalState, match=r"reader a of .* is given twice"):
+                writer.begin_transaction(readers=[a.reader, a.reader])
+            a.process(1)
+    assert world.processed() == [b"0", b"1"]
+
+
+def test_closed_reader_is_refused_at_the_begin(world: ProcessingWorld, a: Processor) -> None:
+    a.process(1)
+    a.reader.close()
+    with open_writer(a) as writer, pytest.raises(ObjectClosed, match="reader a was closed"):
+        writer.begin_transaction(readers=[a.reader])
+    world.processor("b").process_all()
+    assert world.processed() == world.events
+
+
 def test_verbs_that_would_move_positions_are_refused(world: ProcessingWorld, a: Processor) -> None:
     txn = a.begin(2)
     position = a.reader.position
@@ -350,7 +457,7 @@ def test_verbs_that_would_move_positions_are_refused(world: ProcessingWorld, a: 
         a.group.reader_offline("a", position)
     with pytest.raises(IllegalState, match="commit your transaction"):
         next(iter(a.reader))
-    with pytest.raises(IllegalState, match="abort that, and the reader goes back"):
+    with pytest.raises(IllegalState, match="abort it, and the reader goes back"):
         a.reader.rewind()
     with pytest.raises(IllegalState, match="takes part in joint transaction"):
         a.joint.begin(OUT, readers=[a.reader])
@@ -507,8 +614,8 @@ def test_segment_that_the_reader_lost_to_a_truncation_is_not_acknowledged(
 def test_commit_whose_positions_are_not_recorded_is_not_done(
     world: ProcessingWorld, a: Processor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail() -> None:
-        raise StoreError("no answer")
+    def fail(transaction: str) -> None:
+        raise StoreError(f"no answer for {transaction}")
 
     txn = a.begin(3)
     with monkeypatch.context() as patched:

@@ -157,6 +157,11 @@ def test_view_from_before_the_end_aborts_nothing(world: JointWorld) -> None:
     assert world.outcomes(A) == {txn.id: True}
 
 
+def test_abort_on_a_root_without_decisions_does_nothing(world: JointWorld) -> None:
+    assert world.process().decisions.abort("0" * 24, "a begin failed") is None
+    assert world.process().decisions.log.refresh() is None
+
+
 def test_sweep_keeps_a_decision_until_every_stream_has_it(world: JointWorld) -> None:
     token = killed_commit(world, "joint.decided", BOTH)
     world.store.rules.add(Rule(Fault.REFUSE, "put_if_absent", "s/b/events/_delta_log/*"))
@@ -176,6 +181,9 @@ def test_part_whose_lease_ran_out_aborts_the_whole(world: JointWorld) -> None:
         world.runtime.sleep(LEASE_MS / 1_000 + 1)
         txn._parts[B].ping()
         sweeper.sweep_transactions(world.process().stream(A), prepared_limit_ms=10**12)
+    assert txn.status is world.process().open(txn.id).status is TransactionStatus.ABORTING
+    with pytest.raises(TxnFailed):
+        txn.flush()
     with pytest.raises(TxnFailed, match="lease"):
         txn.commit()
     assert txn.status is ABORTED
@@ -190,8 +198,10 @@ def test_begin_that_fails_in_one_stream_leaves_nothing_in_the_others(world: Join
         process.begin(A, B)
     # In this process of the tests the record stays, as after a kill; nothing can commit it.
     (token,) = process.decisions.read()
+    opened = world.process().open(token)
+    assert opened.status is TransactionStatus.ABORTING
     with pytest.raises(TxnFailed, match="begin failed on s/b"):
-        world.process().open(token).commit()
+        opened.commit()
     assert world.outcomes(A)[token] is False
 
 

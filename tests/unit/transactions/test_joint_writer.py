@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from pravega_spark.errors import TxnFailed, WriterFenced
+from pravega_spark.errors import InvalidName, TxnFailed, WriterFenced
+from pravega_spark.manager import StreamManager
 from pravega_spark.model import TransactionStatus
 from pravega_spark.transactions.joint_transaction import JointTransaction
 from pravega_spark.transactions.joint_writer import JointWriter, open_joint_writer
@@ -205,6 +208,36 @@ def test_opening_acknowledges_the_positions_that_an_older_writer_decided() -> No
         with open_writer():
             assert (world.offset(), world.processed()) == (2, world.events[:2])
     assert world.joint().decisions.read() == {}
+
+
+def test_status_of_a_transaction_tells_that_its_writer_was_fenced(
+    world: JointWorld, opened: Open
+) -> None:
+    first, second = written(opened()), written(opened("w2"))
+    opened()
+    assert first.status is TransactionStatus.ABORTED
+    stream = world.process().stream(A)
+    TransactionalWriter(stream, "w2").close()  # in one of the streams only
+    assert second.status is TransactionStatus.ABORTED
+
+
+# ---------------------------------------------------------------------------------- its streams
+
+
+def test_names_that_are_no_names_are_refused_with_the_value(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    for wrong in (b"s/out2", None, 7, ["s/out2"]):
+        with pytest.raises(InvalidName, match=re.escape(repr(wrong))):
+            manager.create_joint_writer(["s/out", wrong])  # type: ignore[list-item]
+
+
+def test_a_stream_that_is_named_twice_takes_part_once(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    for name in (A, B):
+        manager.create_stream(name)
+    with manager.create_joint_writer([B, A, B]) as writer:
+        assert writer.streams == (A, B)
 
 
 # ------------------------------------------------------------------------------ other writers
