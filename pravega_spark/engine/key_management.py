@@ -3,18 +3,21 @@
 A program or an environment variable names it, never the storage: whoever can write to a root must
 not choose the code that its readers run. Each file has data keys of its own. They are wrapped with
 a key-encryption key of this process, which the KMS wraps with the stream's master key, so the KMS
-is asked once in a cache's lifetime, and not for each file.
+is asked once in a cache's lifetime, and not for each file. A whole cache is given up then, since
+pyarrow may use an entry of its own for longer; a file that is open keeps the keys that it has.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, cast
 
 from pravega_spark.arguments import shown
+from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.errors import InvalidInput, KeyUnavailable, KmsUnavailable
 from pravega_spark.units import parse_duration_ms
 
@@ -27,6 +30,8 @@ _given: list[_KmsSource] = []
 """What a program set: one source, or none."""
 _made: dict[tuple[int, str], _KeyCache] = {}
 """By process and variable; a lock of the cache that is held at a fork stays held in the child."""
+_renewing: dict[int, threading.Lock] = {}
+"""By process; held while a thread makes a cache, so that others do not make one too."""
 
 
 class ChunkKey(NamedTuple):
@@ -45,6 +50,8 @@ class _KeyCache(NamedTuple):
     crypto: Any
     connection: Any
     cache_lifetime: timedelta
+    ends: float
+    """When no file may take a key from it any more, in seconds of the boot clock."""
 
 
 def set_kms(
@@ -108,12 +115,16 @@ def _cache() -> _KeyCache:
             "this process has no KMS, which encrypted streams need. Call pravega_spark.set_kms, or "
             f"set the variable {KMS_VARIABLE} to module:factory."
         )
-    at = os.getpid(), text
-    found = _made.get(at)
-    if found is None:
-        source = _given[0] if _given else _KmsSource(_named(text), _lifetime(_CACHE_LIFETIME))
-        found = _made.setdefault(at, _new_cache(source))
-    return found
+    process = os.getpid()
+    found = _made.get((process, text))
+    if found is not None and SYSTEM.monotonic() < found.ends:
+        return found
+    source = _given[0] if _given else _KmsSource(_named(text), _lifetime(_CACHE_LIFETIME))
+    with _renewing.setdefault(process, threading.Lock()):
+        present = _made.get((process, text))
+        if present is None or present is found:
+            present = _made[process, text] = _new_cache(source)
+        return present
 
 
 def _new_cache(source: _KmsSource) -> _KeyCache:
@@ -123,14 +134,16 @@ def _new_cache(source: _KmsSource) -> _KeyCache:
 
     def client(connection: Any) -> GuardedKms:
         try:
-            return GuardedKms(source.factory(connection))
+            made = source.factory(connection)
         except Exception as error:
             raise KmsUnavailable(
                 f"the KMS client cannot be made: {type(error).__name__}: {error}. Correct the "
                 "factory that set_kms was given, or its surroundings, and call again."
             ) from error
+        return GuardedKms(made)
 
-    return _KeyCache(CryptoFactory(client), KmsConnectionConfig(), source.cache_lifetime)
+    ends = SYSTEM.monotonic() + source.cache_lifetime.total_seconds()
+    return _KeyCache(CryptoFactory(client), KmsConnectionConfig(), source.cache_lifetime, ends)
 
 
 def _named(text: str) -> Callable[[Any], Any]:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from pravega_spark.engine.chunks.arrow_arrays import numbers
 from pravega_spark.engine.chunks.chunk import FILE_SCHEMA, ChunkRef
-from pravega_spark.engine.chunks.footer import decode_sums, has_digest, key_of, length_of
+from pravega_spark.engine.chunks.footer import decode_sums, has_digest, is_signed, key_of, length_of
 from pravega_spark.engine.key_management import ENCRYPTED_COLUMNS, decryption_properties
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import CorruptChunk, KeyUnavailable, StoreError
@@ -59,6 +59,8 @@ class ChunkFile:
             raise _Mismatch(f"has the columns {self._file.schema_arrow}, not those of a chunk.")
         if self._metadata.num_rows != ref.rows:
             raise _Mismatch(f"holds {self._metadata.num_rows} events; the log records {ref.rows}.")
+        if self._is_checked and not self._locked_by:
+            self._refuse_unknown_key()
         groups = range(self._metadata.num_row_groups)
         counts = (self._metadata.row_group(group).num_rows for group in groups)
         self._starts = list(accumulate(counts, initial=0))
@@ -77,6 +79,15 @@ class ChunkFile:
             page_checksum_verification=True,
             decryption_properties=decryption,
         )
+
+    def _refuse_unknown_key(self) -> None:
+        """Raise an error if columns are encrypted and the footer names no key."""
+        end = self._footer
+        if end is None:
+            self._source.seek(max(0, self._ref.size - 8))
+            end = self._source.read_buffer(8)
+        if is_signed(self._metadata, end):
+            raise _Mismatch("has encrypted columns, and its footer does not name their key.")
 
     def _unlock(self, names: Sequence[str]) -> None:
         """Have the key of the columns, if they are encrypted; raise KeyUnavailable."""
@@ -115,6 +126,7 @@ class ChunkFile:
         # that asks the KMS, which waits for Python's lock, which this thread holds.
         unchecked = "event" in names and not is_encrypted
         if unchecked and not _is_safe_to_unpack(self._metadata):
+            self._refuse_unknown_key()
             check_sizes(self._metadata, self._ref)
             unchecked = False
         for group in range(max(0, bisect_right(self._starts, first) - 1), len(self._starts) - 1):
@@ -139,9 +151,11 @@ class ChunkFile:
     def parts(self) -> Iterator[tuple[int, int, int | None]]:
         """Yield [first, last) of each row group and its latest timestamp, if that is certain."""
         for group, (first, last) in enumerate(pairwise(self._starts)):
-            statistics = self._metadata.row_group(group).column(_TIMESTAMP_INDEX).statistics
-            known = self._is_checked and statistics is not None and statistics.has_min_max
-            yield first, last, statistics.max_raw if known else None
+            latest = None
+            if self._is_checked:
+                found = self._metadata.row_group(group).column(_TIMESTAMP_INDEX).statistics
+                latest = found.max_raw if found is not None and found.has_min_max else None
+            yield first, last, latest
 
     def sums(self) -> list[tuple[int, int]]:
         """Return rows and the event bytes before each; at least those of both ends.

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import xxhash
 
 SUMS_KEY: Final = b"pravega.event_bytes"
@@ -21,6 +22,8 @@ KEY_NAME: Final = b"pravega.key"
 _DIGEST: Final = re.compile(r"[1-9][0-9]{0,9}-[0-9a-f]{16}")
 _END_BYTES: Final = 8
 """The footer's length and the magic number."""
+_SIGNATURE_BYTES: Final = 28
+"""Nonce and tag after the plain metadata of a file with encrypted columns."""
 
 
 def digest_of(end: bytes | pa.Buffer) -> str:
@@ -72,6 +75,16 @@ def decode_sums(metadata: Mapping[bytes, bytes] | None) -> list[int] | None:
 def key_of(metadata: Mapping[bytes, bytes] | None) -> str:
     """Return the name of the master key of a file's events; empty if they are not encrypted."""
     return (metadata or {}).get(KEY_NAME, b"").decode(errors="replace")
+
+
+def is_signed(metadata: pq.FileMetaData, end: pa.Buffer | memoryview | bytes) -> bool:
+    """Return whether a file has encrypted columns; ``end`` holds its last bytes.
+
+    A signature then follows the metadata. pyarrow does not tell, and ends the process when it is
+    asked for the metadata of such a column without a key.
+    """
+    length = int.from_bytes(memoryview(end)[-_END_BYTES:-4], "little")
+    return bool(length - metadata.serialized_size == _SIGNATURE_BYTES)
 
 
 class FooterSink(io.RawIOBase):

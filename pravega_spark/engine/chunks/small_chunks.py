@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pravega_spark.engine.chunks.arrow_arrays import numbers
 from pravega_spark.engine.chunks.chunk import FILE_SCHEMA, ChunkRef
 from pravega_spark.engine.chunks.chunk_file import check_sizes
-from pravega_spark.engine.chunks.footer import KEY_NAME, has_digest, length_of
+from pravega_spark.engine.chunks.footer import KEY_NAME, has_digest, is_signed, length_of
 from pravega_spark.engine.chunks.tiny_reader import tiny_columns
 from pravega_spark.limits import MAX_EVENT_BYTES, ROW_GROUP_BYTES
 
@@ -77,6 +77,8 @@ def _events(ref: ChunkRef, data: bytes, columns: Sequence[str]) -> pa.Table:
     file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=True)
     found = file.metadata
     if found.num_row_groups != 1 or found.num_columns != len(FILE_SCHEMA):
+        raise ValueError
+    if is_signed(found, footer):  # though it names no key
         raise ValueError
     check_sizes(found, ref)
     events = file.read_row_group(0, columns, use_threads=False)

@@ -57,3 +57,47 @@ def test_other_failures_are_not_repeated() -> None:
     with pytest.raises(KmsUnavailable, match="RuntimeError: bug"):
         GuardedKms(client, FakeRuntime()).wrap_key(b"abc", "k")
     assert len(client.errors) == 1
+
+
+class Answering:
+    """A client that gives the same answer to everything."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> Any:
+        return self.answer
+
+    def unwrap_key(self, wrapped_key: Any, master_key_identifier: str) -> Any:
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", [None, 7, ["secret"], "", b"", b"\xffsecret", "\ud800"])
+def test_wrapped_key_that_no_envelope_holds_is_refused(answer: Any) -> None:
+    kind = type(answer).__name__
+    with pytest.raises(KmsUnavailable, match=f"wrap_key .* for the key 'k' .*{kind}") as error:
+        GuardedKms(Answering(answer), FakeRuntime()).wrap_key(b"abc", "k")
+    assert error.value.key == "k"
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("answer", [None, 7, "secret", bytearray(b"secret"), [b"secret"]])
+def test_unwrapped_key_of_another_type_is_refused(answer: Any) -> None:
+    kind = type(answer).__name__
+    with pytest.raises(KmsUnavailable, match=f"unwrap_key .* for the key 'k' .*{kind}") as error:
+        GuardedKms(Answering(answer), FakeRuntime()).unwrap_key("x", "k")
+    assert error.value.key == "k"
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("answer", ["text", b"bytes", "é".encode()])
+def test_answers_are_passed_on(answer: Any) -> None:
+    assert GuardedKms(Answering(answer)).wrap_key(b"abc", "k") == answer
+
+
+@pytest.mark.parametrize("client", [None, object(), Failing])
+def test_object_without_the_methods_is_no_client(client: Any) -> None:
+    if client is Failing:
+        client = type("Half", (), {"wrap_key": Failing.wrap_key})()
+    with pytest.raises(KmsUnavailable, match=r"of type \w+, has no (un)?wrap_key"):
+        GuardedKms(client)
