@@ -271,6 +271,22 @@ def test_abort_of_another_process_makes_the_reader_go_back(
     assert world.processed() == world.events
 
 
+def test_old_handle_that_is_committed_again_acknowledges_nothing_of_a_later_transaction(
+    world: ProcessingWorld, a: Processor
+) -> None:
+    txn = a.begin(3)
+    with at_failpoint("joint.decided", kill), pytest.raises(Killed):
+        txn.commit()
+    later = a.begin(2)
+    with at_failpoint("joint.prepared", kill), pytest.raises(Killed):
+        later.commit()
+    txn.commit()
+    later.abort()
+    assert (len(world.processed()), world.offset()) == (3, 3)
+    a.process_all()
+    assert world.processed() == world.events
+
+
 @pytest.mark.parametrize("is_prepared", [False, True])
 @pytest.mark.parametrize("way", ["begin", "rewind"])
 def test_reader_without_the_handle_of_an_aborted_transaction_goes_back(
