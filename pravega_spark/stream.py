@@ -35,7 +35,7 @@ from pravega_spark.engine.stream.stored_bytes import StorageInfo, stored_bytes
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_settings import log_flags, stream_settings
 from pravega_spark.engine.stream.truncation import TruncationResult
-from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.stream.view import StreamView, ViewCheck
 from pravega_spark.engine.stream.watermarks import known_watermarks
 from pravega_spark.engine.tables.scopes import Scope
 from pravega_spark.engine.writing.event_encoder import Serializer
@@ -818,8 +818,8 @@ class Stream:
         InvalidName, FencingTokenMismatch.
         """
 
-        def seal(log: StreamLog, life: int) -> bool:
-            return lifecycle.seal(log, sweeper.end_all_transactions, life=life)
+        def seal(log: StreamLog, life: int, check: ViewCheck) -> bool:
+            return lifecycle.seal(log, sweeper.end_all_transactions, life=life, check=check)
 
         life = self._view().life
         writer = ByteStreamWriter(

@@ -9,9 +9,12 @@ import pyarrow as pa
 
 from pravega_spark.byte_streams.byte_positions import ByteSegment
 from pravega_spark.engine.chunks.tiny_chunk import LoneEvent
+from pravega_spark.engine.stream import archived_records
+from pravega_spark.engine.stream.fencing import check_token
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append_draft import AppendResult
 from pravega_spark.engine.writing.batch_committer import BatchCommitter, BatchPositions
+from pravega_spark.engine.writing.batch_identity import SessionBatch
 from pravega_spark.engine.writing.batch_staging import RoutedEvents
 from pravega_spark.engine.writing.write_batch import WriteBatch
 
@@ -48,6 +51,17 @@ class ByteCommitter(BatchCommitter):
         self._segment = segment
         tail = segment.tail(segment.view(refresh=False))
         self.acknowledged = Acknowledged(tail, self.last)
+
+    def check_not_fenced(self, view: StreamView) -> None:
+        """Raise unless the writer's session and its fencing token are the newest of a view.
+
+        Raises WriterFenced, FencingTokenMismatch; WriterForgotten without a record of the writer.
+        """
+        if self._fencing_token is not None:
+            check_token(view, self._fencing_token)
+        if not self.is_anonymous:
+            known = archived_records.find_writer(self._stream, view, self.writer_id)
+            SessionBatch(self.writer_id, self._session, 0, 0).check_session(known, view)
 
     def _id_of(self, writer_id: str) -> str:
         return f"bytes:{super()._id_of(writer_id)}"

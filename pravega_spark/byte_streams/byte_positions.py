@@ -10,7 +10,7 @@ from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.stream.byte_head import ByteHead, head_position, truncate_at_byte
 from pravega_spark.engine.stream.records import SegmentRecord
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.stream.view import StreamView, ViewCheck
 from pravega_spark.errors import (
     DataLoss,
     IllegalState,
@@ -101,14 +101,19 @@ class ByteSegment:
             head_offset=head,
         )
 
-    def truncate_before(self, position: int, *, past_subscribers: bool) -> None:
-        """Make ``position`` the head; nothing happens if the head is there, or behind it."""
+    def truncate_before(self, position: int, *, past_subscribers: bool, check: ViewCheck) -> None:
+        """Make ``position`` the head; nothing happens if the head is there, or behind it.
+
+        ``check`` raises for a view on which the caller may not truncate.
+        """
         view = self.view()
+        check(view)
         tail = self.tail(view)
         if position > tail:
             raise InvalidInput(
-                f"stream {self.stream.name} cannot be truncated before byte {position}: it has "
-                f"{tail} bytes. Give at most fetch_tail_offset()."
+                f"stream {self.stream.name} cannot be truncated before byte {position}: its "
+                f"durable bytes end at {tail}. Flush first what was written, and give at most "
+                "fetch_tail_offset()."
             )
         if position <= self.newest_head():
             return
@@ -125,6 +130,7 @@ class ByteSegment:
             before,
             life=self.life,
             past_subscribers=past_subscribers,
+            check=check,
         )
 
     def _event_at(self, view: StreamView, position: int) -> tuple[int, int]:

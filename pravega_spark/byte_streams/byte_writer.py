@@ -15,6 +15,7 @@ from pravega_spark.byte_streams.byte_positions import ByteSegment
 from pravega_spark.engine.chunks.chunk_encoder import UNCOMPRESSED
 from pravega_spark.engine.stream.fencing import check_fencing_token
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import ViewCheck
 from pravega_spark.errors import InvalidInput, PravegaSparkError
 from pravega_spark.handles import NotPicklable
 from pravega_spark.limits import BYTE_BUFFER_BYTES
@@ -22,8 +23,8 @@ from pravega_spark.limits import BYTE_BUFFER_BYTES
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-Seal = Callable[[StreamLog, int], bool]
-"""Seals a life of a stream; False if it is sealed already."""
+Seal = Callable[[StreamLog, int, ViewCheck], bool]
+"""Seals a life of a stream if a check passes; False if it is sealed already."""
 _COMPRESSIONS = (UNCOMPRESSED, "snappy", "zstd")
 
 
@@ -138,23 +139,35 @@ class ByteStreamWriter(NotPicklable, io.RawIOBase):
         """Delete all bytes before a position, which becomes the head; a lower one does nothing.
 
         Raises HeldBySubscriber if a subscriber still needs an event that lies completely before
-        it, unless ``past_subscribers``; InvalidInput for a position behind the tail.
+        it, unless ``past_subscribers``; InvalidInput for a position behind the durable tail;
+        WriterFenced or FencingTokenMismatch if a newer writer took over.
         """
         self._check_open()
         check_whole("the offset of a truncation", offset)
         check_flag("past_subscribers", past_subscribers)
-        self._segment.truncate_before(offset, past_subscribers=past_subscribers)
+        check = self._committer.check_not_fenced
+        self._segment.truncate_before(offset, past_subscribers=past_subscribers, check=check)
 
     def seal(self) -> bool:
-        """Flush, then seal the stream: nobody can write to it again. False if it was sealed."""
+        """Flush, then seal the stream: nobody can write to it again. False if it was sealed.
+
+        Nothing is sealed if a write has failed, whose error is raised, or if a newer writer took
+        over: WriterFenced or FencingTokenMismatch.
+        """
         self._check_open()
         self._queue.flush(None)
-        return self._seal(self._segment.stream, self._segment.life)
+        return self._seal_stream()
 
     def close_and_seal(self) -> bool:
-        """Flush, close, and seal the stream; False if it was sealed."""
+        """Flush, close, and seal the stream; False if it was sealed. Raises what ``seal`` does."""
+        self._check_open()
         self.close()
-        return self._seal(self._segment.stream, self._segment.life)
+        self._queue.raise_failure()  # one that was reported before, too
+        return self._seal_stream()
+
+    def _seal_stream(self) -> bool:
+        segment = self._segment
+        return self._seal(segment.stream, segment.life, self._committer.check_not_fenced)
 
     def close(self) -> None:
         """Flush and stop; raise a failure that was not reported yet. A second call does nothing."""

@@ -7,6 +7,7 @@ present one is consumed.
 from __future__ import annotations
 
 import io
+import operator
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
@@ -93,8 +94,9 @@ class LargeEventFile(PositionedFile):
         """Return where a read starts and ends."""
         if self.closed:
             raise ValueError("the file of a large event was closed")
+        size = -1 if size is None else operator.index(size)
         start, end = self._position, self._end()
-        return start, end if size is None or size < 0 else min(end, start + size)
+        return start, end if size < 0 else min(end, start + size)
 
     def _part(self, end: int) -> memoryview:
         """Return the bytes from the position on, as far as they are in one window."""
@@ -132,8 +134,9 @@ class LargeEventFile(PositionedFile):
         except FileNotFoundError as error:
             raise self._missing(error) from error
         if len(data) != end - start:
-            longer = len(data) > end - start
-            found = f"more than {end}" if longer else f"{start + len(data)}"
+            found = f"more than {end}" if len(data) > end - start else f"{start + len(data)}"
+            if start and not data:  # it ends before the window, nobody knows where
+                found = f"at most {start}"
             raise self._corrupt(f"has {found} bytes; the log records {self._end()}")
         block, view = self._reference.block_bytes, memoryview(data)
         for at in range(0, len(data), block):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from operator import index
 from typing import Any
 
 
@@ -26,12 +27,19 @@ class PositionedFile(io.RawIOBase):
         """Return True."""
         return True
 
+    def write(self, data: Any) -> int:
+        """Raise io.UnsupportedOperation; ValueError once closed, as files do."""
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+        raise io.UnsupportedOperation("not writable: the file is open for reading only.")
+
     def tell(self) -> int:
         """Return the position."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move the position, as ``io.BytesIO`` does; return it. Raises ValueError."""
+        offset = index(offset)
         if whence not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
             raise ValueError(f"seek: whence must be 0, 1 or 2, got {whence!r}.")
         if whence == io.SEEK_SET and offset < 0:

@@ -17,7 +17,7 @@ from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import move_head, refuse_held
-from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.stream.view import StreamView, ViewCheck
 from pravega_spark.errors import CorruptLog, InvalidStreamCut, TooBusy
 from pravega_spark.model import StreamCut
 
@@ -70,18 +70,21 @@ def truncate_at_byte(
     offset_bytes: int,
     *,
     life: int,
+    check: ViewCheck,
     past_subscribers: bool = False,
 ) -> None:
     """Move the head of the only active segment to a byte; nothing happens if it is there already.
 
     ``offset`` is that of the event that holds the byte, or begins with it; ``offset_bytes`` are the
-    bytes before it. Raises HeldBySubscriber, IllegalState while the stream is being sealed.
+    bytes before it. ``check`` raises for a view that the commit may not follow. Raises
+    HeldBySubscriber, IllegalState while the stream is being sealed.
     """
     cut = StreamCut(stream.name, life, {head.segment_id: offset})
     allowed = None if past_subscribers else frozenset[str]()
     inside = head.position > offset_bytes
 
     def change(view: StreamView) -> Mapping[str, str | None]:
+        check(view)
         if inside:
             return {BYTE_HEAD_DOMAIN: head.encode()}
         return {BYTE_HEAD_DOMAIN: None} if BYTE_HEAD_DOMAIN in view.snapshot.domains else {}

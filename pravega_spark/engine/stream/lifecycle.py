@@ -36,7 +36,7 @@ from pravega_spark.engine.stream.records import (
     encode_epoch,
 )
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.view import EVENT_COLUMNS, StreamView
+from pravega_spark.engine.stream.view import EVENT_COLUMNS, StreamView, ViewCheck
 from pravega_spark.errors import IllegalState, StoreReadOnly, StreamNotSealed, StreamSealed
 from pravega_spark.model import KeyRange
 from pravega_spark.policies import ScalingPolicy, ScalingType, StreamConfiguration
@@ -203,29 +203,39 @@ def _refuse_open(stream: StreamLog, life: int) -> None:
     )
 
 
+def _no_check(view: StreamView) -> None:
+    pass
+
+
 def seal(
-    stream: StreamLog, end_transactions: EndTransactions = _refuse_open, *, life: int | None = None
+    stream: StreamLog,
+    end_transactions: EndTransactions = _refuse_open,
+    *,
+    life: int | None = None,
+    check: ViewCheck = _no_check,
 ) -> bool:
     """Stop all writes forever, in one commit; return False if the stream was sealed already.
 
     A stream with open transactions is SEALING first: no transaction begins and no event is
     written, while ``end_transactions`` commits the decided ones and aborts the others. ``life`` is
-    the life that the call is made for, by default the present one.
+    the life that the call is made for, by default the present one. ``check`` raises for a view on
+    which the caller may not seal.
     """
     life = stream.life_of(life)
-    state, changed = _seal(stream, life)
+    state, changed = _seal(stream, life, check)
     while state is not StreamState.SEALED:
         failpoint("seal.sealing")
         end_transactions(stream, life)
-        state, again = _seal(stream, life)
+        state, again = _seal(stream, life, check)
         changed = changed or again
     return changed
 
 
-def _seal(stream: StreamLog, life: int) -> tuple[StreamState, bool]:
+def _seal(stream: StreamLog, life: int, check: ViewCheck) -> tuple[StreamState, bool]:
     """Seal as far as one commit can; return the state, and whether this call set it."""
 
     def decide(view: StreamView) -> Proposal[tuple[StreamState, bool]]:
+        check(view)
         state = view.record.state
         if state is StreamState.SEALED or (state is StreamState.SEALING and view.transactions):
             return None, (state, False)

@@ -322,3 +322,7 @@ class StreamView:
                 "its log).",
                 stream=self.stream,
             )
+
+
+ViewCheck = Callable[[StreamView], None]
+"""Raises for a view that a commit may not follow."""

@@ -28,17 +28,9 @@ class SessionBatch:
 
         Raises WriterFenced, OutOfOrder, WriterForgotten.
         """
+        self.check_session(known, view)
         if known is None:
-            self._check_unknown(view)
             return True
-        if known.session != self.session:
-            raise WriterFenced(
-                f"writer {self.writer_id!r} of stream {view.stream}: session {self.session} was "
-                f"fenced by session {known.session}; this writer must stop.",
-                writer_id=self.writer_id,
-                session=self.session,
-                newer_session=known.session,
-            )
         if self.last <= known.last and self.previous < self.last:
             return False
         if self.previous != known.last:
@@ -50,6 +42,19 @@ class SessionBatch:
                 last_event_number=known.last,
             )
         return True
+
+    def check_session(self, known: WriterRecord | None, view: StreamView) -> None:
+        """Raise WriterFenced or WriterForgotten unless the session is its writer's newest."""
+        if known is None:
+            self._check_unknown(view)
+        elif known.session != self.session:
+            raise WriterFenced(
+                f"writer {self.writer_id!r} of stream {view.stream}: session {self.session} was "
+                f"fenced by session {known.session}; this writer must stop.",
+                writer_id=self.writer_id,
+                session=self.session,
+                newer_session=known.session,
+            )
 
     def _check_unknown(self, view: StreamView) -> None:
         expected = is_anonymous(self.writer_id) and self.previous == 0

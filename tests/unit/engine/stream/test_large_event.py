@@ -128,6 +128,15 @@ def test_events_say_whether_they_are_large_and_open_as_files(manager: StreamMana
             file.seek(-1)
         with pytest.raises(ValueError, match="whence"):
             file.seek(0, 7)
+        for call in (lambda: file.write(b"x"), lambda: file.truncate(3)):
+            with pytest.raises(io.UnsupportedOperation, match=r"truncate|reading only"):
+                call()
+        wrong: Any
+        for wrong in (1.5, "x"):
+            for call in (lambda: file.seek(wrong), lambda: file.read(wrong)):  # noqa: B023
+                with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+                    call()
+        assert file.tell() == 0
         assert file.readable()
         for at in (0, 1, BLOCK - 1, BLOCK, 5 * BLOCK + 7, len(LARGE) - 1, len(LARGE)):
             for size in (0, 1, BLOCK, 4 * BLOCK + 3, -1):
@@ -135,8 +144,9 @@ def test_events_say_whether_they_are_large_and_open_as_files(manager: StreamMana
                 assert file.read(size) == LARGE[at : None if size < 0 else at + size]
         assert file.seek(-5, io.SEEK_END) == len(LARGE) - 5
         assert io.BufferedReader(file).read() == LARGE[-5:]
-    with pytest.raises(ValueError, match="closed"):
-        file.read()
+    for call in (file.read, lambda: file.write(b"x")):
+        with pytest.raises(ValueError, match="closed"):
+            call()
     with small.open() as file:
         assert file.read() == b"small"
     with pytest.raises(TypeError, match="pointer"):
@@ -384,6 +394,20 @@ def test_undamaged_blocks_of_a_damaged_object_can_be_read(manager: StreamManager
         file.seek(690)
         with pytest.raises(CorruptChunk):
             file.read(1)
+
+
+@pytest.mark.parametrize("left", [0, BLOCK, 5 * BLOCK, 6 * BLOCK, 7 * BLOCK])
+def test_a_read_behind_the_end_of_a_short_object_tells_no_wrong_size(
+    manager: StreamManager, left: int
+) -> None:
+    write(manager, LARGE)
+    manager._store.put(the_object(manager), LARGE[:left])
+    (event,) = manager.read(STREAM)
+    with event.open() as file:
+        file.seek(6 * BLOCK + 1)  # in the third window, which begins at 6 blocks
+        found = f"{left}" if left > 6 * BLOCK else f"at most {6 * BLOCK}"
+        with pytest.raises(CorruptChunk, match=f"has {found} bytes; the log records {len(LARGE)}"):
+            file.read(10)
 
 
 def test_a_chunk_that_names_another_object_is_corrupt(manager: StreamManager) -> None:
