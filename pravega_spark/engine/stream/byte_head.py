@@ -36,6 +36,12 @@ class ByteHead:
         """Return the JSON text."""
         return to_json([self.segment_id, self.position])
 
+    def changes(self, view: StreamView, *, inside: bool) -> Mapping[str, str | None]:
+        """Return the domain to set: this record if it lies inside an event, otherwise none."""
+        if inside:
+            return {BYTE_HEAD_DOMAIN: self.encode()}
+        return {BYTE_HEAD_DOMAIN: None} if BYTE_HEAD_DOMAIN in view.snapshot.domains else {}
+
     @classmethod
     def of(cls, view: StreamView) -> ByteHead | None:
         """Return the record of a view; None without one."""
@@ -85,9 +91,7 @@ def truncate_at_byte(
 
     def change(view: StreamView) -> Mapping[str, str | None]:
         check(view)
-        if inside:
-            return {BYTE_HEAD_DOMAIN: head.encode()}
-        return {BYTE_HEAD_DOMAIN: None} if BYTE_HEAD_DOMAIN in view.snapshot.domains else {}
+        return head.changes(view, inside=inside)
 
     def decide(view: StreamView) -> Proposal[bool]:
         if head_position(stream, view, head.segment_id) >= head.position:
