@@ -20,7 +20,7 @@ from pravega_spark.engine.writing.conditional_write import (
     only_part,
 )
 from pravega_spark.engine.writing.event_encoder import EventEncoder, Serializer
-from pravega_spark.engine.writing.event_times import EventTimes
+from pravega_spark.engine.writing.event_times import EventTimes, LatestTime
 from pravega_spark.engine.writing.large_event_staging import store_large_event
 from pravega_spark.engine.writing.noted_times import NotedTimes
 from pravega_spark.engine.writing.pending_writes import OpenTable
@@ -139,8 +139,9 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         """
         plain = type(event) is bytes and self._plain
         data = event if plain else self._encoder.payload(event)
+        time_us = None if plain else self._encoder.time_us(event)
         if type(data) is not bytes or len(data) > MAX_EVENT_BYTES:
-            return self._write_large(data, routing_key, expected)
+            return self._write_large(data, routing_key, expected, time_us)
         size = len(data)
         if routing_key is not None and not (
             type(routing_key) is str
@@ -149,11 +150,14 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         ):
             self._encoder.check_key(routing_key)
         if expected is not None:
-            return self._write_if(self._expected(expected), [data], routing_key, is_single=True)
+            at = self._expected(expected)
+            return self._write_if(at, [data], routing_key, time_us, is_single=True)
         queue = self._queue
         size += WRITER_EVENT_BYTES
         if queue.accepted_bytes + size > queue.limit_bytes:
             self._wait_for_room(size)
+        if time_us is not None:
+            self._encoder.accept(time_us)
         future: WriteFuture[EventPointer] = self._future()
         future._outcomes = outcomes = queue.outcomes
         time_ns = self._now_ns()
@@ -171,6 +175,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         event: bytes | Iterator[memoryview],
         routing_key: str | None,
         expected: ExpectedPosition | None,
+        time_us: int | None,
     ) -> WriteFuture[EventPointer]:
         """Store a large event, then put it into the queue, where it waits for its commit."""
         queue, pieces = (
@@ -181,6 +186,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         self._check_usable()
         stored = store_large_event(self._stream, self._committer.life, pieces, routing_key)
         self._check_usable()
+        self._encoder.accept(time_us)
         future: WriteFuture[EventPointer] = self._future()
         future._outcomes = outcomes = queue.outcomes
         future._number = number = next(queue.numbers)
@@ -200,7 +206,8 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         An empty list writes nothing; its future is done and has no pointer. ``expected`` is as in
         :meth:`write_event`, of the first event; with it, an empty list raises InvalidInput.
         """
-        data = self._encoder.events(events)
+        latest = LatestTime()
+        data = list(self._encoder.each(events, latest))
         total = sum(map(len, data))
         if total > MAX_ATOMIC_WRITE_BYTES:
             raise EventTooLarge(
@@ -216,12 +223,13 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
             )
         self._encoder.check_key(routing_key)
         if expected is not None:
-            return self._write_if(self._expected(expected), data, routing_key)
+            return self._write_if(self._expected(expected), data, routing_key, latest.us)
         if not data:
             return self._empty_write()
         queue, size = self._queue, total + len(data) * WRITER_EVENT_BYTES
         if queue.accepted_bytes + size > queue.limit_bytes:
             self._wait_for_room(size)
+        self._encoder.accept(latest.us)
         future: WriteFuture[tuple[EventPointer, ...]] = WriteFuture()
         future._outcomes, future._number = queue.pending, 0
         queue.put((data, routing_key, self._now_ns(), future, None))
@@ -245,7 +253,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         times, queue = self._encoder.times, self._queue
         rows = EventTable(self._name, table, needs_times=times is not None)
         if expected is not None:
-            return self._noting(rows, self._write_if(self._expected(expected), rows))
+            return self._write_if(self._expected(expected), rows, None, rows.latest_us)
         self._check_usable()
         future: WriteFuture[EventPointers] = WriteFuture()
         future._outcomes = outcome = OpenTable(queue.pending, len(rows))
@@ -255,13 +263,8 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
                 self._wait_for_room(part.size_bytes)
             queue.put((part, None, 0, None, None))
             queue.accepted_bytes += part.size_bytes
-        return self._noting(rows, future)
-
-    def _noting(self, rows: EventTable, future: WriteFuture[Any]) -> WriteFuture[Any]:
-        """Take the times of rows that were queued."""
-        if self._encoder.times is not None and rows.latest_us is not None:
-            self._encoder.times.add(rows.latest_us)
-            self._queue.wake_if_idle()
+        self._encoder.accept(rows.latest_us)
+        self._queue.wake_if_idle()
         return future
 
     def _expected(self, expected: ExpectedPosition) -> ExpectedPosition:
@@ -276,6 +279,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         expected: ExpectedPosition,
         events: list[bytes] | EventTable,
         key: str | None = None,
+        latest_us: int | None = None,
         *,
         is_single: bool = False,
     ) -> WriteFuture[Any]:
@@ -296,6 +300,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
             write = ConditionalWrite(expected, events, size, outcome, is_single=is_single)
         if queue.accepted_bytes + write.size_bytes > queue.limit_bytes:
             self._wait_for_room(write.size_bytes)
+        self._encoder.accept(latest_us)
         future: WriteFuture[Any] = WriteFuture()
         future._outcomes, future._number = outcome, 0
         queue.put((write, key, time_ns, None, None))

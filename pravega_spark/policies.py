@@ -353,8 +353,13 @@ class StreamConfiguration:
         )
 
 
-def check_tags(tags: Iterable[str], most: int | None = MAX_TAGS) -> frozenset[str]:
-    """Return the tags as a set if they are within the limits; ``most`` None is no limit."""
+def check_tags(
+    tags: Iterable[str], most: int | None = MAX_TAGS, *, title: str = "a stream"
+) -> frozenset[str]:
+    """Return the tags as a set if they are within the limits; ``most`` None is no limit.
+
+    ``title`` is what errors call the owner of the tags.
+    """
     if isinstance(tags, (str, Mapping)) or not isinstance(tags, Iterable):
         raise InvalidConfiguration(f"tags must be a set of texts, got {shown(tags)}.")
     given = list(tags)
@@ -369,7 +374,7 @@ def check_tags(tags: Iterable[str], most: int | None = MAX_TAGS) -> frozenset[st
             )
     found = frozenset(given)
     if most is not None and len(found) > most:
-        raise InvalidConfiguration(f"a stream has at most {most} tags, got {len(found)}.")
+        raise InvalidConfiguration(f"{title} has at most {most} tags, got {len(found)}.")
     return found
 
 

@@ -21,6 +21,7 @@ from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import allow_incomplete, read_root
+from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import events_path
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.scopes import DELETED, GROUP, GROUPS_FOLDER, TABLE, Scope
@@ -140,9 +141,11 @@ class _SourceTables:
         self._copies: list[Scope] = []
 
     def check_not_empty(self) -> None:
-        """Raise NoSuchScope if there is nothing to copy: an empty copy is no backup."""
+        """Raise NoSuchScope or NoSuchStream if there is nothing to copy: that is no backup."""
         has_marker = read_root(self._source, refresh=True) is not None
-        if not has_marker or not (self._name or any(self._scopes())):
+        if has_marker and "/" in self._name:
+            self._single_log()
+        elif not has_marker or not any(self._scopes()):
             what = "holds no scope" if has_marker else "has no root marker, so it is no root"
             raise NoSuchScope(
                 f"{self._source.url} {what}: nothing was copied. Name another root, or restore "
@@ -207,18 +210,28 @@ class _SourceTables:
     def _single_stream(self) -> Iterator[Log]:
         """Yield the tables of one stream; the copy gets a new scope that lists it."""
         scope, name = split_stream(self._name)
-        log = self._log(events_path(self._name))
-        if log is None or log.snapshot is None:
-            raise NoSuchStream(
-                f"stream {self._name} does not exist under {self._source.url}.", stream=self._name
-            )
-        view = StreamView(log.snapshot)
-        view.check_exists()
+        log, view = self._single_log()
         copy = Scope(self._target, scope, self._runtime)
         copy.create()
         copy.claim(name, view.life, view.record.configuration)
         yield log
         yield from filter(None, [self._log(f"{self._name}/metadata")])
+
+    def _single_log(self) -> tuple[Log, StreamView]:
+        """Return the log of the one stream; raise NoSuchStream if there is none."""
+        log = self._log(events_path(self._name))
+        view = None if log is None or log.snapshot is None else StreamView(log.snapshot)
+        if log is not None and view is not None and view.record.state is not StreamState.DELETED:
+            return log, view
+        scope, name = split_stream(self._name)
+        why = f"stream {self._name} does not exist under {self._source.url}; nothing was copied."
+        listed = Scope(self._source, scope, self._runtime)
+        if listed.state() != DELETED and name in listed.rows(TABLE):
+            why += (
+                f" There is a key-value table of this name, and a table is backed up with its "
+                f"scope: back up {scope!r}."
+            )
+        raise NoSuchStream(why, stream=self._name)
 
     def _log(self, path: str) -> Log | None:
         log = Log(self._source, path, self._runtime)

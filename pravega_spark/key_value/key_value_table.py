@@ -170,8 +170,9 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         """Return a reader of one version: by default the newest one, which this call asks for.
 
         ``version`` is a version of the change log, such as ``TableReader.version``; the log must
-        still hold it, and must not have been folded beyond it. Raises TruncatedData, and
-        InvalidInput for a version that does not exist yet.
+        still hold it, and must not have been folded beyond it. Raises TruncatedData,
+        InvalidInput for a version that does not exist yet, and StaleIdentity for one of a life
+        before this one.
         """
         if version is not None:
             check_whole("version", version)

@@ -80,7 +80,7 @@ class KeyValueTableConfiguration:
             "staleness",
             duration_text(parse_duration_ms("the staleness of a table", self.staleness)),
         )
-        self._set("tags", check_tags(self.tags))
+        self._set("tags", check_tags(self.tags, title="a table"))
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)

@@ -19,7 +19,7 @@ from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream.folded_record import check_present, has_folds
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import TruncatedData
+from pravega_spark.errors import StaleIdentity, TruncatedData
 from pravega_spark.key_value.change_codec import Change
 from pravega_spark.key_value.change_reader import (
     Changes,
@@ -42,7 +42,7 @@ from pravega_spark.key_value.table_configuration import KeyValueTableConfigurati
 from pravega_spark.key_value.table_key import TableKey
 from pravega_spark.limits import TABLE_INDEX_VALUE_BYTES
 from pravega_spark.model import SegmentRange
-from pravega_spark.names import table_of_log
+from pravega_spark.names import log_title, table_of_log
 
 _LOADS = 32
 """How often an index is loaded again because the log was truncated while it was read."""
@@ -144,14 +144,23 @@ class TableIndex:
     def freeze_at(self, version: int) -> EntriesAtVersion:
         """Return the state of an older version, read from the log.
 
-        Raises TruncatedData, and InvalidInput for one that does not exist yet.
+        Raises TruncatedData, InvalidInput for one that does not exist yet, and StaleIdentity for
+        one of an earlier life.
         """
         with self.lock:
             assert self._view is not None
             newest, folded = self._view, self.tables[1]
         check_version(version, newest, 0 if folded is None else folded.log_version)
         view = StreamView(snapshot_at(self.stream.log.reader, version))
-        view.check_life(self.life)
+        if view.life != self.life:
+            raise StaleIdentity(
+                f"version {version} of {log_title(self.stream.name)} is of its life {view.life}, "
+                "which ended: it was deleted and created again, or restored from a copy, and is "
+                f"in life {self.life}. Give a version of that life; at().version is the newest.",
+                name=self.stream.name,
+                life=view.life,
+                current_life=self.life,
+            )
         start = view.head if folded is None else folded.cut
         changes = self._read(ranges_from(start, view))
         now_ms = None

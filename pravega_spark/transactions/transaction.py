@@ -16,7 +16,7 @@ from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutc
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.event_encoder import EventEncoder, Serializer
-from pravega_spark.engine.writing.event_times import EventTimes
+from pravega_spark.engine.writing.event_times import EventTimes, LatestTime
 from pravega_spark.errors import TxnFailed
 from pravega_spark.handles import CommittedByBlock, NotPicklable
 from pravega_spark.model import TransactionStatus
@@ -130,28 +130,33 @@ class Transaction(CommittedByBlock, NotPicklable):
         Raises TxnFailed if this handle knows that the transaction accepts no more events.
         """
         data = self._encoder.payload(event)
+        time_us = self._encoder.time_us(event)
         self._encoder.check_key(routing_key)
         self._guard.check()
         if not isinstance(data, bytes):
             self._check_still_open()
-            self._join(self._buffer.collect_large(data, routing_key))
+            self._join(self._buffer.collect_large(data, routing_key), time_us)
             return
         with self._lock:
             self._make_room()
             self._buffer.add([data], routing_key, self._stream.runtime.now_us())
+            self._encoder.accept(time_us)
 
     def write_events(self, events: Iterable[Any], routing_key: str | None = None) -> None:
         """Write any number of events with one routing key, in order; none of them if it raises."""
-        data = self._encoder.each(events)
+        latest = LatestTime()
+        data = self._encoder.each(events, latest)
         self._encoder.check_key(routing_key)
         self._guard.check()
         # Stages piece by piece, and takes no lock: the events may be those of a waiting generator.
-        self._join(self._buffer.collect(data, routing_key, self._check_still_open))
+        batch = self._buffer.collect(data, routing_key, self._check_still_open)
+        self._join(batch, latest.us)
 
-    def _join(self, batch: TransactionBuffer) -> None:
+    def _join(self, batch: TransactionBuffer, latest_us: int | None) -> None:
         with self._lock:
             self._make_room()
             self._buffer.join(batch)
+            self._encoder.accept(latest_us)
 
     def _make_room(self) -> None:
         self._require_writable()

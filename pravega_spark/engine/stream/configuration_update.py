@@ -112,7 +112,7 @@ def checked_tags(
 def _tag_changes(
     title: str, add_tags: Iterable[str] | None, remove_tags: Iterable[str] | None
 ) -> tuple[frozenset[str], frozenset[str]]:
-    added = check_tags(() if add_tags is None else add_tags)
+    added = check_tags(() if add_tags is None else add_tags, title=title)
     removed = check_tags(() if remove_tags is None else remove_tags, most=None)
     if added & removed:
         raise InvalidConfiguration(

@@ -37,6 +37,7 @@ from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (
     CommitUnknown,
     ConditionFailed,
+    NoSuchStream,
     PravegaSparkError,
     SegmentSealed,
     StagedTooLate,
@@ -168,10 +169,10 @@ class BatchCommitter:
         return is_anonymous(self.writer_id)
 
     def check_life(self) -> None:
-        """Raise StaleIdentity if the name has been created again since; nothing else."""
+        """Raise NoSuchStream or StaleIdentity if the life has ended; nothing else."""
         try:
             self._stream.view(life=self.life)
-        except StaleIdentity:
+        except (NoSuchStream, StaleIdentity):
             raise
         except PravegaSparkError:
             pass

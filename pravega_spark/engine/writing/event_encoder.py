@@ -13,7 +13,7 @@ from pravega_spark.engine.chunks.large_event_writer import (
     split_off,
     too_large_for_all,
 )
-from pravega_spark.engine.writing.event_times import EventTimes
+from pravega_spark.engine.writing.event_times import EventTimes, LatestTime
 from pravega_spark.errors import EventTooLarge, InvalidInput
 from pravega_spark.limits import (
     MAX_EVENT_BYTES,
@@ -32,7 +32,7 @@ def json_serializer(event: Any) -> bytes:
 
 
 class EventEncoder:
-    """Encodes and checks the events of one writer, and takes their times if it notes these."""
+    """Encodes and checks the events of one writer; tells their times if it notes these."""
 
     __slots__ = ("_name", "large_events", "serializer", "times")
 
@@ -55,9 +55,16 @@ class EventEncoder:
         data = self._bytes(event)
         if len(data) > MAX_EVENT_BYTES:
             raise self.too_large(len(data))
-        if self.times is not None:
-            self.times.saw(event)
         return data
+
+    def time_us(self, event: Any) -> int | None:
+        """Return the time of an event, for ``accept``; None if times are not noted."""
+        return None if self.times is None else self.times.of_event(event)
+
+    def accept(self, latest_us: int | None) -> None:
+        """Count the time of an event, or the latest of several: nothing refuses them any more."""
+        if latest_us is not None and self.times is not None:
+            self.times.add(latest_us)
 
     def noted_us(self, given_us: int | None) -> int | None:
         """Return the time that a commit notes: the one that is given, or that of the events."""
@@ -71,12 +78,6 @@ class EventEncoder:
         """
         if not self.large_events:
             return self.event(event)
-        found = self._large_payload(event)
-        if self.times is not None:
-            self.times.saw(event)
-        return found
-
-    def _large_payload(self, event: Any) -> bytes | Iterator[memoryview]:
         if self.serializer is None and is_payload_source(event):
             data, pieces = split_off(pieces_of(event), MAX_EVENT_BYTES)
             return data if pieces is None else pieces
@@ -106,12 +107,11 @@ class EventEncoder:
             raise too_large_for_all(len(event))
         return pieces_of(event)
 
-    def events(self, events: object) -> list[bytes]:
-        """Return a list of events as bytes; raise InvalidInput unless it is a list of events."""
-        return list(self.each(events))
+    def each(self, events: object, latest: LatestTime) -> Iterator[bytes]:
+        """Return an iterator that encodes one event after the other, and adds its time to latest.
 
-    def each(self, events: object) -> Iterator[bytes]:
-        """Return an iterator that encodes one event after the other, as :meth:`events` does."""
+        Raises InvalidInput unless it is a list of events.
+        """
         single = isinstance(events, (str, bytes, bytearray, memoryview, Mapping))
         if single or not isinstance(events, Iterable):
             raise InvalidInput(
@@ -119,7 +119,14 @@ class EventEncoder:
                 f"{type(events).__name__}: {shown(events)}; give a list, or one event to "
                 "write_event."
             )
-        return map(self.event, events)
+        if self.times is None:
+            return map(self.event, events)
+        return (self._timed(event, latest) for event in events)
+
+    def _timed(self, event: Any, latest: LatestTime) -> bytes:
+        data = self.event(event)
+        latest.add(self.time_us(event))
+        return data
 
     def too_large(self, size: int) -> EventTooLarge:
         """Return the error for an event of ``size`` bytes that must be a small one."""

@@ -14,6 +14,21 @@ EventTime = Callable[[Any], "int | datetime"]
 """Returns the time of an event as it was given to the writer: ms since 1970, or a datetime."""
 
 
+class LatestTime:
+    """The latest time of the events of one write, until the write is accepted."""
+
+    __slots__ = ("us",)
+
+    def __init__(self) -> None:
+        """Begin before the first event."""
+        self.us: int | None = None
+
+    def add(self, time_us: int | None) -> None:
+        """Add the time of an event, if it has one."""
+        if time_us is not None and (self.us is None or time_us > self.us):
+            self.us = time_us
+
+
 class EventTimes:
     """How far the events of one writer are; their order may be wrong by the delay.
 
@@ -50,12 +65,12 @@ class EventTimes:
             return None
         return max(self.latest_us - self.delay_us, MIN_TIME_US)
 
-    def saw(self, event: Any) -> None:
-        """Add the time of an event; an error of the function is raised unchanged."""
-        self.add(check_time_us("the event_time of an event", self._function(event)))
+    def of_event(self, event: Any) -> int:
+        """Return the time of an event; an error of the function is raised unchanged."""
+        return check_time_us("the event_time of an event", self._function(event))
 
     def add(self, time_us: int) -> None:
-        """Add the time of an event, or the latest one of several."""
+        """Add the time of an accepted event, or the latest one of several."""
         if self.latest_us is None or time_us > self.latest_us:
             self.latest_us = time_us
         self.on_event()

@@ -35,6 +35,7 @@ from pravega_spark.errors import (
     ObjectClosed,
     PravegaSparkError,
     StoreError,
+    StreamSealed,
     TooBusy,
 )
 from pravega_spark.limits import PREPARE_AHEAD_BYTES
@@ -158,11 +159,12 @@ class WriteQueue:
     def raise_failure(self) -> None:
         """Raise the failure of the writer, if it has one.
 
-        It is NoSuchStream only while there is none: a name that was created again has a new life.
+        A sealed stream may have been deleted since, and a deleted one created again: the error is
+        what holds now.
         """
         if self.failure is not None and self._failed is not None:
             self._failed.is_reported = True
-            if isinstance(self.failure, NoSuchStream):
+            if isinstance(self.failure, (NoSuchStream, StreamSealed)):
                 self._committer.check_life()
             raise copy.copy(self.failure) from self.failure
 

@@ -14,7 +14,10 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import (
     BadKeyVersion,
     CorruptLog,
+    NoSuchScope,
+    NoSuchStream,
     NoSuchTable,
+    PravegaSparkError,
     StaleIdentity,
     TableSealed,
 )
@@ -292,3 +295,43 @@ def test_the_scope_lists_the_tables_that_a_restore_finds() -> None:
     empty = copy_objects(shop.store, wanted=lambda key: LOG not in key)
     assert shop.opened(empty).restore().missing == (LOG,)
     assert shop.opened(empty).list_key_value_tables("s") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("none", NoSuchScope, "scope none does not exist"),
+        ("s/none", NoSuchStream, "stream s/none does not exist"),
+        ("none/x", NoSuchStream, "stream none/x does not exist"),
+        ("s/gone", NoSuchStream, "stream s/gone does not exist"),
+        (NAME, NoSuchStream, "a table is backed up with its scope: back up 's'"),
+    ],
+)
+def test_a_name_without_a_stream_is_refused_before_the_target_is_claimed(
+    name: str, kind: type[PravegaSparkError], message: str
+) -> None:
+    shop = Shop()
+    shop.manager.create_stream("s/gone")
+    shop.manager.seal_stream("s/gone")
+    shop.manager.delete_stream("s/gone")
+    target = memory(shop.runtime)
+    with pytest.raises(kind, match=message):
+        shop.manager.backup(target.url, name)
+    assert list(target.list("")) == []
+    shop.manager.backup(target.url, "s")
+    assert shop.opened(target).list_key_value_tables("s") == [NAME]
+
+
+def test_a_version_from_before_a_restore_is_named_with_its_life() -> None:
+    shop = Shop()
+    shop.put("a")
+    copy = shop.backup()
+    version = shop.table(copy).at().version
+    shop.opened(copy).restore()
+    table = shop.table(copy)
+    with pytest.raises(StaleIdentity, match=f"version {version} of table s/k is of its") as stale:
+        table.at(version)
+    assert (stale.value.name, stale.value.life, stale.value.current_life) == (NAME, 1, 2)
+    assert "life 1, which ended" in str(stale.value)
+    assert "Give a version of that life" in str(stale.value)
+    assert table.at(table.at().version).version > version

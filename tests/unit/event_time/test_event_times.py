@@ -89,7 +89,7 @@ def test_the_function_returns_milliseconds_or_a_datetime(
 def test_a_note_shares_the_commit_of_its_event(manager: StreamManager) -> None:
     with manager.create_writer(S, "w", event_time=int) as writer:
         before = version(manager)
-        writer._encoder.event(b"5")
+        writer._encoder.accept(5_000)
         assert writer._queue.is_idle, "the note waits for its event"
         assert writer._queue.has_work
         writer.write_event(b"10", "k").result()
@@ -191,10 +191,64 @@ def test_an_event_that_is_refused_is_not_written_and_breaks_nothing(manager: Str
             manager.create_writer(S, event_time=lambda event: 1.5).write_event(b"1")  # type: ignore
         with pytest.raises(InvalidInput, match="a routing key"):
             writer.write_event(b"10", 5)  # type: ignore[arg-type]
-        assert noted(manager) is None, "its note waits for a write"
+        writer.flush()
+        assert noted(manager) is None
+    assert list(manager.read(S)) == []
+
+
+def encoded(event: dict[str, Any]) -> bytes:
+    if "bad" in event:
+        raise ValueError("not for this stream")
+    return bytes(event.get("size", 1))
+
+
+LATE = {"at": 90_000}
+REFUSED: dict[str, Callable[[Any], object]] = {
+    "a batch with a bad time": lambda w: w.write_events([LATE, {"at": None}], "k"),
+    "a batch with a bad event": lambda w: w.write_events([LATE, {"at": 1, "bad": 1}], "k"),
+    "an event with a bad key": lambda w: w.write_event(LATE, 5),
+    "a batch with a bad key": lambda w: w.write_events([LATE], 5),
+    "a bad event": lambda w: w.write_event({**LATE, "bad": 1}, "k"),
+    "an event that is too large": lambda w: w.write_event({**LATE, "size": 9 << 20}, "k"),
+    "a batch that is no list": lambda w: w.write_events(LATE, "k"),
+}
+REFUSED_BY_A_WRITER: dict[str, Callable[[Any], object]] = {
+    **REFUSED,
+    "a batch that is too large": lambda w: w.write_events([{**LATE, "size": 8 << 20}] * 5, "k"),
+    "a table with a null": lambda w: w.write_table(
+        pa.table({"event": [b"1", None], "timestamp": table([90_000, 1])["timestamp"]})
+    ),
+    "a bad condition": lambda w: w.write_event(LATE, "k", expected="tail"),
+    "a batch on a bad condition": lambda w: w.write_events([LATE], "k", expected=-1),
+}
+
+
+def time_at(event: dict[str, Any]) -> Any:
+    return event["at"]
+
+
+@pytest.mark.parametrize("name", REFUSED_BY_A_WRITER)
+def test_what_is_refused_tells_no_time(manager: StreamManager, name: str) -> None:
+    with manager.create_writer(S, "w", serializer=encoded, event_time=time_at) as writer:
+        with pytest.raises((PravegaSparkError, ValueError)):
+            REFUSED_BY_A_WRITER[name](writer)
+        writer.write_event({"at": 10}, "k").result()
         writer.flush()
         assert noted(manager) == 10
-    assert list(manager.read(S)) == []
+    assert len(list(manager.read(S))) == 1
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_transaction_refuses_tells_no_time(manager: StreamManager, name: str) -> None:
+    with manager.create_transactional_writer(
+        S, "tx", serializer=encoded, event_time=time_at
+    ) as writer:
+        with writer.begin_transaction() as transaction:
+            with pytest.raises((PravegaSparkError, ValueError)):
+                REFUSED[name](transaction)
+            transaction.write_event({"at": 10}, "k")
+        assert noted(manager) == 10
+    assert len(list(manager.read(S))) == 1
 
 
 def test_times_of_a_table_are_stored(manager: StreamManager) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pravega_spark.errors import (
+    InvalidConfiguration,
     InvalidInput,
     InvalidName,
     NoSuchScope,
@@ -176,3 +177,29 @@ def test_updates_beyond_the_sizes_are_refused_and_say_what_to_do(manager: Stream
     assert len(table.update(exactly)) == 256
     table.put("empty", b"").result()
     assert table.get("empty").value == b""  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+@pytest.mark.parametrize("name", ["put", "remove", "insert", "flush"])
+def test_a_handle_that_was_refused_by_a_sealed_table_learns_that_its_life_ended(
+    manager: StreamManager, name: str, is_made_again: bool
+) -> None:
+    table, other = manager.key_value_table(T), other_of(manager)
+    table.put("k", b"1").result()
+    other.seal_key_value_table(T)
+    with pytest.raises(TableSealed):
+        table.put("k", b"2").result()
+    other.delete_key_value_table(T)
+    if is_made_again:
+        other.create_key_value_table(T, STRINGS)
+    call: Call = (lambda t: t.flush()) if name == "flush" else CHANGES[name]
+    with pytest.raises(StaleIdentity if is_made_again else NoSuchTable, match="table s/t"):
+        call(table)
+
+
+def test_too_many_tags_are_refused_by_the_name_of_the_table(manager: StreamManager) -> None:
+    tags = {str(number) for number in range(129)}
+    with pytest.raises(InvalidConfiguration, match="table s/t has at most 128 tags, got 129"):
+        manager.update_key_value_table(T, add_tags=tags)
+    with pytest.raises(InvalidConfiguration, match="a table has at most 128 tags"):
+        KeyValueTableConfiguration("string", tags=frozenset(tags))
