@@ -13,17 +13,24 @@ import pytest
 
 from pravega_spark import json_serializer
 from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.time_marks import marks_of
 from pravega_spark.engine.writing import noted_times
+from pravega_spark.engine.writing.event_times import EventTimes
 from pravega_spark.errors import (
     IllegalState,
     InvalidConfiguration,
     InvalidInput,
     PravegaSparkError,
+    StoreError,
 )
 from pravega_spark.limits import EVENT_TIME_NOTE_SECONDS
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import WriterMark
+from pravega_spark.transactions import transaction_buffer
+from pravega_spark.transactions.transactional_writer import TransactionalWriter
 from tests.harness.fake_runtime import FakeRuntime, manager_of
+from tests.harness.fault_plans import Rule
+from tests.harness.transaction_world import World
 
 S = "s/t"
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -327,3 +334,25 @@ def test_a_commit_notes_the_time_of_its_events(manager: StreamManager) -> None:
             transaction.write_event({"at": 15})
         assert noted(manager) == 20, "each transaction has its own events, and no time goes back"
     assert json.loads(next(iter(manager.read(S))).data) == {"at": 10}
+
+
+def test_a_write_that_the_storage_failed_tells_a_transaction_no_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    with TransactionalWriter(world.stream, "tx", times=EventTimes(int, 0)) as writer:
+        transaction = writer.begin_transaction()
+        transaction.write_event(b"10", "k")
+        monkeypatch.setattr(transaction_buffer, "TRANSACTION_BATCH_BYTES", 1)
+        monkeypatch.setattr(transaction_buffer, "TRANSACTION_BUFFER_BYTES", 1)
+        world.store.rules.add(Rule(StoreError("the disk is full"), "put*", "*/data/*"))
+        with pytest.raises(StoreError):
+            transaction.write_event(b"90", "k")
+        with pytest.raises(StoreError):
+            transaction.write_events([b"90", b"11"], "k")
+        with pytest.raises(StoreError):
+            transaction.flush()
+        world.store.rules.clear()
+        transaction.commit()
+    assert world.events() == [b"10"]
+    assert [found.time_us for found in marks_of(world.process().view())] == [10_000]
