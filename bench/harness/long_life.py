@@ -112,21 +112,24 @@ class LongLife:
     def __init__(self, inner: Store, clock: SimulatedClock, pace: LifePace = LifePace()) -> None:
         """Create the root, the stream, its group and its subscriber."""
         self.store, self.clock, self.pace = CountingStore(inner), clock, pace
-        self.manager = OneProcess(self.store, clock)
-        self.manager.create_scope(SCOPE)
-        self.manager.update_settings(grace=pace.grace, retain=pace.keep, keep_completed=pace.grace)
-        scaling = ScalingPolicy.by_event_rate(TARGET_RATE, factor=2, minimum=2)
-        self.manager.create_stream(STREAM, StreamConfiguration(scaling, self._policies[0]))
-        self.stream = self.manager.stream(STREAM)
-        self.group = self.manager.create_reader_group(
-            GROUP, [STREAM], retention="automatic", checkpoint_interval="1 hour"
-        )
-        self.stream.subscribe("nightly")
-        self.appends = self.appended_bytes = self.merged_events = self.splits = self.merges = 0
-        self.rounds = deque[RoundCost](maxlen=64)
-        self._processes = [self._process(), self._process()]
-        self._writers = [self._named(number) for number in range(4)]
-        self._reader = self.group.create_reader("reader", lease="1 day")
+        with maintained_in_foreground():
+            self.manager = OneProcess(self.store, clock)
+            self.manager.create_scope(SCOPE)
+            self.manager.update_settings(
+                grace=pace.grace, retain=pace.keep, keep_completed=pace.grace
+            )
+            scaling = ScalingPolicy.by_event_rate(TARGET_RATE, factor=2, minimum=2)
+            self.manager.create_stream(STREAM, StreamConfiguration(scaling, self._policies[0]))
+            self.stream = self.manager.stream(STREAM)
+            self.group = self.manager.create_reader_group(
+                GROUP, [STREAM], retention="automatic", checkpoint_interval="1 hour"
+            )
+            self.stream.subscribe("nightly")
+            self.appends = self.appended_bytes = self.merged_events = self.splits = self.merges = 0
+            self.rounds = deque[RoundCost](maxlen=64)
+            self._processes = [self._process(), self._process()]
+            self._writers = [self._named(number) for number in range(4)]
+            self._reader = self.group.create_reader("reader", lease="1 day")
 
     @property
     def version(self) -> int:
