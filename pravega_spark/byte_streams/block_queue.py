@@ -117,6 +117,7 @@ class BlockQueue(WriteQueue):
             else:
                 end = min(at + _PART_BYTES, size - (size - at) % BLOCK_BYTES)
                 part = data[at:end]
+                self._wait_for_room(end - at)
                 self._put(part if type(data.obj) is bytes else bytes(part))
                 self.accepted += end - at
             at = end
@@ -148,22 +149,28 @@ class BlockQueue(WriteQueue):
 
     def _send_held(self, *, waits: bool = True) -> None:
         if self._held:
+            if waits:  # what is held stays so if the wait is interrupted
+                self._wait_for_room(len(self._held))
             held, self._held = self._held, bytearray()
-            self._put(held, waits=waits)
+            self._put(held)
 
-    def _put(self, data: bytes | bytearray | memoryview, *, waits: bool = True) -> None:
-        """Queue blocks of bytes that do not change any more."""
-        size = len(data)
-        count = -(-size // BLOCK_BYTES)
-        ends = np.minimum(np.arange(count + 1, dtype=np.int64) * BLOCK_BYTES, size)
-        buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
-        blocks = pa.chunked_array([pa.Array.from_buffers(pa.binary(), count, buffers)])
-        needed = size + count * WRITER_EVENT_BYTES
-        if waits and self.accepted_bytes + needed > self.limit_bytes:
+    def _wait_for_room(self, size: int) -> None:
+        """Block while the buffer has no room for the blocks of so many bytes."""
+        needed = _needed(size)
+        if self.accepted_bytes + needed > self.limit_bytes:
             self.check_usable()
             if not self.pending.is_own_thread:
                 self.pending.condition.wait_for(lambda: not self.is_full(needed))
             self.check_usable()
+
+    def _put(self, data: bytes | bytearray | memoryview) -> None:
+        """Queue blocks of bytes that do not change any more."""
+        size = len(data)
+        count = _blocks_of(size)
+        ends = np.minimum(np.arange(count + 1, dtype=np.int64) * BLOCK_BYTES, size)
+        buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
+        blocks = pa.chunked_array([pa.Array.from_buffers(pa.binary(), count, buffers)])
+        needed = _needed(size)
         future: WriteFuture[Any] = WriteFuture()
         future._outcomes = outcome = OpenTable(self.pending, count)
         future._number = 0
@@ -171,3 +178,12 @@ class BlockQueue(WriteQueue):
         self.put((rows, None, 0, None, None))
         self.accepted_bytes += needed
         future.add_done_callback(self._send_held_if_idle)
+
+
+def _blocks_of(size: int) -> int:
+    return -(-size // BLOCK_BYTES)
+
+
+def _needed(size: int) -> int:
+    """Return the memory that the blocks of so many bytes take in the buffer."""
+    return size + _blocks_of(size) * WRITER_EVENT_BYTES
