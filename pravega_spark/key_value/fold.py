@@ -24,14 +24,12 @@ from pravega_spark.key_value.change_columns import entries_of_events
 from pravega_spark.key_value.change_reader import ranges_from
 from pravega_spark.key_value.change_sorter import ChangeSorter
 from pravega_spark.key_value.change_times import ChangeTimes
+from pravega_spark.key_value.fold_due import EXPIRED_PART
 from pravega_spark.key_value.folded_state import FoldedState
 from pravega_spark.key_value.folded_table import FoldedTable, FoldResult
 from pravega_spark.limits import FOLD_RUN_BYTES
 from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.names import FOLD_SUBSCRIBER
-
-_EXPIRED_PART = 4
-"""A file is written again for its expired entries when the oldest has been so for ttl / 4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +136,7 @@ def _expired_files(
     """Return the files that are worth writing again for their expired entries."""
     if state is None or expired_us is None or ttl_ms is None:
         return []
-    long_ago_us = expired_us - ttl_ms * 1_000 // _EXPIRED_PART
+    long_ago_us = expired_us - ttl_ms * 1_000 // EXPIRED_PART
     return [
         file.path
         for file in state.files

@@ -10,6 +10,8 @@ from pravega_spark.limits import FOLD_AGE_MS, FOLD_CHANGED_BYTES, FOLD_CHANGED_P
 
 NEVER = 1 << 62
 """Not due until the log has a newer version."""
+EXPIRED_PART = 4
+"""A fold is due each ttl / 4, and writes a file again whose oldest entry expired so long ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,6 @@ def fold_due(
     if is_behind:
         times.append(since_ms + FOLD_AGE_MS)
     if ttl_ms is not None and record is not None and record.rows:
-        times.append(record.folded_ms + max(FOLD_AGE_MS, ttl_ms // 4))
+        times.append(record.folded_ms + max(FOLD_AGE_MS, ttl_ms // EXPIRED_PART))
     at_ms = min(times)
     return FoldDue(at_ms <= now_ms, at_ms, changed)
