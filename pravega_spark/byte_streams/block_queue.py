@@ -148,9 +148,9 @@ class BlockQueue(WriteQueue):
                 self._filling.release()
 
     def _send_held(self, *, waits: bool = True) -> None:
-        if self._held:
-            if waits:  # what is held stays so if the wait is interrupted
-                self._wait_for_room(len(self._held))
+        if waits and self._held:  # what is held stays so if the wait is interrupted
+            self._wait_for_room(len(self._held))
+        if self._held:  # a signal handler's flush may have sent it meanwhile
             held, self._held = self._held, bytearray()
             self._put(held)
 
