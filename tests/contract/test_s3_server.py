@@ -28,6 +28,7 @@ from pravega_spark.errors import (
 )
 from tests.harness.fault_proxy import LOSE_ANSWER, LOSE_REQUEST, FaultProxy, Reply, start_proxy
 from tests.harness.s3_server import S3Server
+from tests.harness.tcp_proxy import cut_after_headers
 
 pytestmark = pytest.mark.s3
 _roots = itertools.count()
@@ -69,6 +70,22 @@ def test_lost_request_is_unknown_and_the_object_does_not_exist(
 ) -> None:
     proxy.spoil("PUT", LOSE_REQUEST)
     assert store.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
+    assert not store.exists("log/1.json")
+
+
+@pytest.mark.parametrize("create", [True, False], ids=["create", "put"])
+def test_client_that_dies_before_the_body_leaves_no_empty_object(
+    store: Store, s3: S3Server, create: bool
+) -> None:
+    """The server gets the headers, then the end of the connection that a killed client leaves."""
+    with cut_after_headers(s3.endpoint_url) as (url, answers):
+        dying = S3Store(store.url, s3.options | {"endpoint_url": url})
+        if create:
+            assert dying.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
+        else:
+            with pytest.raises(StoreUnavailable):
+                dying.put("log/1.json", b"mine")
+        assert answers.get(timeout=10).startswith(b"HTTP/1.1 4")
     assert not store.exists("log/1.json")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import queue
 import select
 import socket
 import struct
@@ -122,3 +123,32 @@ def tcp_proxy(upstream: str) -> Iterator[TcpProxy]:
         yield proxy
     finally:
         proxy.close()
+
+
+@contextlib.contextmanager
+def cut_after_headers(upstream: str) -> Iterator[tuple[str, queue.Queue[bytes]]]:
+    """Yield the URL of a relay of one request, and the server's answers.
+
+    The server gets the request's headers and then the end of the connection, as it does when the
+    client is killed in between. The client gets no answer.
+    """
+    parts = urlsplit(upstream)
+    answers: queue.Queue[bytes] = queue.Queue()
+
+    def relay() -> None:
+        client, _ = listener.accept()
+        request = b""
+        while b"\r\n\r\n" not in request:
+            request += client.recv(_PIECE)
+        with socket.create_connection((parts.hostname or "", parts.port or 0), 5) as server:
+            server.sendall(request[: request.index(b"\r\n\r\n") + 4])
+            server.shutdown(socket.SHUT_WR)
+            server.settimeout(10)
+            answers.put(server.recv(_PIECE))
+        _reset(client)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=relay, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", answers
+        thread.join(10)

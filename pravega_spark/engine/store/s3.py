@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hashlib
 import os
 import re
 import time
@@ -265,14 +263,12 @@ class S3Store:
         for name in names:
             ElementTree.SubElement(ElementTree.SubElement(root, "Object"), "Key").text = name
         body = ElementTree.tostring(root)
-        digest = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
         try:
-            answer = self._client.call(
-                "DeleteObjects", query="delete=", headers={"Content-MD5": digest}, body=body
-            ).xml("DeleteResult")
+            answer = self._client.call("DeleteObjects", query="delete=", body=body)
+            result = answer.xml("DeleteResult")
         except Exception as error:
             raise refusal(error, self.url, "delete") from error
-        for item in answer.iterfind("Error"):
+        for item in result.iterfind("Error"):
             failed = {part.tag: part.text or "" for part in item}
             if failed.get("Code") != "NoSuchKey":
                 raise delete_refusal(failed, f"s3://{self._bucket}")

@@ -62,9 +62,13 @@ _FULL = frozenset(
      "XMinioStorageFull"}
 )  # fmt: skip
 _CONFLICTS = frozenset({"ConditionalRequestConflict", "OperationAborted"})
-_TIMEOUTS = frozenset({"RequestTimeout", "RequestTimeoutException"})
+_CUT_SHORT = frozenset(
+    {"BadDigest", "IncompleteBody", "RequestTimeout", "RequestTimeoutException",
+     "XAmzContentSHA256Mismatch"}
+)  # fmt: skip
+"""The body did not arrive, or not as it was sent."""
 _PASSING_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504})
-_PASSING = _CONFLICTS | _TIMEOUTS | frozenset(
+_PASSING = _CONFLICTS | _CUT_SHORT | frozenset(
     {"BandwidthLimitExceeded", "InternalError", "RequestLimitExceeded", "RequestThrottled",
      "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests"}
 )  # fmt: skip
@@ -124,7 +128,7 @@ def meaning_of(error: BaseException) -> Meaning | None:
     if answer.code in _FULL or answer.status in (501, 507):
         return Meaning.REFUSED
     if 400 <= answer.status < 500 and answer.status not in (408, 429):
-        return Meaning.UNKNOWN if answer.code in _TIMEOUTS else Meaning.REFUSED
+        return Meaning.UNKNOWN if answer.code in _CUT_SHORT else Meaning.REFUSED
     return Meaning.UNKNOWN
 
 

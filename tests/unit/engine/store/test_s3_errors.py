@@ -57,6 +57,8 @@ MEANINGS = [
     (429, "TooManyRequests", Meaning.UNKNOWN),
     (408, "RequestTimeout", Meaning.UNKNOWN),
     (400, "RequestTimeout", Meaning.UNKNOWN),
+    (400, "BadDigest", Meaning.UNKNOWN),
+    (400, "IncompleteBody", Meaning.UNKNOWN),
     (400, "InvalidArgument", Meaning.REFUSED),
     (400, "ExpiredToken", Meaning.REFUSED),
     (401, "Unauthorized", Meaning.REFUSED),
@@ -121,6 +123,7 @@ def test_missing_credentials_are_a_refusal_with_advice() -> None:
         (503, "SlowDown", StoreUnavailable),
         (429, "TooManyRequests", StoreUnavailable),
         (400, "RequestTimeout", StoreUnavailable),
+        (400, "BadDigest", StoreUnavailable),
         (409, "OperationAborted", StoreUnavailable),
     ],
 )
