@@ -8,11 +8,6 @@ from collections.abc import Sequence
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; return the exit status: 0 for success, 1 for failure, 2 for misuse."""
-    try:
-        from pravega_spark.cli.commands import run
-    except ModuleNotFoundError as error:
-        if error.name != "click":
-            raise
-        print("pravega-spark needs click: pip install 'pravega-spark[cli]'.", file=sys.stderr)
-        return 1
+    from pravega_spark.cli.commands import run
+
     return run(sys.argv[1:] if argv is None else argv)

@@ -1,7 +1,12 @@
-"""All commands, and their errors as exit status and message."""
+"""All commands, and their errors as exit status and message.
+
+A command's module is imported only when the command runs, so that each one starts fast.
+"""
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import json
 import os
 import sys
@@ -10,27 +15,71 @@ from collections.abc import Sequence
 import click
 
 from pravega_spark import __version__
-from pravega_spark.cli.maintain_command import maintain
 from pravega_spark.cli.output import wants_json
-from pravega_spark.cli.reader_group_commands import reader_group
-from pravega_spark.cli.settings_command import settings
-from pravega_spark.cli.storage_command import storage
 from pravega_spark.errors import InvalidInput, PravegaSparkError
 
 PROG = "pravega-spark"
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
+_COMMANDS = {
+    "maintain": ("maintain_command:maintain", "Do the maintenance of the root."),
+    "reader-group": (
+        "reader_group_commands:reader_group",
+        "Reader groups: their streams, readers, positions and lag.",
+    ),
+    "settings": ("settings_command:settings", "The settings of the root, or of streams."),
+    "storage": ("storage_command:storage", "What streams store and why."),
+}
+"""By name: where the command is, and a line of help that is shown without importing it."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class LazyCommands(click.Group):
+    """A group whose commands are imported when they run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None if there is none of this name."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, name = _COMMANDS[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(f"pravega_spark.cli.{module}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the nearest command if there is none of the given name."""
+        near = difflib.get_close_matches(args[0], _COMMANDS, 1)
+        if near and args[0] not in _COMMANDS:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names and their lines of help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.group(
+    cls=LazyCommands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name=PROG)
-def commands() -> None:
-    """Inspect and manage the streams and reader groups of a root. Needs no Spark."""
+@click.option("--no-color", is_flag=True, help="Print no colours, as with the variable NO_COLOR.")
+@click.pass_context
+def commands(ctx: click.Context, no_color: bool) -> None:
+    """Streams, reader groups, transactions and tables of a root. Never starts Spark.
 
-
-commands.add_command(reader_group)
-commands.add_command(settings)
-commands.add_command(storage)
-commands.add_command(maintain)
+    A root is named by --root, by the variable PRAVEGA_SPARK_ROOT, or by a profile of the file
+    ~/.config/pravega-spark/config.toml (--profile, PRAVEGA_SPARK_PROFILE). The exit status is 0
+    for success, 1 for failure, 2 for misuse and 130 for an interrupt.
+    """
+    if no_color or os.environ.get("NO_COLOR"):
+        ctx.color = False
 
 
 def run(argv: Sequence[str]) -> int:

@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
-from pravega_spark.cli.output import open_root, root_option, show_table
-from pravega_spark.engine.store import open_store
+from pravega_spark.cli.output import show_table
+from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError, StoreRefused
 from pravega_spark.limits import MAINTAIN_THREADS, STREAM_TIMEOUT
 from pravega_spark.maintenance.kind_schedule import KindSchedule
@@ -121,7 +121,7 @@ class _Rounds:
         parallelism: int,
         options: dict[str, Any],
     ) -> None:
-        self._store = open_store(open_root(root).root)
+        self._store = open_root(root).store
         self._kinds = parse_kinds(kinds)
         self._named = scopes, streams
         self._parallelism = parallelism

@@ -1,75 +1,117 @@
-"""The options ``--root`` and ``--output`` of all commands, and the output of rows."""
+"""The option ``--output`` of all commands, and the output of records as table, JSON or YAML."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import click
 
-from pravega_spark.engine.store import open_store
-from pravega_spark.engine.store.root_marker import MARKER_KEY, missing_marker
-from pravega_spark.manager import StreamManager
+from pravega_spark.units import size_text, time_text
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 UNKNOWN = "-"
-
-
-def root_option(command: _Command) -> _Command:
-    """Add ``--root``; the parameter is None without the option and its variable."""
-    return click.option(
-        "--root",
-        envvar="PRAVEGA_SPARK_ROOT",
-        show_envvar=True,
-        metavar="FOLDER|URL",
-        help="The root of the streams, such as s3://bucket/streams.",
-    )(command)
+TABLE, JSON, YAML = "table", "json", "yaml"
+FORMATS = (TABLE, JSON, YAML)
+Record = Mapping[str, Any]
 
 
 def output_option(command: _Command) -> _Command:
     """Add ``--output``."""
     return click.option(
         "--output",
-        type=click.Choice(["table", "json"]),
-        default="table",
+        type=click.Choice(FORMATS),
+        default=TABLE,
         show_default=True,
-        help="A table for people, or JSON for programs, with plain numbers and errors as JSON.",
+        help="A table for people; JSON or YAML for programs, with plain numbers and JSON errors.",
     )(command)
 
 
 def wants_json(argv: Sequence[str]) -> bool:
-    """Return True if a command line, valid or not, requests JSON."""
-    return "--output=json" in argv or ("--output", "json") in pairwise(argv)
+    """Return True if a command line, valid or not, wants its errors as JSON."""
+    return any(
+        f"--output={kind}" in argv or ("--output", kind) in pairwise(argv) for kind in (JSON, YAML)
+    )
 
 
-def open_root(root: str | None) -> StreamManager:
-    """Return the manager of a root that exists.
+# --------------------------------------------------------------------------------------- records
 
-    Raises UsageError without a root, InvalidInput for a root without our marker.
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its heading, the field of the record, and the text of a value."""
+
+    heading: str
+    key: str
+    text: Callable[[Any], object] = lambda value: value
+
+
+def show_records(
+    records: Sequence[Record], columns: Sequence[Column], output: str, *, quiet: bool = False
+) -> None:
+    """Print records as rows of a table, or whole as JSON or YAML.
+
+    ``quiet`` prints the first column alone: the names.
     """
-    if root is None:
-        raise click.UsageError("Missing option '--root' (or the variable PRAVEGA_SPARK_ROOT).")
-    store = open_store(root)
-    if not store.exists(MARKER_KEY):
-        raise missing_marker(store)
-    return StreamManager(root)
+    if output != TABLE:
+        show_value([record[columns[0].key] for record in records] if quiet else records, output)
+    elif quiet:
+        for record in records:
+            click.echo(record[columns[0].key])
+    else:
+        rows = [[_cell(record, column) for column in columns] for record in records]
+        show_table([column.heading for column in columns], rows)
 
 
-def show_json(value: Any) -> None:
-    """Print a value as one JSON document."""
-    click.echo(json.dumps(value, indent=2))
+def show_record(record: Record, columns: Sequence[Column], output: str) -> None:
+    """Print one record as a block of names and values, or as JSON or YAML."""
+    if output == TABLE:
+        show_block((column.heading, _cell(record, column)) for column in columns)
+    else:
+        show_value(record, output)
+
+
+def show_done(record: Record, text: str, output: str) -> None:
+    """Print what a verb did: a sentence for people, the record for programs."""
+    if output == TABLE:
+        click.echo(text)
+    else:
+        show_value(record, output)
+
+
+def show_value(value: Any, output: str) -> None:
+    """Print a value as one document of JSON or YAML."""
+    if output == YAML:
+        import yaml
+
+        plain = json.loads(json.dumps(value))
+        click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        click.echo(json.dumps(value, indent=2))
+
+
+def _cell(record: Record, column: Column) -> object:
+    value = record[column.key]
+    return None if value is None else column.text(value)
+
+
+# ------------------------------------------------------------------------------- tables and texts
 
 
 def show_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows in columns, None as ``-``."""
     cells = [[_text(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
-    for row in (headings, *cells):
+    for number, row in enumerate((headings, *cells)):
         padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(padded).rstrip())
+        line = "  ".join(padded).rstrip()
+        click.echo(line if number else click.style(line, bold=True))
 
 
 def show_block(cells: Iterable[tuple[str, object]]) -> None:
@@ -77,8 +119,50 @@ def show_block(cells: Iterable[tuple[str, object]]) -> None:
     named = list(cells)
     width = max(len(name) for name, _ in named)
     for name, value in named:
-        click.echo(f"{name.ljust(width)}  {_text(value)}")
+        click.echo(f"{click.style(name.ljust(width), bold=True)}  {_text(value)}")
 
 
 def _text(cell: object) -> str:
     return UNKNOWN if cell is None or cell == "" else str(cell)
+
+
+def count(value: int) -> str:
+    """Return a number for people: 1,234."""
+    return f"{value:,}"
+
+
+def names(values: Iterable[str]) -> str:
+    """Return names for a cell, comma-separated."""
+    return ",".join(values)
+
+
+def size(value: int) -> str:
+    """Return bytes for people."""
+    return size_text(value)
+
+
+def duration(seconds: float) -> str:
+    """Return seconds for people."""
+    return time_text(seconds)
+
+
+def moment(time_ms: int) -> str:
+    """Return ms since 1970 as a time in UTC, to the second."""
+    return f"{datetime.fromtimestamp(time_ms / 1_000, timezone.utc):%Y-%m-%d %H:%M:%S}"
+
+
+# ------------------------------------------------------------------------------------- questions
+
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before what cannot be undone; without a terminal, ``--yes`` must have said so.
+
+    Raises UsageError without a terminal, Abort for a no.
+    """
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError(f"{question} Pass --yes to do it without a terminal.")
+    click.confirm(question, abort=True, err=True)

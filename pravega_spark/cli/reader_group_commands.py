@@ -10,15 +10,15 @@ from typing import Any
 import click
 
 from pravega_spark.cli.output import (
-    open_root,
+    TABLE,
     output_option,
-    root_option,
     show_block,
-    show_json,
     show_table,
+    show_value,
 )
 from pravega_spark.cli.reader_group_sync import sync
-from pravega_spark.engine.store import Store, open_store
+from pravega_spark.cli.root_option import open_root, root_option
+from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
 from pravega_spark.errors import Damaged, NoSuchStream
@@ -51,24 +51,23 @@ reader_group.add_command(sync)
 @output_option
 def list_groups(scope: str | None, quiet: bool, root: str | None, output: str) -> None:
     """List the groups of SCOPE, or of all scopes."""
-    manager = open_root(root)
+    manager, store = open_root(root)
     scopes = manager.list_scopes() if scope is None else [scope]
     names = [name for found in scopes for name in manager.list_reader_groups(found)]
     if quiet:
         _show_names(names, output)
         return
-    store = open_store(manager.root)
     found = [group for name in names if (group := find_group(store, name)) is not None]
-    if output == "json":
-        show_json([_summary(group) for group in found])
+    if output != TABLE:
+        show_value([_summary(group) for group in found], output)
         return
     headings = ("GROUP", "STATE", "GENERATION", "RETENTION", "MEMBERS", "STREAMS")
     show_table(headings, [list(_cells(group).values()) for group in found])
 
 
 def _show_names(names: Sequence[str], output: str) -> None:
-    if output == "json":
-        show_json(names)
+    if output != TABLE:
+        show_value(names, output)
     else:
         for name in names:
             click.echo(name)
@@ -110,11 +109,11 @@ _SEGMENT_HEADINGS = (
 @output_option
 def describe(groups: Sequence[str], summary: bool, root: str | None, output: str) -> None:
     """Show the state of each GROUP (scope/group) and its lag by segment."""
-    manager = open_root(root)
-    store = open_store(manager.root)
+    _, store = open_root(root)
     found = [_described(store, group) for group in groups]
-    if output == "json":
-        show_json([_as_json(store, group, segments, summary) for group, segments in found])
+    if output != TABLE:
+        records = [_as_json(store, group, segments, summary) for group, segments in found]
+        show_value(records, output)
         return
     for number, (group, segments) in enumerate(found):
         if number:

@@ -13,14 +13,8 @@ from typing import Any
 
 import click
 
-from pravega_spark.cli.output import (
-    open_root,
-    output_option,
-    root_option,
-    show_json,
-    show_table,
-)
-from pravega_spark.engine.store import open_store
+from pravega_spark.cli.output import TABLE, output_option, show_table, show_value
+from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import StreamCut
@@ -68,8 +62,8 @@ def sync(checkpoint: str, group: str | None, dry_run: bool, root: str | None, ou
     steps = [] if batch is None else _steps(batch, checkpoint, group)
     number = None if batch is None else batch.number
     rows = [_synced(step, root or step.root, dry_run) for step in steps]
-    if output == "json":
-        show_json({"batch": number, "dry_run": dry_run, "groups": rows})
+    if output != TABLE:
+        show_value({"batch": number, "dry_run": dry_run, "groups": rows}, output)
     elif batch is None:
         click.echo(f"{checkpoint} has no finished batch: there is nothing to acknowledge.")
     else:
@@ -120,8 +114,7 @@ def _check(steps: Sequence[_SyncStep], group: str | None) -> None:
 
 def _synced(step: _SyncStep, root: str | None, dry_run: bool) -> dict[str, Any]:
     """Do one step, or with ``dry_run`` find out its outcome; return its row."""
-    manager = open_root(root)
-    store = open_store(manager.root)
+    _, store = open_root(root)
     state = get_group(store, step.group).state
     generation = state.generation if step.generation is None else step.generation
     counted = continued_cuts(state, generation, step.cuts)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import click
 
-from pravega_spark.cli.output import open_root, output_option, root_option, show_json, show_table
+from pravega_spark.cli.output import TABLE, output_option, show_table, show_value
+from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.root_settings import (
     SETTING_NAMES,
     STREAM_SETTING_NAMES,
@@ -23,7 +24,7 @@ _HEADINGS = ("STREAM", "SETTING", "VALUE", "ORIGIN", "DEFAULT")
 @output_option
 def settings(streams: Sequence[str], root: str | None, output: str) -> None:
     """Show the settings of the root, or those that hold for each STREAM (scope/stream)."""
-    manager = open_root(root)
+    manager, _ = open_root(root)
     rows = [
         row
         for name in streams
@@ -31,8 +32,9 @@ def settings(streams: Sequence[str], root: str | None, output: str) -> None:
     ]
     if not streams:
         rows = _rows(None, manager.settings(), SETTING_NAMES)
-    if output == "json":
-        show_json([dict(zip(map(str.lower, _HEADINGS), row, strict=True)) for row in rows])
+    if output != TABLE:
+        keys = list(map(str.lower, _HEADINGS))
+        show_value([dict(zip(keys, row, strict=True)) for row in rows], output)
     else:
         show_table(_HEADINGS, rows)
 

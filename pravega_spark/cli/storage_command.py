@@ -7,7 +7,8 @@ from datetime import datetime, timezone
 
 import click
 
-from pravega_spark.cli.output import open_root, output_option, root_option, show_json, show_table
+from pravega_spark.cli.output import TABLE, output_option, show_table, show_value
+from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.engine.stream.stored_bytes import StorageInfo
 from pravega_spark.units import size_text
 
@@ -20,10 +21,10 @@ _HEADINGS = ("STREAM", "KIND", "FILES", "SIZE", "DELETABLE", "REASON")
 @output_option
 def storage(streams: Sequence[str], root: str | None, output: str) -> None:
     """Show what each STREAM (scope/stream) stores and why: files and bytes by kind."""
-    manager = open_root(root)
+    manager, _ = open_root(root)
     found = [manager.stream_storage(name) for name in streams]
-    if output == "json":
-        show_json([row for info in found for row in _json_rows(info)])
+    if output != TABLE:
+        show_value([row for info in found for row in _json_rows(info)], output)
     else:
         show_table(_HEADINGS, [row for info in found for row in _text_rows(info)])
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from pravega_spark.cli import main
-from pravega_spark.cli.commands import FAILED, MISUSED
+from pravega_spark.cli.commands import FAILED, MISUSED, commands
 from pravega_spark.engine.stream import open_streams
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.maintenance_table import MaintenanceTable, open_maintenance
@@ -540,3 +541,18 @@ def test_signal_ends_rounds_with_the_sums_and_status_0(
     assert (process.returncode, err) == (0, "")
     record = json.loads(out.splitlines()[-1])
     assert (record["streams"], record["failed"], record["rounds"]) == (1, 0, 1)
+
+
+def test_each_command_is_found_and_has_a_help() -> None:
+    context = click.Context(commands)
+    for name in commands.list_commands(context):
+        command = commands.get_command(context, name)
+        assert command is not None
+        assert command.name == name
+        assert command.help
+
+
+def test_a_misspelt_command_names_the_nearest(run: Any) -> None:
+    status, _, error = run("reader-gruop", "ls")
+    assert status == MISUSED
+    assert "Did you mean 'reader-group'?" in error
