@@ -44,7 +44,7 @@ def wants_json(argv: Sequence[str]) -> bool:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of a table: its heading, the field of the record, and the text of a value."""
 
     heading: str
@@ -53,7 +53,7 @@ class Column:
 
 
 def show_records(
-    records: Sequence[Record], columns: Sequence[Column], output: str, *, quiet: bool = False
+    records: Sequence[Record], columns: Sequence[TableColumn], output: str, *, quiet: bool = False
 ) -> None:
     """Print records as rows of a table, or whole as JSON or YAML.
 
@@ -69,7 +69,7 @@ def show_records(
         show_table([column.heading for column in columns], rows)
 
 
-def show_record(record: Record, columns: Sequence[Column], output: str) -> None:
+def show_record(record: Record, columns: Sequence[TableColumn], output: str) -> None:
     """Print one record as a block of names and values, or as JSON or YAML."""
     if output == TABLE:
         show_block((column.heading, _cell(record, column)) for column in columns)
@@ -96,7 +96,7 @@ def show_value(value: Any, output: str) -> None:
         click.echo(json.dumps(value, indent=2))
 
 
-def _cell(record: Record, column: Column) -> object:
+def _cell(record: Record, column: TableColumn) -> object:
     value = record[column.key]
     return None if value is None else column.text(value)
 
