@@ -25,6 +25,7 @@ from pravega_spark.engine.store.s3_client import (
     query_of,
 )
 from pravega_spark.engine.store.s3_errors import (
+    KeysMissing,
     Meaning,
     delete_refusal,
     is_missing,
@@ -280,7 +281,7 @@ class S3Store:
             return abort_uploads(
                 self._client, self._base, folder, lambda: self.time_ms() - older_ms, deep=deep
             )
-        except (BotoCoreError, ClientError, ConnectionError) as error:
+        except (BotoCoreError, ClientError, ConnectionError, KeysMissing) as error:
             raise refusal(error, f"{self.url}/{prefix}", "discard of uploads") from error
 
     def folders(self, prefix: str) -> list[str]:

@@ -13,7 +13,7 @@ import functools
 import hashlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -23,13 +23,14 @@ from xml.etree import ElementTree
 import urllib3
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
-from botocore.exceptions import ClientError, CredentialRetrievalError, NoCredentialsError
+from botocore.exceptions import ClientError, NoCredentialsError
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 
 from pravega_spark.engine.boot_clock import elapsed_seconds
 from pravega_spark.engine.store.base import Dated
 from pravega_spark.engine.store.s3_connection import checked, has_length
+from pravega_spark.engine.store.s3_errors import KeysMissing
 from pravega_spark.engine.store.s3_settings import Form, S3Settings
 from pravega_spark.limits import OBJECT_CALLS
 
@@ -90,6 +91,8 @@ class S3Client:
         self._session = settings.session()
         self._forms, self.endpoint_url = self._prepared(None)
         self._credentials: Any = None
+        self._has_worked = False
+        """Whether the storage has accepted a request with the keys of a supplier."""
         self._pool = self._make_pool()
         self.dated: Dated | None = None
         """The date of the newest response."""
@@ -135,20 +138,20 @@ class S3Client:
     ) -> Reply:
         """Send one request; ``query`` must be sorted and quoted, as :func:`query_of` does.
 
-        Raises ClientError for a refusal, the errors of botocore for missing credentials, and
-        ConnectionError without a complete response. A request is sent again only if it was
-        refused because the bucket is in another region, or since the credentials have been
-        renewed: then it has had no effect.
+        Raises ClientError for a refusal, KeysMissing if nothing was done since there are no keys
+        that hold, and ConnectionError without a complete response. A request is sent again only
+        if it was refused because the bucket is in another region, or since the credentials have
+        been renewed: then it has had no effect.
         """
-        form, keys = self._forms[operation], _keys(self._known_credentials())
         target = operation, quote(key, safe="/~") + ("?" + query if query else "")
-        try:
-            return self._send(form, target, headers or {}, body, keys)
-        except ClientError as error:
-            if not self._is_mended(error, form, keys):
-                raise
-        form, keys = self._forms[operation], _keys(self._known_credentials())
-        return self._send(form, target, headers or {}, body, keys)
+        for is_last in (False, True):
+            form, keys = self._forms[operation], self._keys()
+            try:
+                return self._send(form, target, headers or {}, body, keys)
+            except ClientError as error:
+                if is_last or not self._is_mended(error, form, keys):
+                    raise self._ended(error) or error from error
+        raise AssertionError("unreachable")
 
     def _is_mended(self, error: ClientError, form: Form, used: Any) -> bool:
         """Return True if the region or the keys of the refused request were out of date.
@@ -167,19 +170,45 @@ class S3Client:
         if status not in _DENIED or not is_expired or used is None or self._settings.keys:
             return False
         with self._lock:
-            if _keys(self._credentials) == used:
-                self._credentials = self._settings.credentials(self._settings.session())
-            renewed: bool = _keys(self._credentials) != used
+            if self._frozen() == used:
+                self._credentials = self._supplied(
+                    lambda: self._settings.credentials(self._settings.session())
+                )
+            renewed: bool = self._frozen() != used
             return renewed
 
-    def _known_credentials(self) -> Any:
-        if self._credentials is None and not self._settings.anonymous:
+    def _keys(self) -> Any:
+        """Return the keys of now, None for anonymous requests; they are renewed before they end."""
+        if self._settings.anonymous:
+            return None
+        if self._credentials is None:
             with self._lock:
                 if self._credentials is None:
-                    self._credentials = self._settings.credentials(self._session)
+                    self._credentials = self._supplied(
+                        lambda: self._settings.credentials(self._session)
+                    )
             if self._credentials is None:
-                raise NoCredentialsError
-        return self._credentials
+                raise KeysMissing(NoCredentialsError(), had_keys=self._has_worked)
+        return self._frozen()
+
+    def _frozen(self) -> Any:
+        found = self._credentials
+        return found and self._supplied(found.get_frozen_credentials)
+
+    def _supplied(self, supply: Callable[[], Any]) -> Any:
+        """Return what a supplier of credentials gives.
+
+        What it raises says nothing about the object: its service may answer 404, too.
+        """
+        try:
+            return supply()
+        except Exception as error:
+            raise KeysMissing(error, had_keys=self._has_worked) from error
+
+    def _ended(self, error: ClientError) -> KeysMissing | None:
+        """Return the error to raise in place of a refusal because the supplier is late."""
+        is_late = error.response["Error"]["Code"] in _EXPIRED and self._has_worked
+        return KeysMissing(error, had_keys=True) if is_late else None
 
     def _send(
         self,
@@ -212,6 +241,8 @@ class S3Client:
         if request.method in _ANSWERED_WITH_BODY and not has_length(response):
             raise ConnectionError("the response has no Content-Length, so it may be cut")
         self._note(response.headers.get("date", ""))
+        if response.status not in _DENIED and keys is not None and not self._settings.keys:
+            self._has_worked = True
         if response.status >= 300:
             raise refused(operation, response.status, response.headers, response.data)
         return Reply(response.data, response.headers)
@@ -228,14 +259,6 @@ class _Signer(S3SigV4Auth):  # type: ignore[misc]
     def payload(self, request: AWSRequest) -> str:
         digest: str = request.context["sha256"]
         return digest
-
-
-def _keys(credentials: Any) -> Any:
-    """Return the keys of now; credentials that know when they end are renewed before."""
-    try:
-        return credentials and credentials.get_frozen_credentials()
-    except RuntimeError as error:  # the renewed ones have ended, too
-        raise CredentialRetrievalError(provider=credentials.method, error_msg=error) from error
 
 
 @functools.lru_cache(maxsize=16)

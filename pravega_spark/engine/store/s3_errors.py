@@ -73,12 +73,23 @@ _PASSING = _CONFLICTS | _CUT_SHORT | frozenset(
      "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests"}
 )  # fmt: skip
 """Answers that may be different soon."""
-_NO_ANSWER = (
-    ConnectionError,
-    HTTPClientError,
-    MetadataRetrievalError,
-    OSError,
-)
+_NO_SUPPLIER = (ConnectionError, HTTPClientError, MetadataRetrievalError)
+_NO_ANSWER = (*_NO_SUPPLIER, OSError)
+
+
+class KeysMissing(Exception):
+    """No request was made, or it had no effect, because the supplier of credentials gives none."""
+
+    def __init__(self, cause: BaseException, *, had_keys: bool) -> None:
+        """Take what the supplier or the storage said, and whether it has given good keys before."""
+        super().__init__(cause)
+        answer = answer_of(cause)
+        self.may_pass = had_keys or (
+            isinstance(cause, _NO_SUPPLIER)
+            if answer is None
+            else answer.code in _PASSING or answer.status in _PASSING_STATUS
+        )
+        """Whether the supplier may give keys soon: it gave some before, or does not answer."""
 
 
 class Meaning(enum.Enum):
@@ -115,6 +126,8 @@ def answer_of(error: BaseException) -> Answer | None:
 def meaning_of(error: BaseException) -> Meaning | None:
     """Return the meaning of a failed conditional create; None for a fault of our own."""
     answer = answer_of(error)
+    if isinstance(error, KeysMissing):
+        return Meaning.UNKNOWN if error.may_pass else Meaning.REFUSED
     if answer is None:
         if isinstance(error, _CREDENTIALS):
             return Meaning.REFUSED
@@ -147,7 +160,13 @@ def is_empty_range(error: BaseException) -> bool:
 def refusal(error: BaseException, url: str, operation: str) -> StoreError:
     """Return the error to raise for a failed ``operation`` on ``url``."""
     answer = answer_of(error)
-    if isinstance(error, _CREDENTIALS):
+    if isinstance(error, KeysMissing) and error.may_pass:
+        return StoreUnavailable(
+            f"{url}: {operation} needs credentials, and their supplier has no valid ones any more "
+            f"({error}). Mend what supplies them, then try again.",
+            url=url,
+        )
+    if isinstance(error, (KeysMissing, *_CREDENTIALS)):
         return StoreReadOnly(
             f"{url}: {operation} needs credentials ({error}). Set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, pass key= and secret=, or mend what supplies them.",

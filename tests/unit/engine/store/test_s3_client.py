@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from pravega_spark.engine.store import Put
+from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.engine.store.s3 import S3Store
 from pravega_spark.errors import StoreReadOnly, StoreUnavailable
+from tests.harness.fake_runtime import FakeRuntime
 
 Answer = tuple[int, dict[str, str], bytes]
 OK: Answer = (200, {"ETag": '"tag"'}, b"")
@@ -209,30 +211,131 @@ def test_process_that_supplies_credentials_is_asked_before_they_end(
     assert server.seen[0][2]["x-amz-security-token"] == "t"
 
 
-@pytest.mark.parametrize("minutes", [12, 5])
-def test_keys_that_renewed_themselves_since_the_refused_request_are_used(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: int
-) -> None:
-    def supply(key: str) -> None:
+class Supplier:
+    """The process that supplies a profile with keys; without keys it fails."""
+
+    def __init__(self, folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.given, self.server = folder / "supplied", server
+        (folder / "config").write_text(f"[profile writer]\ncredential_process = cat {self.given}\n")
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(folder / "config"))
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(folder / "none"))
+
+    def supply(self, key: str, minutes: int) -> None:
         end = datetime.now(timezone.utc) + timedelta(minutes=minutes)
         found = {"Version": 1, "AccessKeyId": key, "SecretAccessKey": "s"}
-        text = json.dumps(found | {"Expiration": end.isoformat()})
-        (tmp_path / "supplied").write_text(text)
+        self.given.write_text(json.dumps(found | {"Expiration": end.isoformat()}))
 
+    def store(self) -> S3Store:
+        return store_at(self.server, key=None, secret=None, profile="writer")
+
+
+@pytest.fixture
+def supplier(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supplier:
+    return Supplier(tmp_path, server, monkeypatch)
+
+
+@pytest.mark.parametrize("minutes", [12, 5])
+def test_keys_that_renewed_themselves_since_the_refused_request_are_used(
+    server: Server, supplier: Supplier, minutes: int
+) -> None:
     def rotated() -> Answer:  # after the signature, before the answer
-        supply("new")
+        supplier.supply("new", minutes)
         return error(403, "InvalidAccessKeyId")
 
-    (tmp_path / "config").write_text(
-        f"[profile writer]\ncredential_process = cat {tmp_path}/supplied\n"
-    )
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    supply("old")
-    store = store_at(server, key=None, secret=None, profile="writer")
+    supplier.supply("old", minutes)
+    store = supplier.store()
     server.answers = [rotated]
     assert store.put_if_absent("create", b"data") is Put.CREATED
     assert server.keys() == ["old", "new"]
+
+
+class SupplyingRuntime(FakeRuntime):
+    """A simulated clock; the supplier gives keys again once a call has waited so often."""
+
+    def __init__(self, supplier: Supplier, waits: int) -> None:
+        super().__init__()
+        self.supplier, self.waits = supplier, waits
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.waits -= 1
+        if self.waits == 0:
+            self.supplier.supply("new", 60)
+
+
+def test_supplier_of_keys_that_fails_for_a_moment_is_waited_for(
+    server: Server, supplier: Supplier
+) -> None:
+    supplier.supply("old", 5)  # so soon before their end, keys are renewed for each request
+    store, runtime = supplier.store(), SupplyingRuntime(supplier, waits=3)
+    waiting = RetryingStore(lambda url, options: store, "s3://bucket/root", {}, runtime=runtime)
+    waiting.put("before", b"")
+    supplier.given.unlink()
+    assert waiting.put_if_absent("create", b"") is Put.UNKNOWN  # the caller reads, and that waits
+    with pytest.raises(StoreUnavailable, match="their supplier has no valid ones any more"):
+        store.put("key", b"")
+    assert server.keys() == ["old"]
+    assert waiting.get("create") == b""
+    assert waiting.put_if_absent("create", b"") is Put.CREATED
+    assert server.keys() == ["old", "new", "new"]
+
+
+def test_supplier_of_keys_that_renews_them_late_is_waited_for(
+    server: Server, with_profile: S3Store, tmp_path: Path
+) -> None:
+    with_profile.put("before", b"")
+    server.answers = [error(403, "ExpiredToken"), error(403, "ExpiredToken")]
+    with pytest.raises(StoreUnavailable, match="ExpiredToken"):
+        with_profile.put("key", b"")
+    assert with_profile.put_if_absent("create", b"") is Put.UNKNOWN
+    (tmp_path / "credentials").write_text("")  # just being written again
+    server.answers = [error(403, "ExpiredToken")]
+    with pytest.raises(StoreUnavailable):
+        with_profile.get("key")
+    profile(tmp_path, "new")
+    server.answers = [error(403, "ExpiredToken")]
+    assert with_profile.put_if_absent("create", b"") is Put.CREATED
+    assert server.keys() == ["old"] * 5 + ["new"]
+
+
+def test_keys_that_were_given_and_were_good_are_not_waited_for_once_they_have_ended(
+    server: Server,
+) -> None:
+    store = store_at(server)
+    store.put("before", b"")
+    server.answers = [error(403, "ExpiredToken")]
+    with pytest.raises(StoreReadOnly, match="403 ExpiredToken"):
+        store.put("key", b"")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"), [(404, "ResourceNotFound", StoreReadOnly),
+                                 (400, "Throttling", StoreUnavailable)]
+)  # fmt: skip
+def test_answer_of_the_service_that_supplies_keys_says_nothing_about_the_object(
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    code: str,
+    kind: type[Exception],
+) -> None:
+    (tmp_path / "token").write_text("token")
+    (tmp_path / "config").write_text(
+        f"[profile writer]\nrole_arn = arn:aws:iam::123456789012:role/w\n"
+        f"web_identity_token_file = {tmp_path}/token\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    told = f"<ErrorResponse><Error><Code>{code}</Code></Error></ErrorResponse>".encode()
+    server.answers = [(status, {}, told)] * 2
+    store = store_at(server, key=None, secret=None, profile="writer")
+    with pytest.raises(kind, match=code):
+        store.get("key")  # not FileNotFoundError
+    with pytest.raises(kind, match=code):
+        store.put("key", b"")
+    assert [method for method, _, _ in server.seen] == ["POST", "POST"]
 
 
 def test_connection_that_ends_within_the_body_is_no_answer(server: Server) -> None:
