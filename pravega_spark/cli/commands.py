@@ -27,6 +27,7 @@ _COMMANDS = {
         "reader_group_commands:reader_group",
         "Reader groups: their streams, readers, positions and lag.",
     ),
+    "serve": ("serve_command:serve", "Show the root as a page, and by Pravega's REST API."),
     "settings": ("settings_command:settings", "The settings of the root, or of streams."),
     "storage": ("storage_command:storage", "What streams store and why."),
 }

@@ -1,0 +1,36 @@
+"""The root that a server shows: its manager, and its opened streams."""
+
+from __future__ import annotations
+
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.manager import StreamManager
+from pravega_spark.serve.web_problems import without_credentials
+
+
+class ServedRoot:
+    """What all routes share; thread-safe."""
+
+    def __init__(self, manager: StreamManager) -> None:
+        """Take the manager of the root; nothing is read yet."""
+        self.manager = manager
+        self.store: Store = manager._store
+
+    @property
+    def url(self) -> str:
+        """The URL of the root, without credentials."""
+        return without_credentials(self.manager.root)
+
+    def log(self, stream: str) -> StreamLog:
+        """Return an open stream, which need not exist."""
+        return open_stream(self.store, stream)
+
+    def view(self, stream: str) -> StreamView:
+        """Return the newest view of a stream: one storage call if it is known.
+
+        Raises NoSuchStream.
+        """
+        return existing_view(self.log(stream))

@@ -1,0 +1,114 @@
+"""Errors as answers: a status and one JSON object, without traces, and without credentials."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from pravega_spark.errors import (
+    Damaged,
+    IllegalState,
+    InvalidInput,
+    NotFound,
+    PravegaSparkError,
+    Reopen,
+    ScopeNotEmpty,
+    StoreError,
+    StreamNotSealed,
+    TooBusy,
+    TruncatedData,
+    TryAgain,
+)
+
+logger = logging.getLogger(__name__)
+
+_STATUS: Final[tuple[tuple[type[PravegaSparkError], int], ...]] = (
+    (InvalidInput, 400),
+    (NotFound, 404),
+    (ScopeNotEmpty, 412),
+    (StreamNotSealed, 412),
+    (IllegalState, 409),
+    (TooBusy, 503),
+    (TryAgain, 409),
+    (Reopen, 409),
+    (TruncatedData, 410),
+    (Damaged, 500),
+    (StoreError, 503),
+)
+"""Pravega's statuses where it has one; the first class that fits decides."""
+_USER: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^/@\s]*)@", re.IGNORECASE)
+_CONTAINER_SCHEMES: Final = frozenset({"abfs://", "abfss://"})
+"""Before the @ of these stands a container."""
+_QUERY: Final = re.compile(r"(?P<url>[a-z][a-z0-9+.-]*://[^?\s]*)\?\S*", re.IGNORECASE)
+
+
+def problem(status: int, kind: str, message: str) -> JSONResponse:
+    """Return an error as an answer: ``{"error": {"type": ..., "message": ...}}``."""
+    return JSONResponse({"error": {"type": kind, "message": message}}, status)
+
+
+def without_credentials(text: str) -> str:
+    """Return a text without the user names, passwords and queries of the URLs in it."""
+    return _QUERY.sub(r"\g<url>", _USER.sub(_without_user, text))
+
+
+def _without_user(found: re.Match[str]) -> str:
+    if found["scheme"].lower() in _CONTAINER_SCHEMES and ":" not in found["user"]:
+        return found[0]
+    return found["scheme"]
+
+
+def status_of(error: PravegaSparkError) -> int:
+    """Return the status that stands for an error."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Make the application answer every error in the same form."""
+    app.add_exception_handler(PravegaSparkError, _on_known)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(Exception, _on_unknown)
+
+
+async def _on_known(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, PravegaSparkError)
+    status = status_of(error)
+    if status >= 500:
+        logger.warning("%s %s: %s: %s", *_place(request), type(error).__name__, error)
+    answer = problem(status, type(error).__name__, without_credentials(str(error)))
+    if status == 503:
+        answer.headers["Retry-After"] = "5"
+    return answer
+
+
+async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    texts = [f"{_where(found)}: {found['msg']}" for found in error.errors()[:5]]
+    return problem(400, "InvalidInput", "; ".join(texts))
+
+
+async def _on_http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    answer = problem(error.status_code, "HTTPError", str(error.detail))
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def _on_unknown(request: Request, error: Exception) -> JSONResponse:
+    logger.error("%s %s failed", *_place(request), exc_info=error)
+    return problem(500, "InternalError", "the server failed to answer; its log has the reason.")
+
+
+def _place(request: Request) -> tuple[str, str]:
+    return request.method, request.url.path
+
+
+def _where(found: dict[str, Any]) -> str:
+    return " ".join(map(str, found["loc"]))

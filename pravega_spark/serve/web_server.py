@@ -1,0 +1,83 @@
+"""Runs the web application in this process, until a signal."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+import uvicorn
+
+from pravega_spark.errors import InvalidOption
+from pravega_spark.manager import StreamManager
+from pravega_spark.serve.serve_options import MAX_VIEWERS, ServeOptions
+from pravega_spark.serve.web_app import create_app
+
+_MAX_CONNECTIONS: Final = MAX_VIEWERS + 192
+_MAX_HEADER_BYTES: Final = 32 * 1_024
+_KEEP_ALIVE_SECONDS: Final = 10
+_SHUTDOWN_SECONDS: Final = 3
+
+
+def serve(
+    manager: StreamManager,
+    options: ServeOptions,
+    *,
+    version: str,
+    on_start: Callable[[str], None],
+) -> None:
+    """Listen and answer until SIGINT or SIGTERM; ``on_start`` gets the URL once it listens.
+
+    Raises InvalidOption if the address cannot be listened at.
+    """
+    listener = _listen(options.host, options.port)
+    try:
+        on_start(_url(listener))
+        server = uvicorn.Server(_config(create_app(manager, options, version=version)))
+        server.run(sockets=[listener])
+    finally:
+        listener.close()
+
+
+def _config(app: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MAX_CONNECTIONS,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InvalidOption(f"the host {host!r} cannot be listened at: {error}.") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise InvalidOption(
+            f"port {port} of {host} cannot be listened at: {error.strerror}. Another server may "
+            "run there; choose another one with --port, or 0 for any free one."
+        ) from None
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    named = f"[{host}]" if ":" in host else host
+    return f"http://{named}:{port}/"

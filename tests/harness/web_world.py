@@ -1,0 +1,44 @@
+"""A root in memory behind the web application, for tests without a server process."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from pravega_spark import StreamManager
+from pravega_spark.serve.serve_options import ServeOptions
+from pravega_spark.serve.web_app import create_app
+
+TOKEN = "token-of-twenty-five-chars"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+_numbers = itertools.count()
+
+
+def new_manager() -> StreamManager:
+    """Return the manager of a new root in memory, with the scope ``nyc``."""
+    manager = StreamManager(f"memory://web/{next(_numbers)}")
+    manager.create_scope("nyc")
+    return manager
+
+
+@contextmanager
+def web_client(
+    manager: StreamManager, *, headers: dict[str, str] | None = None, **options: Any
+) -> Iterator[TestClient]:
+    """Yield a client of the application; an error that it does not handle is an answer, too."""
+    app = create_app(manager, ServeOptions(**options), version="1.2.3")
+    with TestClient(
+        app, base_url="http://localhost:9091", headers=headers, raise_server_exceptions=False
+    ) as client:
+        yield client
+
+
+@contextmanager
+def changing_client(manager: StreamManager) -> Iterator[TestClient]:
+    """Yield a client that may change the root."""
+    with web_client(manager, headers=BEARER, token=TOKEN, allow_changes=True) as client:
+        yield client
