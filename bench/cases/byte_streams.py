@@ -11,6 +11,7 @@ from bench.harness.context import Context
 from bench.harness.cpu_time import CpuMeter, compare
 from bench.harness.figures import Figure
 from bench.harness.measure import Side, interleave, timed
+from bench.harness.page_cache import forget_pages
 from bench.harness.registry import benchmark
 
 _MIB = 1 << 20
@@ -55,7 +56,7 @@ def byte_stream_as_a_file(context: Context) -> Iterator[Figure]:
     def side(action: object, folder: Path | None = None) -> Side:
         def run() -> float:
             if folder is not None:
-                _forget(folder)
+                forget_pages(folder)
             return blocks / timed(action)  # type: ignore[arg-type]
 
         return run
@@ -89,12 +90,3 @@ def _drain(file: object, blocks: int) -> int:
     while size := file.readinto(buffer):  # type: ignore[attr-defined]
         total += size
     return total
-
-
-def _forget(folder: Path) -> None:
-    """Drop the files of a folder from the page cache."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            descriptor = os.open(path, os.O_RDONLY)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(descriptor)

@@ -29,10 +29,14 @@ _KINDS = [
     pytest.param("s3", marks=pytest.mark.s3),
     *(pytest.param(name, marks=_EMULATED_MARKS) for name in _EMULATED),
 ]
+_OBJECT_STORES = _KINDS[2:]
 _OTHER_S3 = pytest.param("other s3", marks=pytest.mark.s3)
 
 on_one_s3 = pytest.mark.parametrize("backend", _KINDS, indirect=True)
 """For a test of what depends neither on where in a bucket a root is, nor on object versions."""
+
+on_object_stores = pytest.mark.parametrize("backend", _OBJECT_STORES, indirect=True)
+"""For a test of what other tests try on a local disk and in memory."""
 
 
 @pytest.fixture(scope="session")
