@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.encryption_policy import EncryptionPolicy
+from pravega_spark.engine.key_management import KMS_VARIABLE
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from tests.harness import failpoints
+from tests.harness import failpoints, file_kms
+from tests.harness.file_kms import MasterKeys
 from tests.harness.tiers import IS_LONG
 from tests.harness.writer_processes import STREAM
 
@@ -75,6 +78,25 @@ def texts(root: str, **options: Any) -> list[str]:
 
 @pytest.mark.parametrize("point", ["append.staged:3", "commit.before:4", "commit.applied:2"])
 def test_restarted_writer_resumes_without_loss_or_duplicate(root: str, point: str) -> None:
+    check_resumed(root, point)
+
+
+def test_restarted_writer_of_an_encrypted_stream_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MasterKeys(tmp_path / "keys.json")
+    monkeypatch.setenv(file_kms.VARIABLE, str(tmp_path / "keys.json"))
+    monkeypatch.setenv(KMS_VARIABLE, file_kms.FACTORY)
+    root = str(tmp_path / "root")
+    manager = StreamManager(root)
+    manager.create_scope("s")
+    policy = EncryptionPolicy("first")
+    manager.create_stream(STREAM, StreamConfiguration(ScalingPolicy.fixed(2), encryption=policy))
+    check_resumed(root, "append.staged:3")
+
+
+def check_resumed(root: str, point: str) -> None:
+    """Kill a writer at a point, start it again, and check that each event is there once."""
     assert run("resume", root, "w", str(COUNT), crash=point) == -signal.SIGKILL
     left = len(texts(root))
     assert left < COUNT

@@ -1,8 +1,13 @@
-"""Byte streams against io.BytesIO: whatever is written, truncated, merged and read in any order."""
+"""Byte streams against io.BytesIO: whatever is written, truncated, merged and read in any order.
+
+Every other stream is encrypted, which changes nothing but that it takes no large events.
+"""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pravega_spark.byte_streams import block_queue, byte_positions, byte_windows
+from pravega_spark.encryption_policy import EncryptionPolicy
 from pravega_spark.engine.chunks import chunk_encoder
-from pravega_spark.errors import SegmentTruncated
+from pravega_spark.engine.key_management import KMS_VARIABLE, set_kms
+from pravega_spark.errors import EventTooLarge, SegmentTruncated
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from tests.harness import file_kms
 from tests.harness.fake_runtime import FakeRuntime, manager_of
-from tests.harness.large_streams import lower_limits
+from tests.harness.file_kms import MasterKeys
+from tests.harness.large_streams import THRESHOLD, lower_limits
 from tests.harness.tiers import sized
 
 S = "s/bytes"
@@ -33,14 +42,28 @@ def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     lower_limits(monkeypatch)
 
 
+@pytest.fixture(autouse=True)
+def kms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A KMS that knows the master key of encrypted streams."""
+    MasterKeys(tmp_path / "keys.json")
+    monkeypatch.setenv(file_kms.VARIABLE, str(tmp_path / "keys.json"))
+    monkeypatch.setenv(KMS_VARIABLE, file_kms.FACTORY)
+    set_kms(None)
+    yield
+    set_kms(None)
+
+
 class Model:
     """A byte stream, and what it should hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_encrypted: bool) -> None:
         self.runtime = FakeRuntime()
         self.manager = manager_of(self.runtime)
         self.manager.create_scope("s")
-        self.manager.create_stream(S, StreamConfiguration(ScalingPolicy.fixed(1)))
+        self.is_encrypted = is_encrypted
+        policy = EncryptionPolicy("first") if is_encrypted else None
+        one_segment = StreamConfiguration(ScalingPolicy.fixed(1), encryption=policy)
+        self.manager.create_stream(S, one_segment)
         self.held = io.BytesIO()
         """All bytes since the creation, truncated ones included."""
         self.head = 0
@@ -73,6 +96,10 @@ class Model:
         self.flush()
         data = bytes(n * 11 % 241 for n in range(size))
         with self.manager.create_writer(S, large_events=True) as events:
+            if self.is_encrypted and size > THRESHOLD:
+                with pytest.raises(EventTooLarge):
+                    events.write_event(data, "key")
+                return
             events.write_event(data, "key")
         self.held.seek(0, 2)
         self.held.write(data)
@@ -169,9 +196,11 @@ STEPS = st.one_of(
 
 @pytest.mark.long
 @settings(max_examples=sized(60, 2_000, "BYTE_EXAMPLES"), deadline=None)
-@given(st.lists(STEPS, max_size=25))
-def test_reads_are_those_of_a_file_with_the_same_bytes(steps: list[tuple[Any, ...]]) -> None:
-    model = Model()
+@given(st.booleans(), st.lists(STEPS, max_size=25))
+def test_reads_are_those_of_a_file_with_the_same_bytes(
+    is_encrypted: bool, steps: list[tuple[Any, ...]]
+) -> None:
+    model = Model(is_encrypted)
     for name, *arguments in steps:
         getattr(model, name)(*arguments)
     model.finish()
