@@ -1,12 +1,7 @@
-"""All commands, and their errors as exit status and message.
-
-A command's module is imported only when the command runs, so that each one starts fast.
-"""
+"""All commands, and their errors as exit status and message."""
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import json
 import os
 import sys
@@ -15,13 +10,14 @@ from collections.abc import Sequence
 import click
 
 from pravega_spark import __version__
+from pravega_spark.cli.lazy_commands import Commands, LazyCommands
 from pravega_spark.cli.output import wants_json
 from pravega_spark.errors import InvalidInput, PravegaSparkError
 
 PROG = "pravega-spark"
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
-_COMMANDS = {
+_COMMANDS: Commands = {
     "maintain": ("maintain_command:maintain", "Do the maintenance of the root."),
     "reader-group": (
         "reader_group_commands:reader_group",
@@ -31,42 +27,11 @@ _COMMANDS = {
     "settings": ("settings_command:settings", "The settings of the root, or of streams."),
     "storage": ("storage_command:storage", "What streams store and why."),
 }
-"""By name: where the command is, and a line of help that is shown without importing it."""
-
-
-class LazyCommands(click.Group):
-    """A group whose commands are imported when they run."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
-        return sorted(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None if there is none of this name."""
-        if cmd_name not in _COMMANDS:
-            return None
-        module, _, name = _COMMANDS[cmd_name][0].partition(":")
-        command = getattr(importlib.import_module(f"pravega_spark.cli.{module}"), name)
-        assert isinstance(command, click.Command)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Name the nearest command if there is none of the given name."""
-        near = difflib.get_close_matches(args[0], _COMMANDS, 1)
-        if near and args[0] not in _COMMANDS:
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names and their lines of help."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
 
 @click.group(
     cls=LazyCommands,
+    table=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name=PROG)

@@ -40,6 +40,11 @@ def wants_json(argv: Sequence[str]) -> bool:
     )
 
 
+def examples(*lines: str) -> str:
+    """Return the end of a command's help: command lines to paste, as they are."""
+    return "\b\n" + "\n".join(["Examples:", *(f"  pravega-spark {line}" for line in lines)])
+
+
 # --------------------------------------------------------------------------------------- records
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pravega_spark.arguments import shown
 from pravega_spark.engine.log.commit_logging import short
@@ -25,23 +26,7 @@ def reset_group(group: GroupLifecycle, target: ResetTarget) -> int:
     """Begin a new generation at a target and return its number."""
 
     def generator(state: GroupState) -> tuple[GroupState, int]:
-        configuration = state.configuration
-        starts: Mapping[str, StreamCut] | None = None
-        given: Mapping[str, StreamCut] = {}
-        last = None
-        if isinstance(target, ReaderGroupConfiguration):
-            configuration, given = target, target.starts
-        elif target is not None:
-            given = cuts_of(state, target)
-            starts = {**state.cuts(), **given}
-        elif state.last_checkpoint is not None:
-            last = state.last_checkpoint
-            starts = state.cuts_of(last.positions)
-        views = group.views(configuration)
-        if target is None:
-            _check_same_lives(state, views)
-        after = next_generation(state, configuration, views, starts, last)
-        check_retained(configuration, views, given)
+        after = _begun(group, state, target)
         return after, after.generation
 
     def prepare(state: GroupState) -> GenerationChange:
@@ -49,6 +34,36 @@ def reset_group(group: GroupLifecycle, target: ResetTarget) -> int:
         return GenerationChange(generator, will_hold_data, _target_text(target, state))
 
     return begin_generation(group, "RESET READER GROUP", prepare, "it was reset")
+
+
+def preview_reset(group: GroupLifecycle, state: GroupState, target: ResetTarget) -> GroupState:
+    """Return the state that a reset would begin, and commit nothing; raises what it would raise.
+
+    Positions that a joint transaction has prepared count as undecided.
+    """
+    return _begun(group, replace(state, prepared={}), target)
+
+
+def _begun(group: GroupLifecycle, state: GroupState, target: ResetTarget) -> GroupState:
+    """Return the first state of the generation that begins at a target."""
+    configuration = state.configuration
+    starts: Mapping[str, StreamCut] | None = None
+    given: Mapping[str, StreamCut] = {}
+    last = None
+    if isinstance(target, ReaderGroupConfiguration):
+        configuration, given = target, target.starts
+    elif target is not None:
+        given = cuts_of(state, target)
+        starts = {**state.cuts(), **given}
+    elif state.last_checkpoint is not None:
+        last = state.last_checkpoint
+        starts = state.cuts_of(last.positions)
+    views = group.views(configuration)
+    if target is None:
+        _check_same_lives(state, views)
+    after = next_generation(state, configuration, views, starts, last)
+    check_retained(configuration, views, given)
+    return after
 
 
 def _check_same_lives(state: GroupState, views: Mapping[str, StreamView]) -> None:

@@ -204,6 +204,20 @@ class ReaderLeases:
         self.next_expiry_ms, self._watch.silent[self._folder] = min(remaining), silent
         return found
 
+    def living(self, state: GroupState) -> list[str]:
+        """Return the readers whose leases have not run out, by the storage's clock; writes nothing.
+
+        A reader without a heartbeat counts as alive: its lease begins when others look for it.
+        """
+        if not state.readers:
+            return []
+        now_ms, listed = self._store.time_ms(), self.heartbeat_times_ms()
+        return sorted(
+            reader
+            for reader, entry in state.readers.items()
+            if entry.lease_ms is None or now_ms <= listed.get(reader, now_ms) + entry.lease_ms
+        )
+
     def _dates(self) -> tuple[int, dict[str, int]]:
         """Return the storage's time, and when each heartbeat was written."""
         with self._watch.call(self._runtime):

@@ -1,0 +1,49 @@
+"""Groups of commands whose modules are imported only when a command runs: each starts fast."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+Commands = Mapping[str, tuple[str, str]]
+"""By name: ``module:command`` in this package, and a line of help that needs no import."""
+
+
+class LazyCommands(click.Group):
+    """A group whose commands are imported when they run."""
+
+    def __init__(self, *args: Any, table: Commands, **kwargs: Any) -> None:
+        """Take the table of the commands, and the arguments of a group."""
+        super().__init__(*args, **kwargs)
+        self._table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return sorted(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None if there is none of this name."""
+        if cmd_name not in self._table:
+            return None
+        module, _, name = self._table[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(f"pravega_spark.cli.{module}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the nearest command if there is none of the given name."""
+        near = difflib.get_close_matches(args[0], self._table, 1)
+        if near and args[0] not in self._table:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names and their lines of help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._table[name][1]) for name in self.list_commands(ctx)])
