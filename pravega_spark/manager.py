@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.arguments import check_flag, check_list, check_options, check_text, shown
-from pravega_spark.byte_streams.byte_reader import ByteStreamReader
-from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
 from pravega_spark.encryption_policy import EncryptionPolicy
 from pravega_spark.engine.chunks.chunk_encoder import UNCOMPRESSED
 from pravega_spark.engine.log import clock_record
@@ -36,15 +34,9 @@ from pravega_spark.engine.tables.scopes import (
     row_name,
 )
 from pravega_spark.engine.tables.settings_table import open_settings
-from pravega_spark.engine.writing.event_encoder import Serializer
-from pravega_spark.engine.writing.event_times import EventTime
 from pravega_spark.errors import InvalidConfiguration, InvalidInput, NoSuchScope
-from pravega_spark.event_reader import EventReader
-from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.handles import ClosedByBlock
-from pravega_spark.key_value.key_value_table import KeyValueTable
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.key_value.table_lifecycle import TableLifecycle
 from pravega_spark.limits import (
     CHECKPOINT_INTERVAL,
     GROUP_REFRESH,
@@ -53,15 +45,7 @@ from pravega_spark.limits import (
     MAX_OUTSTANDING_CHECKPOINTS,
     STREAM_TIMEOUT,
 )
-from pravega_spark.maintenance.auto_maintenance import IsClosed, maintain_while_open
 from pravega_spark.maintenance.auto_setting import when_auto
-from pravega_spark.maintenance.maintenance_result import MaintenanceResult
-from pravega_spark.maintenance.root_maintenance import (
-    check_parallelism,
-    maintain_root,
-    parse_request,
-)
-from pravega_spark.maintenance.scope_sweep import scope_sweeps, sweep_root
 from pravega_spark.model import (
     Deserializer,
     Epoch,
@@ -91,10 +75,6 @@ from pravega_spark.reader_groups.group_configuration import (
     GroupRetention,
     ReaderGroupConfiguration,
 )
-from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
-from pravega_spark.reader_groups.group_repair import repair_group
-from pravega_spark.reader_groups.position_settlement import GroupPositions
-from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.root_settings import (
     MAINTAIN,
     NOTHING_GIVEN,
@@ -104,29 +84,35 @@ from pravega_spark.root_settings import (
     parse_flags,
 )
 from pravega_spark.stream import Stream
-from pravega_spark.transactions.decision_log import open_decisions
-from pravega_spark.transactions.joint_transaction import JointTransaction
-from pravega_spark.transactions.joint_writer import (
-    JointWriter,
-    find_joint_record,
-    open_joint_transaction,
-    open_joint_writer,
-)
-from pravega_spark.transactions.sweeper import TransactionSweepResult
-from pravega_spark.transactions.transaction import Transaction
-from pravega_spark.transactions.transactional_writer import TransactionalWriter
 from pravega_spark.units import parse_duration_ms
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # each verb imports the layer that does it, so that others need not wait
     from pravega_spark.backup.root_backup import BackupResult
     from pravega_spark.backup.root_restore import RestoreResult
     from pravega_spark.backup.table_restore import RestoredTable
+    from pravega_spark.byte_streams.byte_reader import ByteStreamReader
+    from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
     from pravega_spark.compaction.compaction_result import CompactionResult
+    from pravega_spark.engine.writing.event_encoder import Serializer
+    from pravega_spark.engine.writing.event_times import EventTime
+    from pravega_spark.event_reader import EventReader
     from pravega_spark.event_time.stream_time import StreamTime
+    from pravega_spark.event_writer import EventStreamWriter
+    from pravega_spark.key_value.key_value_table import KeyValueTable
+    from pravega_spark.key_value.table_lifecycle import TableLifecycle
+    from pravega_spark.maintenance.auto_maintenance import IsClosed
+    from pravega_spark.maintenance.maintenance_result import MaintenanceResult
+    from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
+    from pravega_spark.reader_groups.reader_group import ReaderGroup
     from pravega_spark.retention.stream_retention import StreamRetention
     from pravega_spark.scaling.stream_scaling import StreamScaling
     from pravega_spark.shared_state.revisioned_stream import RevisionedStream
     from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
+    from pravega_spark.transactions.joint_transaction import JointTransaction
+    from pravega_spark.transactions.joint_writer import JointWriter
+    from pravega_spark.transactions.sweeper import TransactionSweepResult
+    from pravega_spark.transactions.transaction import Transaction
+    from pravega_spark.transactions.transactional_writer import TransactionalWriter
 
 _KNOWN_SCOPES = 64
 """A manager keeps the rows of at most this many scopes in memory."""
@@ -180,11 +166,15 @@ class StreamManager(ClosedByBlock):
     def _begin_maintenance(self, user: object, is_closed: IsClosed) -> None:
         """Maintain the root while this user is open, if the manager or the root says so."""
         if self._maintain == AUTO:
+            from pravega_spark.maintenance.auto_maintenance import maintain_while_open
+
             maintain_while_open(self._store, user, is_closed)
         elif self._maintain is None and self._runtime is SYSTEM:
             store, known = self._store, weakref.ref(user)
 
             def begin() -> None:
+                from pravega_spark.maintenance.auto_maintenance import maintain_while_open
+
                 if (found := known()) is not None:
                     maintain_while_open(store, found, is_closed, by_setting=True)
 
@@ -262,6 +252,12 @@ class StreamManager(ClosedByBlock):
         kill and to repeat. Raises InvalidInput, NoSuchScope, NoSuchStream, RootChanged, and
         CorruptLog for settings that cannot be read.
         """
+        from pravega_spark.maintenance.root_maintenance import (
+            check_parallelism,
+            maintain_root,
+            parse_request,
+        )
+
         request = parse_request(kinds, scopes, streams, dry_run=dry_run, full=full, limit=limit)
         threads = check_parallelism(parallelism)
         return maintain_root(self._store, request, threads, runtime=self._runtime)
@@ -328,6 +324,8 @@ class StreamManager(ClosedByBlock):
         index. Streams that exist are swept one by one, with :meth:`Stream.sweep`. None stands for
         the root's setting. Raises NoSuchScope.
         """
+        from pravega_spark.maintenance.scope_sweep import scope_sweeps, sweep_root
+
         flags = parse_flags({"grace": grace, "retain": retain})
         found = self._scope(scope)
         found.check_exists()
@@ -395,6 +393,8 @@ class StreamManager(ClosedByBlock):
         ConfigMismatch if the group exists with another configuration; NoSuchScope, NoSuchStream,
         InvalidName, InvalidStreamCut.
         """
+        from pravega_spark.reader_groups.reader_group import ReaderGroup
+
         lifecycle = self._group_lifecycle(group)
         lifecycle.create(
             ReaderGroupConfiguration(
@@ -410,6 +410,8 @@ class StreamManager(ClosedByBlock):
 
     def reader_group(self, group: str) -> ReaderGroup:
         """Return a reader group that exists. Raises NoSuchReaderGroup."""
+        from pravega_spark.reader_groups.reader_group import ReaderGroup
+
         lifecycle = self._group_lifecycle(group)
         lifecycle.state()
         return ReaderGroup(lifecycle, self._begin_maintenance)
@@ -436,6 +438,8 @@ class StreamManager(ClosedByBlock):
         return {group: error for group, error in zip(groups, errors, strict=True) if error}
 
     def _repair_group(self, group: str) -> str | None:
+        from pravega_spark.reader_groups.group_repair import repair_group
+
         return repair_group(self._store, group, self._stream, self._runtime)
 
     def _listed(self, scope: str) -> list[str]:
@@ -461,6 +465,8 @@ class StreamManager(ClosedByBlock):
 
     def key_value_table(self, table: str) -> KeyValueTable:
         """Open a key-value table that exists. Raises NoSuchTable, InvalidName."""
+        from pravega_spark.key_value.key_value_table import KeyValueTable
+
         log, view = self._table(table).existing()
         return KeyValueTable(log, table, view, on_open=self._begin_maintenance)
 
@@ -498,6 +504,8 @@ class StreamManager(ClosedByBlock):
         return self._table(table).delete()
 
     def _table(self, table: str) -> TableLifecycle:
+        from pravega_spark.key_value.table_lifecycle import TableLifecycle
+
         scope, _ = split_table(table)
         return TableLifecycle(self._store, table, self._scope(scope), self._runtime)
 
@@ -816,6 +824,10 @@ class StreamManager(ClosedByBlock):
         :meth:`create_writer`.
         Raises InvalidInput for no stream, InvalidName, NoSuchStream, StreamSealed.
         """
+        from pravega_spark.reader_groups.position_settlement import GroupPositions
+        from pravega_spark.transactions.decision_log import open_decisions
+        from pravega_spark.transactions.joint_writer import open_joint_writer
+
         opened = {
             stream.name: stream for stream in map(self.stream, check_list("streams", streams))
         }
@@ -837,6 +849,13 @@ class StreamManager(ClosedByBlock):
 
         Nothing extends its leases: call ``ping``. Raises NoSuchTransaction, also when it ended.
         """
+        from pravega_spark.reader_groups.position_settlement import GroupPositions
+        from pravega_spark.transactions.decision_log import open_decisions
+        from pravega_spark.transactions.joint_writer import (
+            find_joint_record,
+            open_joint_transaction,
+        )
+
         decisions = open_decisions(self._store, self._runtime)
         record = find_joint_record(decisions, transaction_id)
         streams = [self._stream(name) for name, _ in record.participants]
@@ -968,6 +987,8 @@ class StreamManager(ClosedByBlock):
         return self.stream(pointer.stream).fetch_event(pointer, deserializer=deserializer)
 
     def _group_lifecycle(self, group: str) -> GroupLifecycle:
+        from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
+
         return GroupLifecycle(self._store, group, self._stream, self._runtime)
 
     def _scope(self, scope: str) -> Scope:

@@ -8,8 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.arguments import check_flag, check_list, check_options, check_whole, shown
-from pravega_spark.byte_streams.byte_reader import ByteStreamReader
-from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
 from pravega_spark.encryption_policy import EncryptionPolicy
 from pravega_spark.engine.chunks.chunk_encoder import UNCOMPRESSED
 from pravega_spark.engine.failpoints import failpoint
@@ -38,7 +36,6 @@ from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.engine.stream.view import StreamView, ViewCheck
 from pravega_spark.engine.stream.watermarks import known_watermarks
 from pravega_spark.engine.tables.scopes import Scope
-from pravega_spark.engine.writing.event_encoder import Serializer
 from pravega_spark.engine.writing.event_times import EventTime, EventTimes
 from pravega_spark.errors import (
     InvalidConfiguration,
@@ -47,8 +44,6 @@ from pravega_spark.errors import (
     NoSuchStream,
     StaleIdentity,
 )
-from pravega_spark.event_reader import EventReader
-from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.model import (
     Deserializer,
     Epoch,
@@ -73,23 +68,26 @@ from pravega_spark.policies import (
     Unchanged,
     check_configuration,
 )
-from pravega_spark.reader_groups.group_repair import release_absent_groups, repair_changing_groups
 from pravega_spark.root_settings import EffectiveSettings, decide_settings, parse_flags
 from pravega_spark.scaling import scale_commit
-from pravega_spark.transactions import sweeper, transaction_listing
-from pravega_spark.transactions.sweeper import TransactionSweepResult
-from pravega_spark.transactions.transaction import Transaction
-from pravega_spark.transactions.transactional_writer import TransactionalWriter
 from pravega_spark.units import parse_duration_ms
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # each verb imports the layer that does it, so that others need not wait
     from pravega_spark.backup.table_restore import RestoredTable
+    from pravega_spark.byte_streams.byte_reader import ByteStreamReader
+    from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
     from pravega_spark.compaction.compaction_result import CompactionResult
+    from pravega_spark.engine.writing.event_encoder import Serializer
+    from pravega_spark.event_reader import EventReader
     from pravega_spark.event_time.stream_time import StreamTime
+    from pravega_spark.event_writer import EventStreamWriter
     from pravega_spark.retention.stream_retention import StreamRetention
     from pravega_spark.scaling.stream_scaling import StreamScaling
     from pravega_spark.shared_state.revisioned_stream import RevisionedStream
     from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
+    from pravega_spark.transactions.sweeper import TransactionSweepResult
+    from pravega_spark.transactions.transaction import Transaction
+    from pravega_spark.transactions.transactional_writer import TransactionalWriter
 
 
 class Stream:
@@ -277,7 +275,7 @@ class Stream:
         prepared: the stream stays SEALING until that one is decided.
         """
         life = self._view().life
-        return lifecycle.seal(self._log(), sweeper.end_all_transactions, life=life)
+        return lifecycle.seal(self._log(), _end_all_transactions, life=life)
 
     def delete(self) -> bool:
         """Delete a sealed stream with its data; False if there is none. Raises StreamNotSealed."""
@@ -293,7 +291,7 @@ class Stream:
         """Seal and delete one life of the stream, unless it has ended already."""
         with contextlib.suppress(NoSuchStream, NoSuchScope, StaleIdentity):
             self._view()
-            lifecycle.seal(self._log(), sweeper.end_all_transactions, life=life)
+            lifecycle.seal(self._log(), _end_all_transactions, life=life)
         self._delete_life(life)
 
     def _delete_life(self, life: int) -> bool:
@@ -331,8 +329,10 @@ class Stream:
         return StreamRetention(self._log(), life, self._repair_groups)
 
     def _repair_groups(self) -> None:
-        repair_changing_groups(self._store, self._log_of, self._runtime)
-        release_absent_groups(self._log(), self._log_of)
+        from pravega_spark.reader_groups import group_repair
+
+        group_repair.repair_changing_groups(self._store, self._log_of, self._runtime)
+        group_repair.release_absent_groups(self._log(), self._log_of)
 
     def subscribers(self) -> list[SubscriberInfo]:
         """Return the subscribers, reader groups and plain ones, by name."""
@@ -406,6 +406,8 @@ class Stream:
         delete and which ones wait. Only a sweep itself finds staged files, old records and commits.
         Raises InvalidConfiguration.
         """
+        from pravega_spark.transactions.sweeper import sweep_transactions
+
         check_flag("dry_run", dry_run)
         flags = parse_flags({"grace": grace, "retain": retain, "keep_completed": keep_completed})
         records_ms = None
@@ -426,7 +428,7 @@ class Stream:
         log_flags("sweep", log, settings)
         # With all flags, the root's settings are read only if a transaction is open.
         limit_ms = None if every else settings.prepared_limit_ms
-        sweeper.sweep_transactions(log, prepared_limit_ms=limit_ms, life=view.life)
+        sweep_transactions(log, prepared_limit_ms=limit_ms, life=view.life)
         return stream_sweep.sweep_stream(
             log,
             grace_ms=settings.grace_ms,
@@ -646,6 +648,8 @@ class Stream:
         ``event_time_delay``: a commit without a timestamp notes the time of the events that were
         written through its handle. Raises StreamSealed, InvalidName.
         """
+        from pravega_spark.transactions.transactional_writer import TransactionalWriter
+
         life = self._view().life
         writer = TransactionalWriter(
             self._log(),
@@ -670,6 +674,8 @@ class Stream:
         Nothing extends its lease: call ``ping``, or open it with a writer's ``get_transaction``.
         Raises NoSuchTransaction.
         """
+        from pravega_spark.transactions.transaction import Transaction
+
         life = self._view().life
         return Transaction(
             self._log(), transaction_id, serializer=serializer, large_events=large_events, life=life
@@ -677,10 +683,14 @@ class Stream:
 
     def transactions(self) -> list[TransactionInfo]:
         """Return the transactions without an outcome with their status, the oldest first."""
+        from pravega_spark.transactions import transaction_listing
+
         return transaction_listing.open_transactions(self._log(), self._view())
 
     def completed_transactions(self) -> list[TransactionInfo]:
         """Return the committed and aborted transactions that are kept, newest first."""
+        from pravega_spark.transactions import transaction_listing
+
         return transaction_listing.completed_transactions(self._view())
 
     def sweep_transactions(
@@ -692,12 +702,14 @@ class Stream:
         the same time. A prepared transaction is aborted if it is undecided for ``prepared_limit``;
         None stands for the stream's setting, or the root's.
         """
+        from pravega_spark.transactions.sweeper import sweep_transactions
+
         flags = parse_flags({"prepared_limit": prepared_limit})
         log, view = self._log(), self._view()
         settings = stream_settings(log, view, flags)
         log_flags("sweep of transactions", log, settings)
         limit_ms = settings.prepared_limit_ms
-        return sweeper.sweep_transactions(log, prepared_limit_ms=limit_ms, life=view.life)
+        return sweep_transactions(log, prepared_limit_ms=limit_ms, life=view.life)
 
     # Writing and reading
 
@@ -741,6 +753,8 @@ class Stream:
         1 GiB instead of 8 MiB, as bytes, a file or an iterable of bytes. Raises StreamSealed,
         InvalidName, FencingTokenMismatch.
         """
+        from pravega_spark.event_writer import EventStreamWriter
+
         life = self._view().life
         writer = EventStreamWriter(
             self._log(),
@@ -798,6 +812,8 @@ class Stream:
 
         It reads the life that the stream has now, and no later one.
         """
+        from pravega_spark.event_reader import EventReader
+
         life = self._view().life
         reader = EventReader(self._log(), deserializer=deserializer, life=life)
         self._on_open(reader, lambda opened: False)
@@ -817,9 +833,10 @@ class Stream:
         :meth:`fence`. Raises IllegalState unless the stream has one segment, StreamSealed,
         InvalidName, FencingTokenMismatch.
         """
+        from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
 
         def seal(log: StreamLog, life: int, check: ViewCheck) -> bool:
-            return lifecycle.seal(log, sweeper.end_all_transactions, life=life, check=check)
+            return lifecycle.seal(log, _end_all_transactions, life=life, check=check)
 
         life = self._view().life
         writer = ByteStreamWriter(
@@ -841,6 +858,8 @@ class Stream:
         With ``timeout=0`` it does not wait, and without ``follow`` the present tail is the end.
         Raises IllegalState unless the stream has one segment.
         """
+        from pravega_spark.byte_streams.byte_reader import ByteStreamReader
+
         life = self._view().life
         reader = ByteStreamReader(self._log(), timeout=timeout, follow=follow, life=life)
         self._on_open(reader, lambda opened: opened.closed)
@@ -903,6 +922,13 @@ def _is_in(stream: StreamLog, life: int) -> bool:
     with contextlib.suppress(NoSuchStream, StaleIdentity):
         return stream.view(life=life) is not None
     return False
+
+
+def _end_all_transactions(log: StreamLog, life: int) -> None:
+    """End every transaction of a stream that is being sealed."""
+    from pravega_spark.transactions.sweeper import end_all_transactions
+
+    end_all_transactions(log, life)
 
 
 def _stream(url: str, options: dict[str, Any], name: str, token: str | None) -> Stream:

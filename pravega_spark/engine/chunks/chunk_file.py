@@ -15,10 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pravega_spark.engine.chunks.arrow_arrays import numbers
+from pravega_spark.engine.chunks.arrow_arrays import lengths_of, numbers
 from pravega_spark.engine.chunks.chunk import FILE_SCHEMA, ChunkRef
 from pravega_spark.engine.chunks.footer import decode_sums, has_digest, is_signed, key_of, length_of
 from pravega_spark.engine.key_management import ENCRYPTED_COLUMNS, decryption_properties
@@ -256,7 +255,7 @@ def _check_events(events: pa.Array) -> None:
     data = events.buffers()[2]
     if not events.null_count and (data is None or data.size <= MAX_EVENT_BYTES):
         return  # no event is longer than all events together
-    longest = pc.max(pc.binary_length(events)).as_py() or 0
+    longest = int(lengths_of(events).max(initial=0))
     if events.null_count or longest > MAX_EVENT_BYTES:
         raise _Mismatch(
             f"has an event that is null or has {longest} bytes; writers write at most "

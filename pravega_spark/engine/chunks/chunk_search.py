@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pravega_spark.engine.chunks.arrow_arrays import numbers
+from pravega_spark.engine.chunks.arrow_arrays import lengths_of, numbers
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.chunk_file import ChunkFile, open_chunk
 from pravega_spark.engine.store.base import Store
@@ -72,7 +71,7 @@ def offset_after(store: Store, table_path: str, ref: ChunkRef, size_bytes: int) 
         sums = chunk.sums()
         first, before = sums[max(0, bisect_left(sums, size_bytes, key=_bytes) - 1)]
         for at, lengths in _lengths(chunk, first, ref.rows):
-            ends = before + np.cumsum(lengths, dtype=np.int64)
+            ends = before + np.cumsum(lengths)
             found = int(np.searchsorted(ends, size_bytes))
             if found < len(ends):
                 return ref.base_offset + at + found + 1, int(ends[found])
@@ -100,11 +99,11 @@ def _bytes(entry: tuple[int, int]) -> int:
 
 
 def _size(chunk: ChunkFile, first: int, last: int) -> int:
-    return sum(int(lengths.sum(dtype=np.int64)) for _, lengths in _lengths(chunk, first, last))
+    return sum(int(lengths.sum()) for _, lengths in _lengths(chunk, first, last))
 
 
-def _lengths(chunk: ChunkFile, first: int, last: int) -> Iterator[tuple[int, NDArray[np.int32]]]:
+def _lengths(chunk: ChunkFile, first: int, last: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Yield (first row, the lengths of its events) of parts of rows [first, last)."""
     if first < last:
         for at, batch in chunk.rows(first, last, ("event",)):
-            yield at, numbers(pc.binary_length(batch.column("event")))
+            yield at, lengths_of(batch.column("event"))

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pravega_spark.engine.chunks.arrow_arrays import numbers
+from pravega_spark.engine.chunks.arrow_arrays import lengths_of, numbers
 from pravega_spark.engine.chunks.chunk import FILE_SCHEMA, ChunkRef
 from pravega_spark.engine.chunks.chunk_file import check_sizes
 from pravega_spark.engine.chunks.footer import KEY_NAME, has_digest, is_signed, length_of
@@ -103,8 +102,8 @@ def _is_as_recorded(events: pa.Table, refs: Sequence[ChunkRef]) -> bool:
     column = events.column("event")
     if column.null_count:
         return False
-    lengths = numbers(pc.binary_length(column))
+    lengths = lengths_of(column)
     sizes = np.fromiter((ref.event_bytes for ref in refs), np.int64, len(refs))
     return int(lengths.max()) <= MAX_EVENT_BYTES and np.array_equal(
-        np.add.reduceat(lengths, starts, dtype=np.int64), sizes
+        np.add.reduceat(lengths, starts), sizes
     )

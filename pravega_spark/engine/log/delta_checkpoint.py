@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
@@ -210,7 +209,7 @@ def _rows_and_bytes(
     found = []
     for at, name in enumerate(("rows", "bytes")):
         places = _indices(ends[:-1] + at)
-        if pc.unique(tags.keys.take(places)).to_pylist() != [name]:
+        if tags.keys.take(places).unique().to_pylist() != [name]:
             return None
         found.append(np.from_dlpack(tags.items.take(places).cast(pa.int64())))
     return found[0], found[1]
@@ -259,6 +258,8 @@ def rows_without(adds: pa.StructArray, removed: Collection[str]) -> pa.StructArr
     """Return the ``add`` rows whose paths are not in the collection."""
     if not removed:
         return adds
+    import pyarrow.compute as pc  # takes as long to import as the rest of Arrow
+
     is_removed = pc.is_in(adds.field("path"), pa.array(list(removed), pa.string()))
     return adds.filter(pc.invert(is_removed))
 

@@ -10,11 +10,16 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pravega_spark.arguments import MAX_TIME_US, MIN_TIME_US
-from pravega_spark.engine.chunks.arrow_arrays import constant, first_longer, offsets_of, ready
+from pravega_spark.engine.chunks.arrow_arrays import (
+    constant,
+    first_longer,
+    numbers,
+    offsets_of,
+    ready,
+)
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA
 from pravega_spark.engine.chunks.chunk_encoder import cuts
 from pravega_spark.engine.writing.write_outcomes import EventPositions
@@ -118,7 +123,7 @@ class EventTable:
         """The latest of the rows' times, in us since 1970; None without a row or without times."""
         if self._times is None or not len(self):
             return None
-        return int(pc.max(self._times).value)
+        return int(numbers(self._times.cast(pa.int64())).max())
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -204,7 +209,7 @@ def _checked_times(stream: str, times: pa.ChunkedArray) -> pa.ChunkedArray:
             f"zone, not {times.type}; cast it, such as to pa.timestamp('us', 'UTC')."
         )
     if times.null_count:
-        row = int(pc.index(pc.is_null(times), True).as_py())
+        row = int(times.is_null().index(True).as_py())
         raise InvalidInput(
             f"write_table on stream {stream}: the timestamp of row {row} is null; fill it, or "
             "leave such rows out."
@@ -216,13 +221,12 @@ def _checked_times(stream: str, times: pa.ChunkedArray) -> pa.ChunkedArray:
             f"write_table on stream {stream}: the column timestamp ({times.type}) holds a time "
             f"that microseconds cannot: {error}."
         ) from error
-    whole = found.cast(pa.int64())
-    wrong = pc.or_(pc.less(whole, MIN_TIME_US), pc.greater(whole, MAX_TIME_US))
-    row = int(pc.index(wrong, True).as_py())
-    if row >= 0:
+    whole = numbers(found.cast(pa.int64()))
+    wrong = np.flatnonzero((whole < MIN_TIME_US) | (whole > MAX_TIME_US))
+    if len(wrong):
         raise InvalidInput(
-            f"write_table on stream {stream}: the timestamp of row {row} is beyond the years 1 to "
-            "9999; correct it."
+            f"write_table on stream {stream}: the timestamp of row {wrong[0]} is beyond the years "
+            "1 to 9999; correct it."
         )
     return found
 
