@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test long lint bench clean
+.PHONY: help setup demo check test long lint bench dist clean
 
 # The first interpreter that runs (a pyenv shim may not), is new enough, and can make an environment.
 PYTHON ?= $(shell for python in python3.12 python3.11 python3.10 python3; do \
@@ -67,6 +67,11 @@ lint: setup ## ruff, mypy, and the layers
 
 bench: setup ## run the benchmarks (ARGS="--help" for their options)
 	$(BIN)/python -m bench $(ARGS)
+
+dist: setup ## build the wheel and the sdist in dist/, and try the wheel alone in a fresh environment
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	.ci/try-wheel $(BIN)/python dist/*.whl
 
 clean: ## remove .venv and all that the other targets leave
 	rm -rf $(VENV) build dist out bench/out artifacts metastore_db spark-warehouse derby.log
