@@ -23,8 +23,13 @@ _COMMANDS: Commands = {
         "reader_group_commands:reader_group",
         "Reader groups: their streams, readers, positions and lag.",
     ),
+    "scope": ("scope_commands:scope", "Scopes: the folders of streams, groups and tables."),
     "serve": ("serve_command:serve", "Show the root as a page, and by Pravega's REST API."),
     "settings": ("settings_command:settings", "The settings of the root, or of streams."),
+    "stream": (
+        "stream_commands:stream",
+        "Streams: create, read, write, scale, truncate.",
+    ),
     "storage": ("storage_command:storage", "What streams store and why."),
 }
 

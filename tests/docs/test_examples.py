@@ -24,6 +24,7 @@ MUST_RUN = {
     "README.md": 9,
     "docs/backup.md": 5,
     "docs/batch-reads.md": 8,
+    "docs/command-line.md": 5,
     "docs/conditional-appends.md": 5,
     "docs/byte-streams.md": 4,
     "docs/key-value-tables.md": 7,

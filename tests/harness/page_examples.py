@@ -8,8 +8,10 @@ one line above it: ``<!-- not run: the reason -->``.
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,10 +31,11 @@ from pravega_spark.jobs import (
 
 REPOSITORY = Path(__file__).parents[2]
 RUNNABLE = ("python", "sql", "sh")
-OUTPUT = ("", "text", "json", "yaml")
+OUTPUT = ("", "text", "json", "toml", "yaml")
 """Languages of blocks that show output, configuration or rules."""
 MARKER = re.compile(r"<!-- not run: (\S.*) -->")
 JOBS = {job.PROG: job for job in (compaction, maintenance, retention, scaling, transactions)}
+_INPUT_MAKERS = ("printf", "seq")
 JOB_MODULE = "pravega_spark.jobs."
 
 
@@ -108,8 +111,24 @@ class PageRun:
         else:
             for line in code.splitlines():
                 if words := shlex.split(line, comments=True):
-                    status = self._command(words)
+                    status = self._line(line, words)
                     assert status == 0, f"{self._page}: {line}: status {status}"
+
+    def _line(self, line: str, words: list[str]) -> int:
+        """Run a line; what makes input, with ``printf`` or ``seq``, runs in a shell."""
+        if words[0] == "export":
+            name, _, value = words[1].partition("=")
+            self._monkeypatch.setenv(name, value)
+            return 0
+        if words[0] not in _INPUT_MAKERS:
+            return self._command(words)
+        made, _, command = line.partition(" | ")
+        done = subprocess.run(["bash", "-c", made], stdout=subprocess.PIPE, check=False)
+        if not command:
+            return done.returncode
+        with self._monkeypatch.context() as patch:
+            patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(done.stdout)))
+            return self._command(shlex.split(command, comments=True))
 
     def _command(self, words: list[str]) -> int:
         """Run a command of the package in this process: a job starts no Spark of its own."""

@@ -1,11 +1,13 @@
-"""A root in memory, and a function that runs command lines on it in this process."""
+"""A root in memory, and functions that run command lines on it in this process."""
 
 from __future__ import annotations
 
 import io
 import itertools
+import json
 import sys
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pytest
 
@@ -45,3 +47,38 @@ def run(
         return status, *capsys.readouterr()
 
     return run
+
+
+@dataclass
+class Shell:
+    """Runs command lines on a root."""
+
+    manager: StreamManager
+    _run: CommandLine
+
+    def __call__(self, *argv: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        """Return exit status, output and errors."""
+        return self._run(*argv, stdin=stdin)
+
+    def ok(self, *argv: str, stdin: bytes = b"") -> str:
+        """Return the output of a command that succeeds."""
+        status, text, error = self._run(*argv, stdin=stdin)
+        assert (status, error) == (0, ""), error
+        return text
+
+    def json(self, *argv: str) -> Any:
+        """Return what a command prints as JSON."""
+        return json.loads(self.ok(*argv, "--output", "json"))
+
+    def failed(self, *argv: str, stdin: bytes = b"") -> str:
+        """Return the line of a command that fails or is misused."""
+        status, _, error = self._run(*argv, stdin=stdin)
+        assert status in (1, 2)
+        assert error.count("\n") == 1, error
+        return error
+
+
+@pytest.fixture
+def shell(manager: StreamManager, run: CommandLine) -> Shell:
+    """Run command lines whose success or failure is expected."""
+    return Shell(manager, run)

@@ -1,0 +1,142 @@
+"""``pravega-spark stream read`` and ``stream tail``: events as lines."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import click
+
+from pravega_spark.cli.event_text import event_writer, parsed
+from pravega_spark.cli.positions import parse_position
+from pravega_spark.cli.root_option import open_root, root_option
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import Event, StreamCut
+from pravega_spark.units import parse_duration_ms
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _format_options(command: _Command) -> _Command:
+    options = (
+        click.option(
+            "-f",
+            "--format",
+            "form",
+            default="json",
+            show_default=True,
+            help=r"json, raw, or a format such as '%k %v\n': %k key, %v event, %s segment, "
+            "%o offset, %t time, %p pointer, %S size.",
+        ),
+        click.option(
+            "--parse",
+            "is_parsed",
+            is_flag=True,
+            help="With json: events that are JSON become part of the line, as jq likes it.",
+        ),
+        click.option("--key", help="Only events with this routing key."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _line(form: str, is_parsed: bool) -> Callable[[Event], bytes]:
+    if is_parsed and form != "json":
+        raise click.UsageError("--parse needs --format json.")
+    return parsed(event_writer(form)) if is_parsed else event_writer(form)
+
+
+@click.command()
+@click.argument("name", metavar="SCOPE/STREAM")
+@click.option("-o", "--offset", "start", default="start", show_default=True, metavar="POSITION")
+@click.option("--end", default="end", show_default=True, metavar="POSITION")
+@click.option("-n", "--num", type=click.IntRange(1), help="At most this many events.")
+@_format_options
+@root_option
+def read(
+    name: str,
+    start: str,
+    end: str,
+    num: int | None,
+    form: str,
+    is_parsed: bool,
+    key: str | None,
+    root: str | None,
+) -> None:
+    r"""Print the events of SCOPE/STREAM between two positions, in order by routing key.
+
+    A POSITION is start, end, +N or -N (N events after the head or before the end, in each
+    segment), @TIME (@2026-11-01T12:00:00, @1793534400000, @-2h), or a stream cut.
+
+    \b
+    Examples: pravega-spark stream read nyc/flights -o @-1h --parse | jq .event.delay
+              pravega-spark stream read nyc/flights -n 10 -f '%k %v\n'
+    """
+    line = _line(form, is_parsed)
+    manager, _ = open_root(root)
+    first, last = parse_position(manager, name, start), parse_position(manager, name, end)
+    events: Iterable[Event] = manager.read(name, first, last)
+    _print(itertools.islice(_with_key(events, key), num), line)
+
+
+@click.command()
+@click.argument("name", metavar="SCOPE/STREAM")
+@click.option("-n", "--num", type=click.IntRange(0), default=10, show_default=True)
+@click.option("-f", "--follow", is_flag=True, help="Go on with the events that come.")
+@click.option("--timeout", metavar="TIME", help="With -f: end when none came for it.")
+@click.option("--format", "form", default="json", show_default=True, help="As of `stream read`.")
+@click.option("--parse", "is_parsed", is_flag=True, help="As of `stream read`.")
+@click.option("--key", help="Only events with this routing key.")
+@root_option
+def tail(
+    name: str,
+    num: int,
+    follow: bool,
+    timeout: str | None,
+    form: str,
+    is_parsed: bool,
+    key: str | None,
+    root: str | None,
+) -> None:
+    """Print the last events of SCOPE/STREAM, by time, and with -f those that come, live.
+
+    Example: pravega-spark stream tail -f nyc/flights --parse | jq .event
+    """
+    if timeout is not None and not follow:
+        raise click.UsageError("--timeout needs --follow.")
+    line = _line(form, is_parsed)
+    seconds = None if timeout is None else parse_duration_ms("--timeout", timeout) / 1_000
+    manager, _ = open_root(root)
+    end = manager.tail(name)
+    if num:
+        _print(_last(manager, name, num, end, key), line)
+    if follow:
+        _print(_with_key(manager.follow(name, end, timeout=seconds), key), line, live=True)
+
+
+def _last(
+    manager: StreamManager, name: str, num: int, end: StreamCut, key: str | None
+) -> list[Event]:
+    """Return the last events by time; of the last of each segment, which keep their order."""
+    start = parse_position(manager, name, f"-{num}" if key is None else "start")
+    found = enumerate(_with_key(manager.read(name, start, end), key))
+    latest = heapq.nlargest(num, found, key=lambda item: (item[1].timestamp_us, item[0]))
+    return [event for _, event in sorted(latest, key=lambda item: (item[1].timestamp_us, item[0]))]
+
+
+def _with_key(events: Iterable[Event], key: str | None) -> Iterable[Event]:
+    return events if key is None else (event for event in events if event.routing_key == key)
+
+
+def _print(events: Iterable[Event], line: Callable[[Event], bytes], *, live: bool = False) -> None:
+    """Write lines to standard output; each at once if they are live."""
+    output = sys.stdout.buffer
+    for event in events:
+        output.write(line(event))
+        if live:
+            output.flush()
+    output.flush()

@@ -1,0 +1,178 @@
+"""Records of files and of standard input: a routing key and an event each."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import csv
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from pravega_spark.errors import InvalidInput
+
+InputRecord = tuple[str | None, bytes]
+LINES = "lines"
+FORMATS = (LINES, "json", "csv", "parquet", "arrow")
+_SUFFIXES = {
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+
+
+def check_format(file: str, form: str | None, key_separator: str | None) -> str:
+    """Return the format of a file, ``-`` for standard input; raise UsageError before any write."""
+    found = form or _SUFFIXES.get(Path(file).suffix.lower(), LINES)
+    if key_separator is not None and found != LINES:
+        raise click.UsageError(f"--key-separator is for lines, and {file} is read as {found}.")
+    if file != "-" and not os.path.exists(file):
+        raise click.UsageError(f"file {file} does not exist.")
+    return found
+
+
+def read_records(
+    file: str,
+    form: str | None,
+    key_field: str | None,
+    key_separator: str | None,
+    event_field: str | None,
+) -> Iterator[InputRecord]:
+    """Yield the records of one file.
+
+    Raises InvalidInput for a record that is malformed or lacks a field; it names file and number.
+    """
+    found = check_format(file, form, key_separator)
+    if found == LINES and (key_field or event_field):
+        raise click.UsageError(f"--key and --event name fields, and {file} is read as lines.")
+    with contextlib.nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as stream:
+        if found == LINES:
+            yield from _lines(file, stream, key_separator)
+            return
+        rows = _READERS[found](file, stream)
+        for number, row in enumerate(rows, 1):
+            yield _record(f"record {number:,} of {file}", row, key_field, event_field)
+
+
+def _lines(file: str, stream: IO[bytes], separator: str | None) -> Iterator[InputRecord]:
+    for number, line in enumerate(stream, 1):
+        event = line.removesuffix(b"\n").removesuffix(b"\r")
+        if separator is None:
+            yield None, event
+            continue
+        key, found, rest = event.partition(separator.encode())
+        if not found:
+            raise InvalidInput(f"line {number:,} of {file} has no key separator {separator!r}.")
+        yield _key(f"line {number:,} of {file}", key), rest
+
+
+def _json_rows(file: str, stream: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+    for number, line in enumerate(stream, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise InvalidInput(f"line {number:,} of {file} is no JSON: {error}.") from error
+        if not isinstance(row, dict):
+            raise InvalidInput(f"line {number:,} of {file} is no JSON object.")
+        yield row
+
+
+def _csv_rows(file: str, stream: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+    with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
+        try:
+            rows = csv.DictReader(text, strict=True)
+            for row in rows:
+                if None in row or None in row.values():
+                    raise InvalidInput(
+                        f"line {rows.line_num:,} of {file} has other fields than its header."
+                    )
+                yield row
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise InvalidInput(f"{file} is no CSV in UTF-8: {error}.") from error
+
+
+def _parquet_rows(file: str, stream: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    source = io.BytesIO(stream.read()) if file == "-" else stream
+    try:
+        for batch in pq.ParquetFile(source).iter_batches():
+            yield from batch.to_pylist()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InvalidInput(f"{file} cannot be read as Parquet: {error}.") from error
+
+
+def _arrow_rows(file: str, stream: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+    import pyarrow as pa
+
+    data = stream.read() if file == "-" else None
+    source = pa.py_buffer(data) if data is not None else pa.memory_map(file)
+    try:
+        try:
+            batches = pa.ipc.open_stream(source)
+        except pa.ArrowInvalid:
+            opened = pa.ipc.open_file(source)
+            batches = (opened.get_batch(i) for i in range(opened.num_record_batches))
+        for batch in batches:
+            yield from batch.to_pylist()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InvalidInput(f"{file} cannot be read as Arrow IPC: {error}.") from error
+
+
+_READERS: dict[str, Callable[[str, IO[bytes]], Iterator[Mapping[str, Any]]]] = {
+    "json": _json_rows,
+    "csv": _csv_rows,
+    "parquet": _parquet_rows,
+    "arrow": _arrow_rows,
+}
+
+
+def _record(
+    where: str, row: Mapping[str, Any], key_field: str | None, event_field: str | None
+) -> InputRecord:
+    for field in (key_field, event_field):
+        if field is not None and field not in row:
+            raise InvalidInput(f"{where} has no field {field!r}; it has {', '.join(row)}.")
+    value = row if event_field is None else row[event_field]
+    key = None if key_field is None else _key(where, row[key_field])
+    if isinstance(value, bytes):
+        return key, value
+    if event_field is not None and isinstance(value, str):
+        return key, value.encode()
+    return key, json.dumps(value, default=_plain, ensure_ascii=False).encode()
+
+
+def _key(where: str, value: object) -> str | None:
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"the routing key of {where} is no UTF-8.") from error
+    return None if value is None else str(value)
+
+
+def _plain(value: object) -> object:
+    """Return a value that JSON lacks as one that it has."""
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise InvalidInput(f"a value of type {type(value).__name__} has no form in JSON.")

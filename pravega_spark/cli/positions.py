@@ -1,0 +1,90 @@
+"""Positions in a stream as people write them.
+
+================================  =================================================================
+``start``, ``end``                the head; the tail of now
+``+N``                            N events after the head, in each segment
+``-N``                            N events before the end, in each segment; more if a scale has
+                                  just opened segments with fewer events than that in all
+``@2026-11-01T12:00:00+01:00``    the first events with this time or a later one; UTC without a zone
+``@1793534400000``                likewise, in milliseconds since 1970
+``@-2h``                          likewise, two hours ago
+anything else                     a stream cut, as ``stream describe`` prints it
+================================  =================================================================
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime, timezone
+
+from pravega_spark.arguments import shown
+from pravega_spark.errors import InvalidInput, TruncatedData
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import StreamCut
+from pravega_spark.units import parse_duration_ms
+
+_COUNT = re.compile(r"([+-])([0-9]+)")
+
+
+def parse_position(manager: StreamManager, stream: str, text: str) -> StreamCut:
+    """Return the cut of a position; InvalidInput, or InvalidStreamCut for a cut that is none."""
+    name = text.strip()
+    if name == "start":
+        return manager.head(stream)
+    if name == "end":
+        return manager.tail(stream)
+    if name.startswith("@"):
+        return manager.create_reader(stream).cut_at(_time_us(name))
+    counted = _COUNT.fullmatch(name)
+    if counted is None:
+        return StreamCut.parse(name)
+    move = _after_head if counted[1] == "+" else _before_end
+    return move(manager, stream, int(counted[2]))
+
+
+def _after_head(manager: StreamManager, stream: str, events: int) -> StreamCut:
+    head = manager.head(stream)
+    ends = {segment: manager.segment(stream, segment).next_offset for segment, _ in head}
+    positions = {s: min(max(offset, 0) + events, ends[s]) for s, offset in head}
+    return StreamCut(head.stream, head.life, positions)
+
+
+def _before_end(manager: StreamManager, stream: str, events: int) -> StreamCut:
+    """Go back in the segments of the newest epoch that leaves enough events, or to the head."""
+    info = manager.stream_info(stream)
+    first = {segment: max(offset, 0) for segment, offset in info.head}
+    for epoch in range(info.epoch, -1, -1):
+        try:
+            segments = manager.segments(stream, epoch=epoch)
+        except InvalidInput:  # the head is in a later epoch
+            break
+        ends = {s.segment_id: manager.segment(stream, s).next_offset for s in segments}
+        positions = {s: max(first.get(s, 0), end - events) for s, end in ends.items()}
+        cut = StreamCut(info.stream, info.life, positions)
+        try:
+            if manager.distance(stream, cut, info.tail)[0] >= events:
+                return cut
+        except TruncatedData:
+            break
+    return info.head
+
+
+def _time_us(text: str) -> int:
+    """Return a time in microseconds since 1970."""
+    value = text[1:].strip()
+    if value.startswith("-"):
+        ago_ms = parse_duration_ms(f"the time {shown(text)}", value[1:])
+        return (time.time_ns() // 1_000_000 - ago_ms) * 1_000
+    if value.isdigit():
+        return int(value) * 1_000
+    try:
+        found = datetime.fromisoformat(value.replace("Z", "+00:00"))
+    except ValueError as error:
+        raise InvalidInput(
+            f"{shown(text)} is no time: write @2026-11-01T12:00:00, milliseconds as in "
+            "@1793534400000, or @-2h for two hours ago."
+        ) from error
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=timezone.utc)
+    return round(found.timestamp() * 1_000_000)

@@ -1,0 +1,190 @@
+"""A stream as a record: configuration, position, segments and who reads it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pravega_spark.cli.output import (
+    TableColumn,
+    count,
+    moment,
+    names,
+    show_block,
+    show_table,
+    size,
+)
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import NoSuchStream, TruncatedData
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import StreamInfo, segment_text
+from pravega_spark.policy_texts import retention_text, scaling_text
+from pravega_spark.root_settings import rule_of
+from pravega_spark.scaling.rate_store import last_rates
+from pravega_spark.scaling.segment_load import segment_load
+
+_THREADS = 8
+
+SUMMARY = (
+    TableColumn("STREAM", "stream"),
+    TableColumn("STATE", "state"),
+    TableColumn("SEGMENTS", "segments"),
+    TableColumn("EPOCH", "epoch"),
+    TableColumn("EVENTS", "events", count),
+    TableColumn("SIZE", "size_bytes", size),
+    TableColumn("SCALING", "scaling"),
+    TableColumn("RETENTION", "retention"),
+    TableColumn("TAGS", "tags", names),
+)
+_DETAILS = (
+    *SUMMARY,
+    TableColumn("LIFE", "life"),
+    TableColumn("CREATED", "created_ms", moment),
+    TableColumn("VERSION", "version"),
+    TableColumn("FILES", "files", count),
+    TableColumn("STORED", "stored_bytes", size),
+    TableColumn("WATERMARK", "watermark_ms", moment),
+    TableColumn("HEAD", "head"),
+    TableColumn("TAIL", "tail"),
+)
+_SEGMENTS = (
+    TableColumn("SEGMENT", "segment"),
+    TableColumn("KEYS", "keys"),
+    TableColumn("STATE", "state"),
+    TableColumn("HEAD", "head"),
+    TableColumn("TAIL", "tail"),
+    TableColumn("EVENTS", "events", count),
+    TableColumn("EVENTS/S", "events_per_second", lambda value: f"{value:,.1f}"),
+    TableColumn("BYTES/S", "bytes_per_second", lambda value: size(int(value))),
+)
+_SUBSCRIBERS = (
+    TableColumn("SUBSCRIBER", "subscriber"),
+    TableColumn("LAG", "lag", count),
+    TableColumn("LAG-BYTES", "lag_bytes", size),
+    TableColumn("PUBLISHED", "published_ms", moment),
+    TableColumn("CUT", "cut"),
+)
+
+
+def summary_record(info: StreamInfo) -> dict[str, Any]:
+    """Return what a list of streams shows of one."""
+    configuration = info.configuration
+    return {
+        "stream": info.stream,
+        "state": info.state,
+        "segments": len(info.segments),
+        "epoch": info.epoch,
+        "events": info.events,
+        "size_bytes": info.size_bytes,
+        "scaling": scaling_text(configuration.scaling),
+        "retention": retention_text(configuration.retention),
+        "tags": sorted(configuration.tags),
+    }
+
+
+def summaries(manager: StreamManager, found: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the summaries of streams, read in parallel; one that was deleted since is left out."""
+
+    def summary(name: str) -> dict[str, Any] | None:
+        with contextlib.suppress(NoSuchStream):
+            return summary_record(manager.stream_info(name))
+        return None
+
+    with ThreadPoolExecutor(_THREADS) as threads:
+        return [record for record in threads.map(summary, found) if record is not None]
+
+
+def described(manager: StreamManager, name: str) -> dict[str, Any]:
+    """Return all that is shown of a stream: its cost does not grow with its events."""
+    info = manager.stream_info(name)
+    configuration = info.configuration
+    encryption = configuration.encryption
+    return {
+        **summary_record(info),
+        "life": info.life,
+        "created_ms": info.created_ms,
+        "version": info.version,
+        "configuration_version": info.configuration_version,
+        "files": info.files.files,
+        "stored_bytes": info.files.size_bytes,
+        "watermark_ms": None if info.watermark is None else info.watermark.lower_us // 1_000,
+        "settings": {
+            name: rule_of(name).text(value) for name, value in configuration.settings.items()
+        },
+        "encryption_key": None if encryption is None else encryption.key,
+        "head": str(info.head),
+        "tail": str(info.tail),
+        "segment_list": _segment_records(manager, info),
+        "subscribers": _subscriber_records(manager, info),
+    }
+
+
+def _segment_records(manager: StreamManager, info: StreamInfo) -> list[dict[str, Any]]:
+    stream = open_stream(manager.root, info.stream)
+    view = stream.view()
+    rates = last_rates(stream, view)
+    records = []
+    for segment in view.active.segments:
+        load = rates and segment_load(rates, segment.number, rates.time_ms)
+        record = _segment_record(view, segment.segment_id)
+        record["keys"] = f"[{segment.key_range.low:g}, {segment.key_range.high:g})"
+        record["events_per_second"] = load.events[0] if load else None
+        record["bytes_per_second"] = load.size_bytes[0] if load else None
+        records.append(record)
+    return records
+
+
+def _segment_record(view: StreamView, segment_id: int) -> dict[str, Any]:
+    found, head = view.segment(segment_id), view.head_offset(segment_id)
+    return {
+        "segment": segment_text(segment_id),
+        "state": "sealed" if found.is_sealed else "open",
+        "head": head,
+        "tail": found.next_offset,
+        "events": found.next_offset - head,
+    }
+
+
+def _subscriber_records(manager: StreamManager, info: StreamInfo) -> list[dict[str, Any]]:
+    records = []
+    for found in manager.list_subscribers(info.stream):
+        lag: tuple[int | None, int | None] = (None, None)
+        if found.cut is not None:
+            with contextlib.suppress(TruncatedData):
+                lag = manager.distance(info.stream, found.cut, info.tail)
+        records.append(
+            {
+                "subscriber": found.name,
+                "lag": lag[0],
+                "lag_bytes": lag[1],
+                "published_ms": found.published_ms,
+                "cut": None if found.cut is None else str(found.cut),
+            }
+        )
+    return records
+
+
+def show_stream(record: dict[str, Any]) -> None:
+    """Print the sections of a stream: a block, its segments, and its subscribers if it has any."""
+    show_block(
+        (column.heading, None if record[column.key] is None else column.text(record[column.key]))
+        for column in _DETAILS
+    )
+    for columns, records in (
+        (_SEGMENTS, record["segment_list"]),
+        (_SUBSCRIBERS, record["subscribers"]),
+    ):
+        if records:
+            print_section(columns, records)
+
+
+def print_section(columns: tuple[TableColumn, ...], records: list[dict[str, Any]]) -> None:
+    """Print an empty line and a table."""
+    print()
+    rows = [
+        [None if row[c.key] is None else c.text(row[c.key]) for c in columns] for row in records
+    ]
+    show_table([column.heading for column in columns], rows)

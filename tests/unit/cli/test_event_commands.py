@@ -1,0 +1,210 @@
+"""Events on the command line: written, read and followed as lines."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pravega_spark.manager import StreamManager
+from tests.unit.cli.conftest import Shell
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> StreamManager:
+    """A root that other processes see, too."""
+    made = StreamManager(tmp_path / "root")
+    made.create_scope("s")
+    return made
+
+
+@pytest.fixture(autouse=True)
+def stream(shell: Shell) -> None:
+    shell.ok("stream", "create", "s/a")
+
+
+def events(shell: Shell) -> list[tuple[str | None, bytes]]:
+    return [(event.routing_key, event.data) for event in shell.manager.read("s/a")]
+
+
+CLI = (sys.executable, "-m", "pravega_spark.cli")
+ROWS = [{"carrier": "UA", "delay": 2}, {"carrier": "AA", "delay": None}]
+LINES = b'{"carrier": "UA", "delay": 2}\n\n{"carrier": "AA", "delay": null}\n'
+
+
+def test_lines_of_standard_input_are_events_with_or_without_a_key(shell: Shell) -> None:
+    shell.ok("stream", "append", "s/a", stdin=b"one\ntwo\r\n\nlast")
+    shell.ok("stream", "append", "s/a", "--key-separator", ":", stdin=b"k:a:b\n")
+    lines = [b"one", b"two", b"", b"last"]
+    assert events(shell) == [*((None, line) for line in lines), ("k", b"a:b")]
+    assert "line 2 of - has no key separator" in shell.failed(
+        "stream", "append", "s/a", "--key-separator", ":", stdin=b"k:v\nv\n"
+    )
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "parquet", "arrow"])
+def test_rows_of_every_format_are_json_objects_with_a_key(
+    shell: Shell, tmp_path: Path, form: str
+) -> None:
+    path, table = tmp_path / f"rows.{form}", pa.Table.from_pylist(ROWS)
+    if form == "json":
+        path.write_bytes(LINES)
+    elif form == "csv":
+        path.write_text("carrier,delay\nUA,2\nAA,\n")
+    elif form == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table)
+    shell.ok("stream", "append", "s/a", str(path), "--key", "carrier")
+    shell.ok(
+        "stream", "append", "s/a", "--format", form, "--event", "carrier", stdin=path.read_bytes()
+    )
+    found = events(shell)
+    assert [key for key, _ in found[:2]] == ["UA", "AA"]
+    assert [json.loads(data)["carrier"] for _, data in found[:2]] == ["UA", "AA"]
+    assert [data for _, data in found[2:]] == [b"UA", b"AA"]
+
+
+def test_a_writer_id_goes_on_where_a_run_stopped_and_tells_inputs_apart(
+    shell: Shell, tmp_path: Path
+) -> None:
+    path = tmp_path / "numbers"
+    path.write_bytes(b"1\n2\n")
+    append = ("stream", "append", "s/a", str(path), "--writer-id", "w")
+    shell.ok(*append)
+    path.write_bytes(b"1\n2\n3\n")  # as if the first run had been killed after two
+    text = shell.ok(*append)
+    assert text == "Wrote 1 events to stream s/a. 2 had been written before.\n"
+    shell.ok(*append, "--source", "other")
+    assert [data for _, data in events(shell)] == [b"1", b"2", b"3", b"1", b"2", b"3"]
+    path.write_bytes(b"1\n")
+    assert "has 1 records, but writer w wrote 3" in shell.failed(*append, "--source", "other")
+    assert len(events(shell)) == 6
+
+
+def test_a_killed_append_with_a_writer_id_is_finished_by_the_next_run(
+    shell: Shell, tmp_path: Path
+) -> None:
+    path = tmp_path / "numbers"
+    path.write_text("".join(f"{i}\n" for i in range(30_000)))
+    append = ("stream", "append", "s/a", "--writer-id", "w", "--source", "n")
+    feeder = subprocess.Popen([*CLI, *append], stdin=subprocess.PIPE)
+    assert feeder.stdin is not None
+    feeder.stdin.write(path.read_bytes()[:60_000])
+    feeder.stdin.flush()
+    for event in shell.manager.follow("s/a", timeout=60):
+        if int(event.data) >= 1_000:
+            break
+    feeder.kill()
+    feeder.wait()
+    feeder.stdin.close()
+    shell.ok(*append, str(path))
+    assert [int(data) for _, data in events(shell)] == list(range(30_000))
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "part"),
+    [
+        (b"{", ("--format", "json"), "line 1 of - is no JSON"),
+        (b"[1]", ("--format", "json"), "no JSON object"),
+        (b'{"a": 1}', ("--format", "json", "--key", "b"), "has no field 'b'; it has a"),
+        (b"a,b\n1\n", ("--format", "csv"), "line 2 of - has other fields"),
+        (b"nothing", ("--format", "parquet"), "cannot be read as Parquet"),
+        (b"nothing", ("--format", "arrow"), "cannot be read as Arrow"),
+        (b"x", ("--key", "b"), "read as lines"),
+        (b"x", ("--format", "csv", "--key-separator", ","), "is for lines"),
+        (b"x", ("--source", "b"), "needs --writer-id"),
+    ],
+)
+def test_wrong_input_is_named_with_its_line(
+    shell: Shell, content: bytes, options: tuple[str, ...], part: str
+) -> None:
+    assert part in shell.failed("stream", "append", "s/a", *options, stdin=content)
+    assert events(shell) == []
+
+
+def test_a_file_that_does_not_exist_is_an_error_before_anything_is_written(shell: Shell) -> None:
+    assert "does not exist" in shell.failed("stream", "append", "s/a", "/dev/null", "/no/such")
+
+
+def test_events_are_read_between_positions_as_json_raw_and_formats(shell: Shell) -> None:
+    content = b'a:{"x":1}\nb:two\na:\xff\n'
+    shell.ok("stream", "append", "s/a", "--key-separator", ":", stdin=content)
+    lines = [json.loads(line) for line in shell.ok("stream", "read", "s/a").splitlines()]
+    assert [(line["routing_key"], line["offset"]) for line in lines] == [
+        ("a", 0),
+        ("b", 1),
+        ("a", 2),
+    ]
+    assert lines[0]["event"] == '{"x":1}'
+    assert lines[2]["event_base64"] == "/w=="
+    first = json.loads(shell.ok("stream", "read", "s/a", "-n", "1", "--parse"))
+    assert first["event"] == {"x": 1}
+    assert shell.ok(
+        "stream", "read", "s/a", "-o", "+1", "--end", "+2", "-f", r"%k=%v %s %o%%\n"
+    ) == ("b=two 0#0 1%\n")
+    assert shell.ok("stream", "read", "s/a", "--key", "b", "-f", "raw") == "two\n"
+    assert shell.ok("stream", "read", "s/a", "-o", "end") == ""
+    assert shell.ok("stream", "read", "s/a", "-o", "@-1h", "-n", "1", "-f", "%o") == "0"
+    assert shell.ok("stream", "read", "s/a", "-o", "@2100-01-01T00:00:00+01:00") == ""
+    cut = shell.manager.tail("s/a")
+    assert shell.ok("stream", "read", "s/a", "-o", str(cut)) == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (("-f", "%q"), "no field %q"),
+        (("-f", "raw", "--parse"), "--parse needs"),
+        (("-o", "@yesterday"), "is no time"),
+        (("-o", "@-2 parsecs"), "no duration"),
+        (("-o", "nonsense"), "nonsense"),
+        (("-o", "s/other@1:0#0=0"), "s/other"),
+    ],
+)
+def test_wrong_positions_and_formats_are_named(
+    shell: Shell, options: tuple[str, ...], part: str
+) -> None:
+    assert part in shell.failed("stream", "read", "s/a", *options)
+
+
+def test_the_tail_shows_the_last_events_also_just_after_a_scale(shell: Shell) -> None:
+    shell.ok("stream", "append", "s/a", stdin=b"1\n2\n3\n4\n")
+    shell.ok("stream", "scale", "s/a", "--split", "0")
+    assert shell.ok("stream", "tail", "s/a", "-n", "2", "--format", r"%v\n") == "3\n4\n"
+    assert shell.ok("stream", "tail", "s/a", "-n", "99", "--format", "%v") == "1234"
+    shell.ok("stream", "seal", "s/a", "-y")
+    assert shell.ok("stream", "tail", "s/a", "-n", "1", "--format", "%v") == "4"
+
+
+def test_a_followed_tail_prints_events_as_they_come(shell: Shell) -> None:
+    process = subprocess.Popen(
+        [*CLI, "stream", "tail", "-f", "s/a", "-n", "0", "--format", r"%v\n"],
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    done = threading.Event()
+
+    def write() -> None:
+        with shell.manager.create_writer("s/a") as writer:
+            while not done.wait(0.1):  # until the follower has begun
+                writer.write_event(b"now")
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        assert process.stdout.readline() == b"now\n"
+        assert process.poll() is None
+    finally:
+        done.set()
+        writing.join()
+        process.kill()
+        process.wait()
+        process.stdout.close()
