@@ -1,11 +1,5 @@
 """Starts ``pravega_spark.jobs.retention`` where a file is needed: spark-submit, Databricks."""
 
-import sys
+from pravega_spark.jobs.entry_points import retention
 
-from pravega_spark.jobs import early_signals
-
-early_signals.listen()  # before the imports that take long
-
-from pravega_spark.jobs.retention import main  # noqa: E402
-
-sys.exit(main())
+retention()

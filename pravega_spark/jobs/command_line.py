@@ -16,10 +16,28 @@ MAINTENANCE: Final = "maintenance"
 AS_SET: Final = True
 """``--interval`` without a value: as often as the root's settings say."""
 
+EXIT_STATUS: Final = """\
+Exit status:
+  0    done; with --interval also after a signal
+  1    a stream failed, and the others were done; or a package of the extra "jobs" is missing
+  2    the input cannot be used
+  130  a signal stopped the only round before its end
+
+The last line of the output is one JSON object with the sums of all rounds. The job may be killed at
+any moment, repeated, and run twice at the same time. SIGTERM, SIGINT and SIGHUP stop it in order.
+docs/deploy.md starts it by spark-submit, Databricks, Kubernetes, Airflow, systemd and cron.
+"""
+"""What the help of every job ends with."""
+
 
 def make_parser(doc: str, prog: str) -> argparse.ArgumentParser:
-    """Return a parser with the options of all jobs; the first line of ``doc`` describes the job."""
-    parser = argparse.ArgumentParser(prog=prog, description=doc.splitlines()[0])
+    """Return a parser with the options of all jobs; ``doc`` is what its help says of the job."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description=doc,
+        epilog=EXIT_STATUS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument(
         "--root", required=True, help="folder or URL of the streams, such as s3://bucket/streams"
     )

@@ -1,11 +1,24 @@
 """Merge the small files of streams into large ones, and drop what was truncated from their heads.
 
-    python -m pravega_spark.jobs.compaction --root s3://bucket/streams --dry-run
-    python -m pravega_spark.jobs.compaction --root s3://bucket/streams --interval 10min
+What it does:
+  Works on all streams, or on those of the named scopes; Spark's executors share the ranges of all
+  streams. Prints for each stream the files before and after. docs/maintenance.md says which files
+  are merged.
 
-Works on all streams, or on those of the named scopes; Spark's executors share the ranges of all
-streams. Prints for each stream the files before and after; the last line is one JSON object.
-docs/maintenance.md says which files are merged.
+When to run it:
+  About every 15 minutes, unless the job "maintenance" runs, which does this and the rest. A dry run
+  says how many files it would merge, and about how many bytes it would read and write.
+
+Examples:
+  python -m pravega_spark.jobs.compaction --root s3://bucket/streams --dry-run
+  python -m pravega_spark.jobs.compaction --root s3://bucket/streams
+  python -m pravega_spark.jobs.compaction --root s3://bucket/streams --interval 10min
+  python -m pravega_spark.jobs.compaction --root s3://bucket/streams --target "256 MiB"
+
+What it never does:
+  It never changes an event, its offset, its time or its order; cuts and pointers stay valid. It
+  never deletes a file: a sweep does so, once no retained version needs it. It never merges files of
+  the last minute, and leaves a damaged file as it is.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def run(prog: str, arguments: Namespace, work: Round, zeros: Mapping[str, int]) 
         return rounds(prog, arguments, spark, work, zeros, stop)
     finally:
         stop.disarm()
-        if spark is not None:
+        if spark is not None and not _is_on_databricks():
             with contextlib.suppress(Exception):
                 spark.stop()
 
@@ -164,10 +164,15 @@ def start_spark(prog: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"pravega-{prog}")
     is_served = os.environ.get("SPARK_REMOTE", "").startswith("sc://")
-    if not is_served and "DATABRICKS_RUNTIME_VERSION" not in os.environ:
+    if not is_served and not _is_on_databricks():
         for key, value in QUIET.items():
             builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _is_on_databricks() -> bool:
+    """Whether the session is Databricks' own, with its settings and its end."""
+    return "DATABRICKS_RUNTIME_VERSION" in os.environ
 
 
 def rounds(

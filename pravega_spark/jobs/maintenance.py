@@ -1,11 +1,24 @@
 """Do everything that keeps the streams of a root in order, each kind of work at its own interval.
 
-    python -m pravega_spark.jobs.maintenance --root s3://bucket/streams --once
-    python -m pravega_spark.jobs.maintenance --root s3://bucket/streams --interval
+What it does:
+  Works on all streams, groups and scopes, on Spark's executors: transactions, watermarks, scaling,
+  folding, retention, compaction and sweeping. A stream without news costs one storage call.
+  Prints what was done at each stream. docs/maintenance.md says what runs when.
 
-Works on all streams, groups and scopes, on Spark's executors: transactions, watermarks, scaling,
-retention, compaction and sweeping. A stream without news costs one storage call. Prints what was
-done at each stream; the last line is one JSON object. docs/maintenance.md says what runs when.
+When to run it:
+  Always: this one job does what all the others do. Start it every five minutes, or once with
+  --interval. "pravega-spark maintain" does the same on one machine without Spark, and
+  StreamManager(root, maintain="auto") does it beside an application.
+
+Examples:
+  python -m pravega_spark.jobs.maintenance --root s3://bucket/streams --dry-run
+  python -m pravega_spark.jobs.maintenance --root s3://bucket/streams --once
+  python -m pravega_spark.jobs.maintenance --root s3://bucket/streams --interval
+  python -m pravega_spark.jobs.maintenance --root s3://bucket/streams --kinds retention,sweeping
+
+What it never does:
+  It never deletes an event that no policy of the stream gives up, and never stops the writers and
+  readers of a stream. It leaves alone the kinds of work that another run is doing.
 """
 
 from __future__ import annotations

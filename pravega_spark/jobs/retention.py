@@ -1,11 +1,26 @@
 """Truncate streams by their retention policies and by what their subscribers have consumed.
 
-    python -m pravega_spark.jobs.retention --root s3://bucket/streams --dry-run
-    python -m pravega_spark.jobs.retention --root s3://bucket/streams --interval 30min
+What it does:
+  Works on all streams, or on those of the named scopes, on Spark's executors. Moves the head of a
+  stream as far as its policy allows, samples its tail, and then sweeps: deletes the files that no
+  retained version needs. Prints for each stream what goes, what stays and what holds it.
+  docs/retention.md has the rules.
 
-Works on all streams, or on those of the named scopes, on Spark's executors. Prints for each stream
-what goes, what stays and what holds it; the last line is one JSON object. docs/retention.md has the
-rules.
+When to run it:
+  About every 30 minutes, unless the job "maintenance" runs, which does this and the rest.
+  Start with --dry-run.
+
+Examples:
+  python -m pravega_spark.jobs.retention --root s3://bucket/streams --dry-run
+  python -m pravega_spark.jobs.retention --root s3://bucket/streams
+  python -m pravega_spark.jobs.retention --root s3://bucket/streams --interval 30min
+  python -m pravega_spark.jobs.retention --root s3://bucket/streams --stream nyc/flights --no-sweep
+
+What it never does:
+  It never truncates a stream that has no policy. Under a policy by consumption it never deletes
+  what a subscriber still needs, unless the policy's maximum is exceeded; then it names that
+  subscriber. It never deletes a file that is younger than --grace without a commit, or that a
+  version within --retain or a backup still needs.
 """
 
 from __future__ import annotations

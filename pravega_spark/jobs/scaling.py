@@ -1,11 +1,24 @@
 """Split segments that are too fast and merge cold ones, as Pravega's auto-scaling does.
 
-    python -m pravega_spark.jobs.scaling --root s3://bucket/streams --dry-run
-    python -m pravega_spark.jobs.scaling --root s3://bucket/streams --interval 60s
+What it does:
+  Works on all streams, or on those of the named scopes, whose policy follows the rate of events or
+  bytes, on Spark's executors. Computes the rates from the stream's own log, and commits splits and
+  merges. Prints rates, decision and reason for each segment. docs/scaling.md defines the rates and
+  says when a segment is split or merged.
 
-Works on all streams, or on those of the named scopes, whose policy follows the rate of events or
-bytes, on Spark's executors. Prints rates, decision and reason for each segment; the last line is
-one JSON object. docs/scaling.md defines the rates and says when a segment is split or merged.
+When to run it:
+  Every one to five minutes, unless the job "maintenance" runs, which does this and the rest. It has
+  nothing to do if no stream has a policy by event rate or byte rate.
+
+Examples:
+  python -m pravega_spark.jobs.scaling --root s3://bucket/streams --dry-run
+  python -m pravega_spark.jobs.scaling --root s3://bucket/streams
+  python -m pravega_spark.jobs.scaling --root s3://bucket/streams --interval 60s
+  python -m pravega_spark.jobs.scaling --root s3://bucket/streams --scope nyc --by-keys
+
+What it never does:
+  It never scales a stream with a fixed number of segments, never goes below the minimum of a
+  policy, and never moves or rewrites an event. The events of a key stay in order.
 """
 
 from __future__ import annotations

@@ -1,11 +1,23 @@
 """Abort expired transactions, commit decided ones, and delete what finished ones left behind.
 
-    python -m pravega_spark.jobs.transactions --root s3://bucket/streams --dry-run
-    python -m pravega_spark.jobs.transactions --root s3://bucket/streams --interval 60s
+What it does:
+  Works on all streams, or on those of the named scopes, on Spark's executors. Prints each
+  transaction with its decision. docs/transactions.md says what crashed processes leave.
 
-Works on all streams, or on those of the named scopes, on Spark's executors. Prints each transaction
-with its decision; the last line is one JSON object. Transactional writers sweep their own stream
-from time to time; the job serves streams that have no writer any more.
+When to run it:
+  Every minute to every ten minutes, unless the job "maintenance" runs, which does this and the
+  rest. Transactional writers sweep their own stream from time to time; this job serves streams that
+  have no writer any more.
+
+Examples:
+  python -m pravega_spark.jobs.transactions --root s3://bucket/streams --dry-run
+  python -m pravega_spark.jobs.transactions --root s3://bucket/streams
+  python -m pravega_spark.jobs.transactions --root s3://bucket/streams --interval 60s
+  python -m pravega_spark.jobs.transactions --root s3://bucket/streams --prepared-limit 1day
+
+What it never does:
+  It never aborts a transaction whose lease is still extended, or a prepared one before
+  --prepared-limit. It never changes a decision: what was decided to commit is committed.
 """
 
 from __future__ import annotations

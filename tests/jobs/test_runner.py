@@ -25,7 +25,6 @@ from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.jobs.text_table import TextTable, bold
 from pravega_spark.manager import StreamManager
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 EVERY_JOB = ["retention", "scaling", "transactions", "compaction", "maintenance"]
 NO_SPARK = cast(SparkSession, None)
 
@@ -107,18 +106,6 @@ def test_without_the_extra_a_job_names_it_in_one_line(job: str) -> None:
     )
     needs = "pyspark, rich not found: the job needs pip install 'pravega-spark[jobs]'."
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{job}: {needs}\n")
-
-
-@pytest.mark.parametrize("job", EVERY_JOB)
-def test_file_for_spark_submit_is_the_job(job: str) -> None:
-    done = subprocess.run(
-        [sys.executable, REPOSITORY / "jobs" / f"{job}.py", "--help"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"usage: {job} ")
 
 
 def test_table_shows_what_looks_like_markup_as_it_is() -> None:
@@ -274,3 +261,27 @@ def test_help_names_the_setting_behind_a_default(
     text = " ".join(capsys.readouterr().out.split())
     for name in names:
         assert f"the setting {name}" in text
+
+
+class SharedSession:
+    """Counts how often a job stops the session."""
+
+    stops = 0
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+@pytest.mark.parametrize(("variable", "stops"), [("DATABRICKS_RUNTIME_VERSION", 0), ("NONE", 1)])
+def test_job_leaves_the_session_of_databricks_running(
+    variable: str, stops: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restored: None
+) -> None:
+    StreamManager(tmp_path).create_scope("s")
+    session = SharedSession()
+    monkeypatch.setenv(variable, "17.3")
+    monkeypatch.setattr(job_runner, "launcher_stderr", lambda: sys.stderr)
+    monkeypatch.setattr(job_runner, "start_spark", lambda prog: session)
+    monkeypatch.setattr(job_runner, "rounds", lambda *given: 0)
+    arguments = retention.parse(["--root", str(tmp_path)])
+    assert job_runner.run("retention", arguments, cast(Any, None), {}) == 0
+    assert session.stops == stops

@@ -25,7 +25,7 @@ from tests.harness.jvm import clean_environment
 from tests.harness.transaction_world import let_expire
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-JOB = REPOSITORY / "jobs" / "transactions.py"
+SUBMIT = REPOSITORY / "deploy/spark/submit.sh"
 DEAD, DECIDED, PREPARED, LIVE, QUIET = "s/dead", "s/decided", "s/prepared", "t/live", "t/quiet"
 
 WRITER = """
@@ -233,11 +233,13 @@ def _operations(root: str, stream: str) -> list[str]:
 
 
 def command(root: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the job with spark-submit."""
-    submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]"]
+    """Run the job with spark-submit, by the script of ``deploy/``."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
-        [*submit, str(JOB), "--root", str(root), *arguments],
-        env=clean_environment(PYSPARK_PYTHON=sys.executable, **variables),
+        [SUBMIT, "transactions", "--root", str(root), *arguments],
+        env=clean_environment(
+            PYSPARK_PYTHON=sys.executable, SPARK_MASTER="local[2]", PATH=path, **variables
+        ),
         capture_output=True,
         text=True,
         timeout=300,

@@ -1,4 +1,4 @@
-"""The crontab lines of the pages work as cron runs them: almost without an environment."""
+"""The crontab's line works as cron runs it: almost without an environment."""
 
 from __future__ import annotations
 
@@ -12,34 +12,22 @@ from pathlib import Path
 import pytest
 
 from pravega_spark import StreamManager
+from tests.harness.launch_lines import DEPLOY
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 CRON_PATH = "/usr/bin:/bin"
-LINE = re.compile(r"^(?:\S+ ){5} *(/.*)$", re.MULTILINE)
-
-
-def command(page: str) -> str:
-    """The command of a page's only crontab line."""
-    (found,) = LINE.findall((REPOSITORY / "docs" / page).read_text())
-    return str(found)
-
-
-def test_pages_differ_only_in_the_job() -> None:
-    assert command("scaling.md").replace("scaling", "retention") == command("retention.md")
-    ours = command("maintenance.md").replace("maintenance", "retention")
-    assert ours == command("retention.md")
+LINE = re.compile(r"^(?:[\d*/,-]+ +){5}(/.*)$", re.MULTILINE)
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_line_runs_without_an_environment(tmp_path: Path) -> None:
     StreamManager(tmp_path / "root").create_scope("s")
-    log = tmp_path / "retention.log"
-    line = command("retention.md")
+    log = tmp_path / "maintenance.log"
+    (line,) = LINE.findall((DEPLOY / "cron/pravega-spark.crontab").read_text())
     for documented, here in (
         ("/opt/pravega_spark/.venv/bin/python", sys.executable),
         ("/data/streams", str(tmp_path / "root")),
-        ("/var/log/retention.log", str(log)),
+        ("/var/log/pravega-spark-maintenance.log", str(log)),
     ):
         assert documented in line
         line = line.replace(documented, here)
