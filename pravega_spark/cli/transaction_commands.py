@@ -1,0 +1,155 @@
+"""``pravega-spark txn``: list, describe, commit and abort transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pravega_spark.cli.output import (
+    TableColumn,
+    confirm,
+    count,
+    duration,
+    examples,
+    moment,
+    names,
+    output_option,
+    show_done,
+    show_record,
+    show_records,
+    size,
+    yes_option,
+)
+from pravega_spark.cli.root_option import open_root, root_option
+from pravega_spark.cli.transaction_records import (
+    find_transaction,
+    joint_records,
+    named_streams,
+    stream_records,
+)
+from pravega_spark.model import TransactionStatus
+
+if TYPE_CHECKING:
+    from pravega_spark.manager import StreamManager
+
+_COLUMNS = (
+    TableColumn("TRANSACTION", "transaction"),
+    TableColumn("STATUS", "status"),
+    TableColumn("STREAMS", "streams", names),
+    TableColumn("WRITER", "writer"),
+    TableColumn("AGE", "age_seconds", duration),
+    TableColumn("EVENTS", "events", count),
+    TableColumn("SIZE", "size_bytes", size),
+    TableColumn("JOINT", "joint"),
+)
+_DETAILS = (
+    *_COLUMNS,
+    TableColumn("EPOCH", "epoch"),
+    TableColumn("CREATED", "created_ms", moment),
+    TableColumn("LEASE", "lease_seconds", duration),
+    TableColumn("LEASE-AGE", "lease_age_seconds", duration),
+    TableColumn("LIMIT", "limit_seconds", duration),
+    TableColumn("GROUPS", "groups", names),
+    TableColumn("PENDING", "pending", names),
+    TableColumn("DECISION", "decision"),
+    TableColumn("ENDED", "ended_ms", moment),
+    TableColumn("VERSION", "version"),
+    TableColumn("REASON", "reason"),
+)
+_FINAL = (TransactionStatus.COMMITTED.value, TransactionStatus.ABORTED.value)
+_stream_option = click.option(
+    "--stream", "streams", multiple=True, metavar="STREAM", help="Look only in this stream."
+)
+
+
+@click.group("txn")
+def txn() -> None:
+    """Transactions of streams, and joint ones over several streams of the root."""
+
+
+@txn.command("ls", epilog=examples("txn ls", "txn ls nyc/flights -a"))
+@click.argument("where", nargs=-1, metavar="[STREAM|SCOPE]...")
+@click.option("-a", "--all", "completed", is_flag=True, help="Also completed ones.")
+@click.option("-q", "--quiet", is_flag=True, help="Ids only.")
+@root_option
+@output_option
+def list_transactions(
+    where: Sequence[str], completed: bool, quiet: bool, root: str | None, output: str
+) -> None:
+    """List the transactions without an outcome of streams, or of the root, joint ones first.
+
+    The age of a completed one is how long it was open. JOINT is the transaction over several
+    streams of which it is a part.
+    """
+    manager, store = open_root(root)
+    records = [] if where else joint_records(store)
+    for name in named_streams(manager, where):
+        records += stream_records(store, name, completed=completed)
+    rows = [{**dict.fromkeys(c.key for c in _COLUMNS), **record} for record in records]
+    show_records(rows, _COLUMNS, output, quiet=quiet)
+
+
+@txn.command(epilog=examples("txn describe 000000012c4f... --stream nyc/flights"))
+@click.argument("transaction")
+@_stream_option
+@root_option
+@output_option
+def describe(transaction: str, streams: Sequence[str], root: str | None, output: str) -> None:
+    """Show a TRANSACTION by its id, of a stream or joint, open or completed."""
+    manager, store = open_root(root)
+    record = find_transaction(manager, store, transaction, streams)
+    columns = [column for column in _DETAILS if record.get(column.key) not in (None, [])]
+    show_record(record, columns, output)
+
+
+@txn.command(epilog=examples("txn commit 000000012c4f... --stream nyc/flights"))
+@click.argument("transaction")
+@_stream_option
+@root_option
+@output_option
+def commit(transaction: str, streams: Sequence[str], root: str | None, output: str) -> None:
+    """Make the events of an open TRANSACTION visible, what its writer has flushed.
+
+    For a prepared transaction whose coordinator is gone. A joint one commits in all its streams.
+    """
+    manager, store = open_root(root)
+    record = find_transaction(manager, store, transaction, streams)
+    _end(manager, record, TransactionStatus.COMMITTED)
+    done = {"transaction": transaction, "streams": record["streams"], "status": "COMMITTED"}
+    show_done(done, f"Committed {transaction} in {names(record['streams'])}.", output)
+
+
+@txn.command(epilog=examples("txn abort 000000012c4f... --yes"))
+@click.argument("transaction")
+@_stream_option
+@yes_option
+@root_option
+@output_option
+def abort(
+    transaction: str, streams: Sequence[str], yes: bool, root: str | None, output: str
+) -> None:
+    """Discard the events of an open TRANSACTION, in all streams of a joint one."""
+    manager, store = open_root(root)
+    record = find_transaction(manager, store, transaction, streams)
+    events = f" with {record['events']:,} events" if record.get("events") else ""
+    where = names(record["streams"])
+    if record["status"] not in _FINAL:
+        confirm(f"Abort {transaction} of {where}{events}?", yes=yes)
+    _end(manager, record, TransactionStatus.ABORTED)
+    done = {"transaction": transaction, "streams": record["streams"], "status": "ABORTED"}
+    show_done(done, f"Aborted {transaction} of {where}.", output)
+
+
+def _end(manager: StreamManager, record: Mapping[str, Any], to: TransactionStatus) -> None:
+    """Commit or abort; does nothing if that is the outcome already."""
+    if record["status"] == to.value:
+        return
+    if "pending" in record:
+        joint = manager.joint_transaction(record["transaction"])
+        change = joint.commit if to is TransactionStatus.COMMITTED else joint.abort
+    else:
+        single = manager.transaction(record["streams"][0], record["transaction"])
+        change = single.commit if to is TransactionStatus.COMMITTED else single.abort
+    change()
