@@ -26,6 +26,8 @@ _COMMANDS: Commands = {
     "scope": ("scope_commands:scope", "Scopes: the folders of streams, groups and tables."),
     "serve": ("serve_command:serve", "Show the root as a page, and by Pravega's REST API."),
     "txn": ("transaction_commands:txn", "Transactions: list, describe, commit, abort."),
+    "retention": ("retention_commands:retention", "What streams delete, and keep for whom."),
+    "subscriber": ("subscriber_commands:subscriber", "Those for whom a stream keeps events."),
     "settings": ("settings_command:settings", "The settings of the root, or of streams."),
     "stream": (
         "stream_commands:stream",
