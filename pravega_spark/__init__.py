@@ -41,6 +41,12 @@ if TYPE_CHECKING:
     from pravega_spark.maintenance.maintenance_result import KindResult, MaintenanceResult
     from pravega_spark.maintenance.work_outcome import WorkOutcome
     from pravega_spark.manager import StreamManager
+    from pravega_spark.metrics.prometheus_export import (
+        ProcessMetrics,
+        RootMetrics,
+        root_metrics,
+        start_metrics,
+    )
     from pravega_spark.model import (
         Deserializer,
         Epoch,
@@ -179,6 +185,7 @@ __all__ = [
     "PendingFiles",
     "Position",
     "PravegaSparkError",
+    "ProcessMetrics",
     "PutFuture",
     "QueryLag",
     "QuerySegmentLag",
@@ -195,6 +202,7 @@ __all__ = [
     "Revision",
     "RevisionedStream",
     "RevisionedValue",
+    "RootMetrics",
     "ScalingPace",
     "ScalingPolicy",
     "ScalingType",
@@ -250,9 +258,11 @@ __all__ = [
     "json_serializer",
     "key_value_frame",
     "query_lag",
+    "root_metrics",
     "session",
     "set_kms",
     "set_principal",
+    "start_metrics",
     "upsert_batches",
     "with_stream_watermark",
 ]
@@ -304,6 +314,7 @@ _HOMES = {
     "PendingFiles": "engine.log.table_sweep",
     "Position": "reader_groups.position",
     "PravegaSparkError": "errors",
+    "ProcessMetrics": "metrics.prometheus_export",
     "PutFuture": "key_value.put_future",
     "QueryLag": "spark.monitor.query_lag",
     "QuerySegmentLag": "spark.monitor.query_lag",
@@ -320,6 +331,7 @@ _HOMES = {
     "Revision": "shared_state.revision",
     "RevisionedStream": "shared_state.revisioned_stream",
     "RevisionedValue": "shared_state.revisioned_stream",
+    "RootMetrics": "metrics.prometheus_export",
     "ScalingPace": "policies",
     "ScalingPolicy": "policies",
     "ScalingType": "policies",
@@ -374,8 +386,10 @@ _HOMES = {
     "json_serializer": "engine.writing.event_encoder",
     "key_value_frame": "spark.key_value.table_frame",
     "query_lag": "spark.monitor.query_lag",
+    "root_metrics": "metrics.prometheus_export",
     "set_kms": "engine.key_management",
     "set_principal": "engine.principal",
+    "start_metrics": "metrics.prometheus_export",
     "upsert_batches": "spark.key_value.table_frame",
     "with_stream_watermark": "spark.read.stream_watermark",
 }

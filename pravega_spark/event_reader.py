@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from pravega_spark.arguments import check_function, check_timeout, check_whole, 
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log.log_tail import wait_for_commits
+from pravega_spark.engine.observers import open_readers
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream.large_event import events_in, payload_of
 from pravega_spark.engine.stream.range_reader import read_range
@@ -90,6 +91,23 @@ class EventReader(NotPicklable):
         self._deserializer = check_function("a deserializer", deserializer)
         self._guard = ProcessGuard(f"the reader of {stream.name}")
         self._current: _ReadState | None = None
+        open_readers.add(self)
+
+    observed_as = "", ""
+    """The reader has no group and no name."""
+
+    def known_lag(self) -> Mapping[str, int]:
+        """Return how many events are after the position, by what is known of the stream.
+
+        For metrics, from any thread; makes no storage call.
+        """
+        state = self._current
+        if state is None:
+            return {}
+        view = self._stream.known_view()
+        if view.life != state.view.life:
+            return {}
+        return {self._stream.name: locate(view, state.position).events_to(view.located_tail)}
 
     @property
     def position(self) -> StreamCut | None:

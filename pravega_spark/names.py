@@ -122,6 +122,21 @@ def split_log(name: object) -> tuple[str, str]:
     return split_stream(name)
 
 
+def split_path(path: str) -> tuple[str, str]:
+    """Return the scope and the stream to which a table at a path below the root belongs.
+
+    The stream of a key-value table's change log is its path in the scope. A table of the scope or
+    of the root has no stream, and one of the root no scope: those are empty.
+    """
+    scope, _, rest = path.partition("/")
+    if not rest:
+        return "", ""
+    parts = rest.split("/")
+    if parts[0] == TABLES_FOLDER:
+        return scope, "/".join(parts[:2])
+    return scope, "" if parts[0].startswith("_") else parts[0]
+
+
 def split_group(group: object) -> tuple[str, str]:
     """Split ``"scope/group"`` into its two checked names."""
     return _split("reader group", group)

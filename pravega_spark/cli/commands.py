@@ -19,6 +19,7 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 _COMMANDS: Commands = {
     "maintain": ("maintain_command:maintain", "Do the maintenance of the root."),
+    "metrics": ("metrics_command:metrics", "Metrics of the root for Prometheus."),
     "reader-group": (
         "reader_group_commands:reader_group",
         "Reader groups: their streams, readers, positions and lag.",

@@ -87,7 +87,7 @@ class EventStreamReader(NotPicklable):
         self._shown: Marker | None = None
         membership = ReaderMembership(sync, streams, reader_id, lease_ms, subscriptions)
         self._membership = membership
-        self._selector = SegmentSelector(streams, lambda: membership.state)
+        self._selector = SegmentSelector(streams, lambda: membership.state, reader_id)
         self._transaction = ReaderTransaction(membership, self._selector, self._check_usable)
         self._windows = GroupWindows(streams)
         self._extender: LeaseExtender | None = None
@@ -274,6 +274,7 @@ class EventStreamReader(NotPicklable):
 
     def _end(self) -> None:
         self._closed = True
+        self._selector.end()
         if self._extender is not None:
             self._extender.stop()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -10,6 +10,7 @@ from typing import TypeVar
 import immutables
 
 from pravega_spark.engine.log.log_tail import LogTail
+from pravega_spark.engine.observers import open_readers
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import (
@@ -53,9 +54,11 @@ class SegmentSelector:
     that reading raised because of it, if any.
     """
 
-    def __init__(self, streams: Streams, state: Callable[[], GroupState]) -> None:
+    def __init__(
+        self, streams: Streams, state: Callable[[], GroupState], reader_id: str = ""
+    ) -> None:
         """Begin without segments; ``state`` returns the group's state as the reader knows it."""
-        self._streams, self._state = streams, state
+        self._streams, self._state, self._reader_id = streams, state, reader_id
         self.next_offsets: immutables.Map[SegmentKey, int] = immutables.Map()
         self.ownership_numbers: dict[SegmentKey, int] = {}
         self.behind_head: set[str] = set()
@@ -75,6 +78,31 @@ class SegmentSelector:
         """The held offsets, the polled streams, and the segments that these show as ended."""
         self._buffers: OrderedDict[SegmentKey, SegmentBuffer] = OrderedDict()
         """In the order of their turns."""
+        open_readers.add(self)
+
+    def end(self) -> None:
+        """The reader has left the group."""
+        open_readers.discard(self)
+
+    @property
+    def observed_as(self) -> tuple[str, str]:
+        """The names of the group and of the reader."""
+        return self._state().group, self._reader_id
+
+    def known_lag(self) -> Mapping[str, int]:
+        """Return the unread events of the held segments by stream, as of the last poll.
+
+        For metrics, from any thread; makes no storage call.
+        """
+        polled, found = self._polled, Counter[str]()
+        for key, offset in self.next_offsets.items():
+            known = polled.get(key.stream)
+            found[key.stream] += 0
+            if known is not None and known.view.has_segment(key.segment_id):
+                end = known.end_offsets.of(key.segment_id)
+                next_offset = known.view.segment(key.segment_id).next_offset
+                found[key.stream] += max(0, (next_offset if end is None else end) - offset)
+        return found
 
     @property
     def has_events_at_hand(self) -> bool:

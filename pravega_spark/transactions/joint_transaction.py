@@ -31,6 +31,7 @@ from pravega_spark.transactions.position_participants import (
     ReaderParticipant,
 )
 from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.transactions.transaction_lifecycle import ASKED_BY_APPLICATION
 
 _WITHOUT_PART = "its begin failed on {}, or the stream was deleted since"
 _FINAL = (TransactionStatus.COMMITTED, TransactionStatus.ABORTED)
@@ -257,7 +258,7 @@ class JointTransaction(CommittedByBlock, NotPicklable):
         with self._lock:
             if self._status is TransactionStatus.ABORTED:
                 return
-            record = self._decisions.abort(self._record.token, "the application asked for it")
+            record = self._decisions.abort(self._record.token, ASKED_BY_APPLICATION)
             if record is None and self._find_status() is TransactionStatus.ABORTED:
                 self._abort_parts()
                 self._end(TransactionStatus.ABORTED)

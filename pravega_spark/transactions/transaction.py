@@ -321,7 +321,9 @@ class Transaction(CommittedByBlock, NotPicklable):
                 _, found = self._find()
                 if isinstance(found, OpenTransaction):
                     transaction_lifecycle.check_not_joint(self._stream.name, found)
-                    closing = Manifest(ManifestKind.ABORTING, reason="the application asked for it")
+                    closing = Manifest(
+                        ManifestKind.ABORTING, reason=transaction_lifecycle.ASKED_BY_APPLICATION
+                    )
                     transaction_decisions.put_closing_manifest(self._manifests, closing)
                     _, found = self._commit_decided()
                 assert isinstance(found, TransactionOutcome)

@@ -7,6 +7,8 @@ the manifests.
 
 from __future__ import annotations
 
+from typing import Final
+
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX
@@ -33,6 +35,9 @@ from pravega_spark.model import TransactionStatus
 from pravega_spark.names import check_transaction
 from pravega_spark.transactions.manifest_codec import ManifestKind
 from pravega_spark.transactions.manifests import Manifests
+
+ASKED_BY_APPLICATION: Final = "the application asked for it"
+"""The reason of an abort that the transaction's own application wanted."""
 
 
 def epoch_of(transaction_id: str) -> int:

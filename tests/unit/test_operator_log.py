@@ -206,7 +206,8 @@ def test_groups_readers_and_checkpoints_are_logged(stream: StreamManager, log: L
 
 def test_long_parameter_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="pravega_spark"):
-        commit_logging.log_commit("root/s/a", 7, Body("APPEND", {"cut": "x" * 1_000, "none": []}))
+        body = Body("APPEND", {"cut": "x" * 1_000, "none": []})
+        commit_logging.log_commit("root/s/a", 7, body, "s/a")
     (record,) = caplog.records
     assert record.levelname == "DEBUG"
     assert record.getMessage() == f"APPEND of root/s/a, version 7: cut={'x' * 200}..."

@@ -338,6 +338,7 @@ class Log:
             )
         if not won:
             self.durable.sent(-1)
+            commit_logging.report_lost_race(self.path)
             self._apply_winner(reads_on=reads_on)
             return False
         self._has_lost = False
@@ -346,7 +347,7 @@ class Log:
         follower.advance(body.committed(version, token, timestamp_ms, clock_ms), sent_at)
         self._identity.remember()
         self.durable.reached(version)
-        commit_logging.log_commit(self.reader.where, version, body)
+        commit_logging.log_commit(self.reader.where, version, body, self.path)
         return True
 
     def _apply_winner(self, *, reads_on: bool) -> None:

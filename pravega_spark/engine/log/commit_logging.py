@@ -1,4 +1,4 @@
-"""Log one line for each commit of this process, for operators.
+"""Log one line for each commit of this process, for operators, and report it to observers.
 
 A line holds the same facts as the table's history: operation, table, version, and the operation's
 parameters, which name the cause. Routine commits of writers and readers are logged at DEBUG.
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.actions import RESTORE, Body
+from pravega_spark.engine.observers import observers
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +54,16 @@ VALUE_LENGTH = 200
 """Longer parameters, such as a cut of many segments, are truncated to this length."""
 
 
-def log_commit(where: str, version: int, body: Body) -> None:
-    """Log a commit of this process."""
+def report_lost_race(path: str) -> None:
+    """Report to observers that another process committed first to the table at a path."""
+    for observer in observers:
+        observer.race_lost(path)
+
+
+def log_commit(where: str, version: int, body: Body, path: str) -> None:
+    """Log and report a commit of this process; ``path`` is that of the table below the root."""
+    for observer in observers:
+        observer.committed(path, body.operation)
     level = logging.INFO if body.operation in INFO_OPERATIONS else logging.DEBUG
     if not logger.isEnabledFor(level):
         return

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import thread as pools
 from typing import TypeVar
 
+from pravega_spark.engine.observers import observers
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.errors import StoreUnavailable
 from pravega_spark.limits import WRITER_EXIT_SECONDS
@@ -83,6 +84,8 @@ class Retries:
                     self._warn(began, error)
                 if left <= 0:
                     raise self._given_up(error) from error
+                for observer in observers:
+                    observer.call_repeated(self._url)
                 self._runtime.sleep(min(pause_seconds(self._runtime, failures), left))
                 try:
                     return function()

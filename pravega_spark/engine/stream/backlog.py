@@ -43,6 +43,41 @@ def backlog(stream: StreamLog, cut: StreamCut, end: StreamCut | None = None) -> 
     return stream.on_newest(measure, life=cut.life)
 
 
+def known_backlog(
+    stream: StreamLog, view: StreamView, cut: StreamCut, end: StreamCut | None = None
+) -> list[SegmentBacklog]:
+    """Return the backlog in a view from what the log says of chunks, without a storage call.
+
+    The events are exact. Bytes and time of a position inside a chunk are estimated: in proportion
+    to its events. ``cut`` is of the life of the view; raises InvalidStreamCut.
+    """
+    return [_known(stream, view, rng) for rng in _unread(view, cut, end)]
+
+
+def _known(stream: StreamLog, view: StreamView, rng: SegmentRange) -> SegmentBacklog:
+    now_us = stream.runtime.now_us()
+    start_bytes, oldest_us = _known_place(stream, view, rng.segment_id, rng.start, now_us)
+    end_bytes, _ = _known_place(stream, view, rng.segment_id, rng.end, now_us)
+    seconds = max(0.0, (now_us - oldest_us) / 1e6)
+    return SegmentBacklog(rng, max(0, end_bytes - start_bytes), seconds)
+
+
+def _known_place(
+    stream: StreamLog, view: StreamView, segment_id: int, offset: int, now_us: int
+) -> tuple[int, int]:
+    """Return the bytes before an offset of a segment, and the time of the event there."""
+    record = view.segment(segment_id)
+    if offset >= record.next_offset:
+        return record.size_bytes, now_us
+    event = SegmentRange(view.stream, view.life, segment_id, offset, offset + 1)
+    for ref in stream.known_chunks(event):
+        part = (offset - ref.base_offset) / ref.rows
+        spread_us = ref.max_timestamp_us - ref.min_timestamp_us
+        size = ref.base_bytes + round(part * ref.event_bytes)
+        return size, ref.min_timestamp_us + round(part * spread_us)
+    return 0, now_us  # truncated or compacted since the view was taken
+
+
 def files(stream: StreamLog, found: Backlog) -> int:
     """Return the number of chunks with unread events; the cost grows with that number."""
     ranges = [segment.unread for segment in found.segments]

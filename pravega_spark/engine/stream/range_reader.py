@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pravega_spark.engine.attached_objects import attached_object
 from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.chunk_reader import first_gap
+from pravega_spark.engine.chunks.reference_batches import marked_ref
+from pravega_spark.engine.observers import observers
 from pravega_spark.engine.stream.large_event import with_payload
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import DataLoss, PravegaSparkError, TruncatedData
@@ -116,6 +119,8 @@ class _RangeReader:
         ):
             full = with_payload(self._stream, batch, self.payload_bytes)
             self._at += batch.num_rows
+            if observers:
+                _report(self._stream.name, batch)
             yield full
 
     def _look_up(self) -> None:
@@ -168,3 +173,16 @@ class _RangeReader:
         end = min(end, self._rng.end)
         self._on_loss(replace(self._rest(), end=end), error)
         self._at = end
+
+
+def _report(stream: str, batch: pa.RecordBatch) -> None:
+    """Report events that were read; not a look at other columns, such as the time of an event."""
+    if "event" not in batch.schema.names:
+        return
+    ref = marked_ref(batch)
+    if ref is None:
+        size = pc.sum(pc.binary_length(batch.column("event"))).as_py() or 0
+    else:
+        size = ref.event_bytes
+    for observer in observers:
+        observer.events_read(stream, batch.num_rows, size)

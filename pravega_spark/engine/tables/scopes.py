@@ -129,6 +129,17 @@ class Scope:
 
         return self.table.change(decide)[1]
 
+    def names(self) -> dict[str, list[str]]:
+        """Return the names by kind, sorted, from one read. Raises NoSuchScope."""
+        state = self.table.read()
+        if self._record(state)["state"] == DELETED:
+            raise self._absent()
+        found: dict[str, list[str]] = {STREAM: [], GROUP: [], TABLE: []}
+        for row in state.rows.values():
+            if row["kind"] in found:
+                found[row["kind"]].append(row_name(row))
+        return {kind: sorted(names) for kind, names in found.items()}
+
     def rows(self, kind: str = STREAM) -> dict[str, dict[str, Any]]:
         """Return the rows of streams or groups by name. Raises NoSuchScope."""
         state = self.table.read()

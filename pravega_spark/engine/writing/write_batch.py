@@ -53,7 +53,8 @@ class WriteBatch:
 
     __slots__ = (
         "_barrier_count", "_groups", "_singles", "_tables", "conditional", "entries", "events",
-        "is_last", "keyless_groups", "keys", "large", "note", "size_bytes", "time_note", "times_ns",
+        "is_last", "keyless_groups", "keys", "large", "note", "size_bytes", "taken_at", "time_note",
+        "times_ns",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -74,6 +75,8 @@ class WriteBatch:
         """Whether the writer closes after this batch."""
         self.entries = 0
         """The number of writes and barriers."""
+        self.taken_at: float | None = None
+        """When a thread took the batch from the queue; None unless somebody observes that."""
         self._singles: list[tuple[int, list[int], list[EventOutcomes]]] = []
         """Adjacent single events: the row of the first, and each one's number and outcomes."""
         self._groups: list[tuple[WriteFuture[Any], int, int]] = []

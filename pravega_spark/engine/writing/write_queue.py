@@ -20,6 +20,7 @@ from functools import partial
 from itertools import count
 from typing import Any, cast
 
+from pravega_spark.engine.observers import observers
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream.time_marks import TimeNote
 from pravega_spark.engine.writing import writer_exit
@@ -100,6 +101,12 @@ class WriteQueue:
     def has_work(self) -> bool:
         """Whether there is something to commit."""
         return bool(self._items or self._prepared)
+
+    @property
+    def outstanding(self) -> tuple[int, int]:
+        """The writes and bytes that were accepted and are not durable yet; about, for metrics."""
+        waiting = len(self._items) // FIELDS + sum(batch.writes for batch in list(self._batches))
+        return waiting, max(0, self.accepted_bytes - self._completed_bytes)
 
     @property
     def is_settled(self) -> bool:
@@ -234,6 +241,7 @@ class WriteQueue:
         try:
             self.outcomes = EventOutcomes(self.pending)
             batch = WriteBatch.of(self._items)
+            batch.taken_at = time.monotonic() if observers else None
             self._batches.append(batch)
             del self._items[: batch.entries * FIELDS]
             if not batch.is_empty and self.failure is None:
@@ -249,7 +257,10 @@ class WriteQueue:
         if self.failure is None:
             try:
                 is_empty = batch.is_empty and prepared.error is None
-                batch.complete(None if is_empty else self._committer.commit(batch, prepared))
+                found = None if is_empty else self._committer.commit(batch, prepared)
+                if observers:
+                    self._report_append(batch)
+                batch.complete(found)
             except ConditionFailed as refusal:  # of this write alone: the writer goes on
                 batch.refuse(refusal)
             except BaseException as error:
@@ -260,12 +271,21 @@ class WriteQueue:
                     self._fail(error)
         if self.failure is not None:
             self._lost_writes += batch.writes
+            for observer in observers:
+                observer.append_failed(self.name, batch.count)
         if batch in self._batches:
             self._batches.remove(batch)
         self._completed_bytes += batch.size_bytes
         if self.failure is None:
             self.limit_bytes = self._completed_bytes + self._buffer_bytes
         self.pending.notify_completed(self._around_callbacks)
+
+    def _report_append(self, batch: WriteBatch) -> None:
+        """Report a durable batch; not one that was taken before anybody observed."""
+        if batch.taken_at is not None and batch.count:
+            seconds = time.monotonic() - batch.taken_at
+            for observer in observers:
+                observer.appended(self.name, batch.count, batch.event_bytes, seconds)
 
     def _fail(self, error: BaseException) -> None:
         """Fail every later write: order forbids a commit behind a gap."""

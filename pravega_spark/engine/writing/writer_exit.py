@@ -14,6 +14,13 @@ from pravega_spark.limits import WRITER_EXIT_SECONDS
 class ExitingQueue(Protocol):
     """A writer's queue, as far as the end of its process concerns it."""
 
+    name: str
+    """The stream's name."""
+
+    @property
+    def outstanding(self) -> tuple[int, int]:
+        """The writes and bytes that are not durable yet."""
+
     def begin_exit(self, *, close: bool) -> None:
         """Ask the writer's thread to commit what the queue holds."""
 
@@ -38,6 +45,11 @@ def register(queue: ExitingQueue) -> None:
 def unregister(queue: ExitingQueue) -> None:
     """Forget a queue whose thread has ended."""
     _open.discard(queue)
+
+
+def open_queues() -> list[ExitingQueue]:
+    """Return the queues of this process's open writers."""
+    return list(_open)
 
 
 def _flush_all(*, close: bool) -> None:

@@ -1,0 +1,56 @@
+"""``pravega-spark metrics``: the metrics of a root in Prometheus' form, printed or in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from pravega_spark.cli.root_option import open_root, root_option
+from pravega_spark.errors import InvalidInput
+from pravega_spark.limits import METRICS_MAX_STREAMS
+
+SUFFIX = ".prom"
+"""node_exporter reads no files with another one."""
+
+
+@click.command("metrics")
+@click.option(
+    "--textfile",
+    metavar="PATH",
+    help="Write a file *.prom for node_exporter's textfile collector, all of it at once, instead "
+    "of printing.",
+)
+@click.option("--scope", "scopes", multiple=True, help="Only of this scope; may be repeated.")
+@click.option(
+    "--max-streams",
+    type=int,
+    default=METRICS_MAX_STREAMS,
+    show_default=True,
+    help="Streams, and groups, that have metrics; pravega_scrape_skipped counts the others.",
+)
+@root_option
+def metrics(root: str | None, textfile: str | None, scopes: Sequence[str], max_streams: int) -> int:
+    """Print the metrics of the root for Prometheus, computed from its logs.
+
+    From cron: pravega-spark metrics --textfile /var/lib/node_exporter/streams.prom, where
+    node_exporter runs with --collector.textfile.directory=/var/lib/node_exporter.
+    """
+    if textfile is not None and not textfile.endswith(SUFFIX):
+        raise InvalidInput(
+            f"--textfile is {textfile!r}: node_exporter reads files that end in {SUFFIX} only; "
+            f"give {textfile + SUFFIX!r}."
+        )
+    try:
+        from pravega_spark.metrics.prometheus_export import root_metrics
+    except ModuleNotFoundError as error:
+        if error.name != "prometheus_client":
+            raise
+        click.echo(str(error), err=True)
+        return 1
+    found = root_metrics(open_root(root).manager, max_streams=max_streams, scopes=scopes)
+    if textfile is None:
+        click.echo(found.text(), nl=False)
+    else:
+        found.write_textfile(textfile)
+    return 0
