@@ -395,12 +395,3 @@ NAMES_PER_TASK = 200
 """Streams or groups that one task of a metadata frame reads."""
 LAG_HISTORY_BATCHES = 1_000
 """Measurements that a lag listener keeps by default."""
-
-# Metrics
-
-METRICS_CACHE = "10 s"
-"""Scrapes of a root within this time get the same values: several scrapers cost as much as one."""
-METRICS_MAX_STREAMS = 1_000
-"""Default of the streams, and of the reader groups, that have metrics: it bounds the series."""
-METRICS_JUMP_COMMITS = 1_024
-"""A measurement that is further behind a log than this opens it again, instead of reading on."""

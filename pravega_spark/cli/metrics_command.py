@@ -8,7 +8,7 @@ import click
 
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.errors import InvalidInput
-from pravega_spark.limits import METRICS_MAX_STREAMS
+from pravega_spark.metrics.metric_catalog import MAX_MEASURED_STREAMS
 
 SUFFIX = ".prom"
 """node_exporter reads no files with another one."""
@@ -25,7 +25,7 @@ SUFFIX = ".prom"
 @click.option(
     "--max-streams",
     type=int,
-    default=METRICS_MAX_STREAMS,
+    default=MAX_MEASURED_STREAMS,
     show_default=True,
     help="Streams, and groups, that have metrics; pravega_scrape_skipped counts the others.",
 )

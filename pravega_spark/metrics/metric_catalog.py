@@ -321,6 +321,11 @@ PROCESS_METRICS: Final = (
 METRICS: Final = {metric.name: metric for metric in (*ROOT_METRICS, *PROCESS_METRICS)}
 """Every metric, by its name."""
 
+SCRAPE_CACHE: Final = "10 s"
+"""Scrapes of a root within this time get the same values: several scrapers cost as much as one."""
+MAX_MEASURED_STREAMS: Final = 1_000
+"""Default of the streams, and of the reader groups, that have metrics: it bounds the series."""
+
 APPEND_BUCKETS: Final = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1),
     *(0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),

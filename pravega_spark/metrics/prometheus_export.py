@@ -12,11 +12,12 @@ from pravega_spark.arguments import check_whole
 from pravega_spark.engine.observers import observers
 from pravega_spark.errors import IllegalState
 from pravega_spark.handles import ClosedByBlock
-from pravega_spark.limits import METRICS_CACHE, METRICS_MAX_STREAMS
 from pravega_spark.manager import StreamManager
 from pravega_spark.metrics.metric_catalog import (
+    MAX_MEASURED_STREAMS,
     PROCESS_METRICS,
     ROOT_METRICS,
+    SCRAPE_CACHE,
     Metric,
     MetricKind,
 )
@@ -119,8 +120,8 @@ class RootMetrics(Collector):
 def root_metrics(
     manager: StreamManager,
     *,
-    cache: str | float = METRICS_CACHE,
-    max_streams: int = METRICS_MAX_STREAMS,
+    cache: str | float = SCRAPE_CACHE,
+    max_streams: int = MAX_MEASURED_STREAMS,
     scopes: Iterable[str] = (),
 ) -> RootMetrics:
     """Return the metrics of a root, for a server, a registry or a file; keep the object.
@@ -189,7 +190,7 @@ def start_metrics(
     *,
     address: str = "127.0.0.1",
     registry: CollectorRegistry | None = None,
-    max_streams: int = METRICS_MAX_STREAMS,
+    max_streams: int = MAX_MEASURED_STREAMS,
 ) -> ProcessMetrics:
     """Count the work of this process's writers and readers from now on; return what counts.
 

@@ -18,12 +18,13 @@ from pravega_spark.engine.stream.records import OUTCOME_PREFIX, SEGMENT_PREFIX, 
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import known_watermarks
-from pravega_spark.limits import METRICS_JUMP_COMMITS
 from pravega_spark.metrics.metric_values import MetricValues
 from pravega_spark.model import FileTotals, segment_epoch
 from pravega_spark.names import split_log
 from pravega_spark.transactions.transaction_lifecycle import ASKED_BY_APPLICATION
 
+JUMP_COMMITS = 1_024
+"""A measurement that is further behind a log than this opens it again, instead of reading on."""
 OUTCOMES = ("committed", "aborted", "swept")
 
 
@@ -65,11 +66,11 @@ def measure_stream(
     """Set the values of a stream; return its newest view, and what was dropped before that.
 
     Costs three storage calls, however many events there are, and one for each commit since the
-    last measurement: at most some METRICS_JUMP_COMMITS, since beyond the log is opened again from
+    last measurement: at most some JUMP_COMMITS, since beyond the log is opened again from
     its newest state file. Raises NoSuchStream, and errors of damage.
     """
     log, seen = stream.log, stream.log.snapshot
-    if seen is not None and log.reader.hint()[0] - seen.version > METRICS_JUMP_COMMITS:
+    if seen is not None and log.reader.hint()[0] - seen.version > JUMP_COMMITS:
         log.forget()
     log.expect_files()
 

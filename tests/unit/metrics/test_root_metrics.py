@@ -232,7 +232,7 @@ def test_calls_of_a_scrape_do_not_grow_with_events_commits_or_chunks(
 def test_scrape_far_behind_a_busy_log_reads_few_of_its_commits(
     manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_measurement, "METRICS_JUMP_COMMITS", 16)
+    monkeypatch.setattr(stream_measurement, "JUMP_COMMITS", 16)
     manager, spy = watched(manager)
     metrics = root_metrics(manager, cache=0)
     metrics.text()
