@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pravega_spark.engine.attached_objects import attached_object
 from pravega_spark.engine.chunks import chunk_reader
+from pravega_spark.engine.chunks.arrow_arrays import lengths_of
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.chunk_reader import first_gap
 from pravega_spark.engine.chunks.reference_batches import marked_ref
@@ -180,9 +180,6 @@ def _report(stream: str, batch: pa.RecordBatch) -> None:
     if "event" not in batch.schema.names:
         return
     ref = marked_ref(batch)
-    if ref is None:
-        size = pc.sum(pc.binary_length(batch.column("event"))).as_py() or 0
-    else:
-        size = ref.event_bytes
+    size = ref.event_bytes if ref else int(lengths_of(batch.column("event")).sum())
     for observer in observers:
         observer.events_read(stream, batch.num_rows, size)
