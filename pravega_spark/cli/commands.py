@@ -18,6 +18,8 @@ PROG = "pravega-spark"
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 _COMMANDS: Commands = {
+    "check": ("check_commands:check", "Check streams and groups, for monitoring: exit 0, 1 or 2."),
+    "fsck": ("fsck_command:fsck", "Check that what is stored is intact."),
     "maintain": ("maintain_command:maintain", "Do the maintenance of the root."),
     "metrics": ("metrics_command:metrics", "Metrics of the root for Prometheus."),
     "reader-group": (

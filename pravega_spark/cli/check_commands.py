@@ -1,0 +1,172 @@
+"""``pravega-spark check``: exit status 0, 1 or 2 for monitoring, as Nagios' plugins have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from pravega_spark.cli.check_result import FORMATS, CheckResult, CheckStatus, show_results
+from pravega_spark.cli.root_option import open_root, root_option
+from pravega_spark.engine.store import Store
+from pravega_spark.errors import PravegaSparkError
+from pravega_spark.units import parse_duration_ms, parse_size_bytes, size_text, time_text
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+@click.group("check")
+def check() -> None:
+    """Checks for monitoring: 0 is OK, 1 a warning, 2 critical, 3 unknown."""
+
+
+def _format_option(command: _Command) -> _Command:
+    return click.option(
+        "--format", "form", type=click.Choice(FORMATS), default="text", show_default=True
+    )(command)
+
+
+def _checked(
+    names: Sequence[str], check_one: Callable[[str], Iterator[CheckResult]], form: str
+) -> int:
+    """Check all objects; one that cannot be looked at is UNKNOWN, with the reason."""
+    results: list[CheckResult] = []
+    for name in names:
+        try:
+            results += check_one(name)
+        except (PravegaSparkError, OSError) as error:
+            text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            results.append(CheckResult(name, "read", CheckStatus.UNKNOWN, None, text))
+    return int(show_results(results, form))
+
+
+def _seconds(what: str, value: str | None) -> float | None:
+    return None if value is None else parse_duration_ms(what, value) / 1_000
+
+
+# ----------------------------------------------------------------------------------------- group
+
+
+@check.command()
+@click.argument("groups", nargs=-1, required=True, metavar="SCOPE/GROUP...")
+@click.option("--lag-warn", type=int, metavar="EVENTS", help="Warn above this lag.")
+@click.option("--lag-critical", type=int, metavar="EVENTS")
+@click.option("--time-warn", metavar="TIME", help="Warn if the oldest unread event is older.")
+@click.option("--time-critical", metavar="TIME")
+@click.option("--members-critical", type=int, metavar="N", help="Critical with fewer readers.")
+@_format_option
+@root_option
+def group(
+    groups: Sequence[str],
+    lag_warn: int | None,
+    lag_critical: int | None,
+    time_warn: str | None,
+    time_critical: str | None,
+    members_critical: int | None,
+    form: str,
+    root: str | None,
+) -> int:
+    """Check the lag and the readers of each reader group.
+
+    Example: pravega-spark check group nyc/dashboards --lag-warn 10000 --lag-critical 100000
+    """
+    seconds = _seconds("--time-warn", time_warn), _seconds("--time-critical", time_critical)
+    _, store = open_root(root)
+
+    def check_group(name: str) -> Iterator[CheckResult]:
+        events, size_bytes, oldest, members = _group_lag(store, name)
+        limits = (lag_warn, lag_critical)
+        text = f"lag {events:,} events ({size_text(size_bytes)})"
+        yield CheckResult.limited(name, "lag_events", events, text, *limits)
+        text = f"oldest unread event {time_text(oldest)} old"
+        yield CheckResult.limited(name, "lag_seconds", oldest, text, *seconds)
+        if members_critical is not None:
+            status = CheckStatus.CRITICAL if members < members_critical else CheckStatus.OK
+            text = f"{members} readers, at least {members_critical} wanted"
+            yield CheckResult(
+                name, "members", status, members, text, critical=float(members_critical)
+            )
+
+    return _checked(groups, check_group, form)
+
+
+def _group_lag(store: Store, name: str) -> tuple[int, int, float, int]:
+    """Return events, bytes and seconds behind, and the number of readers."""
+    from functools import partial
+
+    from pravega_spark.engine.stream.open_streams import open_stream
+    from pravega_spark.reader_groups.group_description import (
+        get_group,
+        segment_positions,
+        with_heartbeats,
+    )
+
+    state = with_heartbeats(store, get_group(store, name).state)
+    found = [
+        position
+        for stream in sorted(state.lives)
+        for position in segment_positions(state, stream, partial(open_stream, store))
+        if position.events is not None
+    ]
+    return (
+        sum(position.events or 0 for position in found),
+        sum(position.size_bytes or 0 for position in found),
+        max((position.seconds or 0.0 for position in found), default=0.0),
+        len(state.readers),
+    )
+
+
+# ---------------------------------------------------------------------------------------- stream
+
+
+@check.command()
+@click.argument("streams", nargs=-1, required=True, metavar="SCOPE/STREAM...")
+@click.option("--silent-warn", metavar="TIME", help="Warn if the last commit is older.")
+@click.option("--silent-critical", metavar="TIME")
+@click.option("--size-warn", metavar="SIZE", help="Warn if more bytes are stored.")
+@click.option("--size-critical", metavar="SIZE")
+@click.option("--files-warn", type=int, metavar="N", help="Warn if it has more files: compact it.")
+@click.option("--files-critical", type=int, metavar="N")
+@_format_option
+@root_option
+def stream(
+    streams: Sequence[str],
+    silent_warn: str | None,
+    silent_critical: str | None,
+    size_warn: str | None,
+    size_critical: str | None,
+    files_warn: int | None,
+    files_critical: int | None,
+    form: str,
+    root: str | None,
+) -> int:
+    """Check each stream: its last commit, size, files, and maintenance that is overdue.
+
+    Example: pravega-spark check stream nyc/flights --silent-critical 1h --format nagios
+    """
+    silent = _seconds("--silent-warn", silent_warn), _seconds("--silent-critical", silent_critical)
+    sizes = [
+        None if value is None else parse_size_bytes("the size", value)
+        for value in (size_warn, size_critical)
+    ]
+    manager, store = open_root(root)
+
+    def check_stream(name: str) -> Iterator[CheckResult]:
+        from pravega_spark.engine.stream.open_streams import open_stream
+        from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
+
+        info, log = manager.stream_info(name), open_stream(store, name)
+        view = log.view()
+        age = max(0.0, (log.now_ms() - view.timestamp_ms) / 1_000)
+        text = f"{info.state}, last commit {time_text(age)} ago"
+        yield CheckResult.limited(name, "silent_seconds", age, text, *silent)
+        size = info.files.size_bytes
+        yield CheckResult.limited(name, "size_bytes", size, size_text(size), *sizes)
+        files = info.files.files
+        limits = (files_warn, files_critical)
+        yield CheckResult.limited(name, "files", files, f"{files:,} files", *limits)
+        for kind, text in overdue_maintenance(log, view).items():
+            yield CheckResult(name, f"maintenance_{kind.value}", CheckStatus.WARNING, None, text)
+
+    return _checked(streams, check_stream, form)

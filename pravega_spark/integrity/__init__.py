@@ -1,0 +1,1 @@
+"""Checks of what is stored: a log's commits, and the chunks that they name."""
