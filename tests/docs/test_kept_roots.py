@@ -1,0 +1,86 @@
+"""Roots that earlier releases wrote are read, and continued, by this one (docs/FORMAT.md)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from pravega_spark import StreamManager
+from tests.harness import format_reader, kept_roots
+from tests.harness.kept_roots import BYTES, GROUP, STATE, STREAM, TABLE
+
+
+@pytest.fixture(params=kept_roots.names())
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return kept_roots.unpack(request.param, tmp_path)
+
+
+def test_root_of_each_format_is_kept() -> None:
+    assert {name.partition("-")[0] for name in kept_roots.names()} == {"1"}
+    assert {"1-early", "1-0.1.0"} <= set(kept_roots.names())
+
+
+def test_kept_root_reads_as_the_release_that_wrote_it_read_it(kept: Path) -> None:
+    listed = json.loads((kept_roots.FOLDER / f"{kept.name}.json").read_text(encoding="utf-8"))
+    assert kept_roots.describe(kept) == listed
+    assert len(listed["events"]) >= 12
+    by_the_page = format_reader.Stream(kept, STREAM)
+    assert (by_the_page.head(), by_the_page.tail()) == (listed["head"], listed["tail"])
+    read = {f"{STREAM}@1:{key}" for key in _cells(by_the_page.read())}
+    assert read == {pointer for pointer, *_ in listed["events"]}
+
+
+def _cells(events: dict[int, list[format_reader.Event]]) -> list[str]:
+    return [
+        f"{segment & 0xFFFFFFFF}#{segment >> 32}={event.offset}"
+        for segment, found in events.items()
+        for event in found
+    ]
+
+
+def test_kept_root_is_continued_by_every_verb(kept: Path) -> None:
+    manager = StreamManager(kept)
+    before = [event.data for event in manager.read(STREAM)]
+    old_tail = manager.tail(STREAM)
+    with manager.create_writer(STREAM, writer_id="ingest-1") as writer:
+        assert (writer.last_event_number, writer.last_note) == (50, "orders.csv:40")
+        writer.write_event(b"third", "customer 1").result()
+    with (
+        manager.create_transactional_writer(STREAM) as transactional,
+        transactional.begin_transaction() as transaction,
+    ):
+        transaction.write_event(b"paid again", "customer 1")
+    manager.scale_stream(STREAM, seal=["2#1", "3#1"], key_ranges=[(0.0, 0.5)])
+    with manager.reader_group(GROUP).create_reader("reader-2") as reader:
+        unread = []
+        while (event := reader.read_next_event(timeout=0.2).event) is not None:
+            unread.append(event.data)
+    assert [data for data in unread if data not in before] == [b"third", b"paid again"]
+    assert manager.truncate_stream(STREAM, old_tail).events == len(before)
+    manager.compact_stream(STREAM)
+    manager.sweep_stream(STREAM)
+    assert not manager.maintain().failures
+    again = StreamManager(kept)
+    assert [event.data for event in again.read(STREAM)] == [b"third", b"paid again"]
+    assert DeltaTable(str(kept / STREAM / "events")).version() == again.stream_info(STREAM).version
+
+
+def test_objects_of_a_kept_root_beside_its_stream_are_continued(tmp_path: Path) -> None:
+    kept = kept_roots.unpack("1-0.1.0", tmp_path)
+    manager = StreamManager(kept)
+    with manager.key_value_table(TABLE) as table:
+        entry = table.get("tea")
+        assert entry is not None
+        table.replace("tea", b"2.60", entry.version)
+        assert table.get("tea").value == b"2.60"  # type: ignore[union-attr]
+    with manager.create_byte_writer(BYTES, "upload-1") as file:
+        assert file.acknowledged_bytes == 1000
+        file.write(b"the rest")
+    assert manager.create_byte_reader(BYTES).fetch_tail_offset() == 1008
+    with manager.state_synchronizer(STATE, lambda state, step: state + step) as counter:
+        counter.update_state_unconditionally([1])
+        counter.fetch_updates()
+        assert counter.get_state() == 43
