@@ -7,7 +7,7 @@ from typing import Any
 from site_pages.reference_pages import reference_pages
 from site_pages.root_pages import REPOSITORY
 
-_START = ["index.md", {"Five-minute tour": "tour.md"}, "concepts.md", "glossary.md"]
+_START = ["index.md", "concepts.md", "glossary.md"]
 _COMING_FROM = ["from-kafka.md", "from-delta.md", "from-fluss-paimon.md"]
 _GUIDES = [
     "how-to.md",
@@ -28,6 +28,9 @@ _GUIDES = [
 ]
 _OPERATIONS = [
     "operations.md",
+    "command-line.md",
+    "serve.md",
+    "deploy.md",
     "maintenance.md",
     "settings.md",
     "monitoring.md",
@@ -36,25 +39,27 @@ _OPERATIONS = [
     "troubleshooting.md",
 ]
 _TRUST = ["limits.md", "compatibility.md", "reliability.md", "security.md"]
-_INSIDE = [
-    "ARCHITECTURE.md",
-    "FORMAT.md",
-    {"Contributing": "contributing.md"},
-    {"Changelog": "changelog.md"},
-]
+_INSIDE = ["ARCHITECTURE.md", "FORMAT.md"]
 
 
 def navigation() -> list[dict[str, Any]]:
-    """Return the navigation, as mkdocs.yml would have it under ``nav``."""
+    """Return the navigation, as mkdocs.yml would have it under ``nav``.
+
+    A page that has no place here stands at the end of the guides.
+    """
+    placed = {*_START, *_GUIDES, *_COMING_FROM, *_OPERATIONS, *_TRUST, *_INSIDE}
+    others = sorted({path.name for path in (REPOSITORY / "docs").glob("*.md")} - placed)
     decisions = sorted((REPOSITORY / "docs/adr").glob("0*.md"))
     adr = ["adr/README.md", *(f"adr/{path.name}" for path in decisions)]
     reference = [{title: place} for place, (title, _) in reference_pages().items()]
+    start = [*_START[:1], {"Five-minute tour": "tour.md"}, *_START[1:]]
+    inside = [*_INSIDE, {"Contributing": "contributing.md"}, {"Changelog": "changelog.md"}]
     return [
-        {"Start": _START},
-        {"Guides": _GUIDES},
+        {"Start": start},
+        {"Guides": [*_GUIDES, *others]},
         {"Coming from": _COMING_FROM},
         {"Operations": _OPERATIONS},
         {"Limits and promises": _TRUST},
         {"Reference": reference},
-        {"Inside": [*_INSIDE, {"Decisions": adr}]},
+        {"Inside": [*inside, {"Decisions": adr}]},
     ]
