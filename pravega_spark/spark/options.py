@@ -30,6 +30,27 @@ class Option:
     aliases: tuple[str, ...] = ()
 
 
+TIMEOUTS = (
+    Option(
+        "retryTimeout",
+        option_values.duration_ms,
+        "that of the environment, then 60s",
+        "How long a call is repeated while an object store does not answer; 0 repeats nothing.",
+    ),
+    Option(
+        "connectTimeout",
+        option_values.duration_ms,
+        "that of the environment, then 5s",
+        "How long one call waits for a connection; on S3.",
+    ),
+    Option(
+        "readTimeout",
+        option_values.duration_ms,
+        "that of the environment, then 15s",
+        "How long one call waits for the next bytes of an answer; on S3.",
+    ),
+)
+
 _TARGET = (
     Option(
         "root",
@@ -38,6 +59,7 @@ _TARGET = (
         "The folder or URL that holds the streams.",
         ("location",),
     ),
+    *TIMEOUTS,
     Option("scope", option_values.any_text, "-", "The scope of `stream`, if that is a bare name."),
     Option(
         "stream",

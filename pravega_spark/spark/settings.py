@@ -19,6 +19,13 @@ from pravega_spark.names import check_scope, split_group, split_stream
 from pravega_spark.spark import options
 from pravega_spark.spark.option_values import LogVersion, SegmentOffsets, Timestamp
 
+_TIMEOUTS = {
+    "retryTimeout": "retry_timeout",
+    "connectTimeout": "connect_timeout",
+    "readTimeout": "read_timeout",
+}
+"""Options of a query, and the storage options that they set."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReadBound:
@@ -195,7 +202,31 @@ def root_of(found: Mapping[str, Any]) -> str:
             "others; use a folder or an object store."
         )
     # Relative to the driver's folder: a task may have another working directory.
-    return root if ":/" in root else os.path.abspath(root)
+    return _timed(root, found) if ":/" in root else os.path.abspath(root)
+
+
+def _timed(root: str, found: Mapping[str, Any]) -> str:
+    """Return the URL of a root with the query's time-outs; they mean nothing for a local disk."""
+    timeouts = {
+        name: found[option] / 1_000 for option, name in _TIMEOUTS.items() if option in found
+    }
+    if not timeouts:
+        return root
+    # Imported on use: Spark loads the source for queries of other sources, too.
+    from pravega_spark.engine.store.client_options import TIMEOUTS, TimedRoot
+    from pravega_spark.engine.store.opening import has_timeouts, is_s3
+
+    if not has_timeouts(root):
+        return root
+    for option, name in _TIMEOUTS.items():
+        if option in found and name in TIMEOUTS and not is_s3(root):
+            raise InvalidOption(
+                f"option {option} is for S3 only: the driver of {root} has time-outs of its own. "
+                "Remove it."
+            )
+        if name in TIMEOUTS and timeouts.get(name) == 0:
+            raise InvalidOption(f"option {option} must be more than 0, or no call could succeed.")
+    return TimedRoot(root, timeouts)
 
 
 def _streams(

@@ -11,6 +11,7 @@ from pravega_spark.spark.session import session
 
 def main(root: str, checkpoint: str) -> None:
     """Print a line after the first batch; after the line of input finish, and print the outcome."""
+    where = {"root": root, "retryTimeout": "1 minute"}
     launch = {
         "spark.master": "local[2]",
         "spark.ui.enabled": "false",
@@ -21,10 +22,10 @@ def main(root: str, checkpoint: str) -> None:
     spark = session(**launch)
     query = (
         spark.readStream.format("pravega")
-        .options(root=root, startingOffsets="earliest")
+        .options(startingOffsets="earliest", **where)
         .load("s/in")
         .writeStream.format("pravega")
-        .options(root=root, checkpointLocation=checkpoint)
+        .options(checkpointLocation=checkpoint, **where)
         .trigger(processingTime="200 milliseconds")
         .start("s/out")
     )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pravega_spark.engine.store.base import Store
+from pravega_spark.engine.store.client_options import TimedRoot
 from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import InvalidInput, StoreRefused
@@ -15,6 +16,7 @@ from pravega_spark.errors import InvalidInput, StoreRefused
 _SCHEME = re.compile(r"([^/]*?):/")
 _S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 _HADOOP_SCHEMES = frozenset({"hdfs", "viewfs"})
+_WITHOUT_OPTIONS = frozenset({"file", "memory"})
 _SERVER_SCHEMES = frozenset({"tcp", "tls", "pravega", "kafka", "pulsar"})
 _ALIASES = {"abfss": "abfs"}
 """Schemes that a driver accepts although fsspec's table does not list them."""
@@ -41,10 +43,24 @@ def open_store(url: str | os.PathLike[str], **storage_options: Any) -> Store:
     cannot hold streams, or lacks its driver; StoreError if the driver needs its server
     to start and gets no answer. Reads and writes no object.
     """
+    if isinstance(url, TimedRoot):
+        storage_options = {**url.timeouts, **storage_options}
     address = os.fspath(url) if isinstance(url, (str, os.PathLike)) else url
     if not isinstance(address, str):
         raise InvalidInput(f"a root is a path or a URL, got {url!r}.")
-    return _open(address, storage_options)
+    return _open(str(address), storage_options)
+
+
+def has_timeouts(url: str) -> bool:
+    """Return whether the storage of a URL may not answer; a local disk always does."""
+    match = _SCHEME.match(url)
+    return match is not None and match[1].lower() not in _WITHOUT_OPTIONS
+
+
+def is_s3(url: str) -> bool:
+    """Return whether a URL names S3 or a compatible server."""
+    match = _SCHEME.match(url)
+    return match is not None and match[1].lower() in _S3_SCHEMES
 
 
 def _open(address: str, options: dict[str, Any]) -> Store:

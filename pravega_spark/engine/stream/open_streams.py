@@ -12,7 +12,7 @@ from pravega_spark.limits import OPEN_STREAMS
 
 
 class _OpenStreams:
-    """The open streams by root and name; a forked child starts with none."""
+    """The open streams by store and name; a forked child starts with none."""
 
     def __init__(self) -> None:
         self.reset()
@@ -20,14 +20,14 @@ class _OpenStreams:
     def reset(self) -> None:
         """Forget everything, also the lock: a thread of the parent may hold it forever."""
         self._lock = threading.Lock()
-        self._streams: dict[tuple[str, str], StreamLog] = {}
+        self._streams: dict[tuple[Store, str], StreamLog] = {}
 
     def get(self, store: Store, name: str) -> StreamLog:
         """Return the open stream, or open it."""
-        key = (store.url, name)
+        key = (store, name)
         with self._lock:
             stream = self._streams.get(key)
-            if stream is None or stream.store is not store:
+            if stream is None:
                 if len(self._streams) >= OPEN_STREAMS:
                     self._streams.pop(next(iter(self._streams)))
                 stream = self._streams[key] = StreamLog(store, name)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from pravega_spark.spark import option_values
-from pravega_spark.spark.options import READ, WRITE, Format, Option
+from pravega_spark.spark.options import READ, TIMEOUTS, WRITE, Format, Option
 
 KEY_PREFIX, LOWEST_KEY, HIGHEST_KEY, PRIMARY_KEY = "prefix", "low", "high", "primary"
 
 _OF_STREAMS = {option.name: option for option in (*WRITE, *READ)}
 _TARGET = (
     _OF_STREAMS["root"],
+    *TIMEOUTS,
     Option("scope", option_values.any_text, "-", "The scope of `table`, if that is a bare name."),
     Option(
         "table",

@@ -2,13 +2,20 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 from pathlib import Path
 
 import pytest
 
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.client_options import TimedRoot
+from pravega_spark.engine.store.retrying_store import RetryingStore
+from pravega_spark.engine.store.s3 import S3Store
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import InvalidOption
 from pravega_spark.model import StreamCut, make_segment_id
 from pravega_spark.spark import option_values, options
+from pravega_spark.spark.key_value.table_settings import table_read_settings
 from pravega_spark.spark.settings import (
     ReadBound,
     ReadSettings,
@@ -243,3 +250,42 @@ def test_relative_root_is_resolved_in_the_drivers_folder(
     monkeypatch.chdir(tmp_path)
     assert read_settings({"root": "streams", "path": "a/b"}).root == str(tmp_path / "streams")
     assert read_settings({"root": "s3://b/x", "path": "a/b"}).root == "s3://b/x"
+
+
+def test_time_outs_of_a_query_go_with_its_root_into_tasks() -> None:
+    given = {
+        "root": "s3://timed/x",
+        "retryTimeout": "5m",
+        "readTimeout": "2 s",
+        "connectTimeout": "750",
+    }
+    read = read_settings({**given, "path": "a/b"})
+    written = write_settings({**given, "path": "a/b"})
+    of_table = table_read_settings({**given, "path": "a/b", "readChangeFeed": "true"})
+    assert read.root == written.root == of_table.root == "s3://timed/x"
+    for root in (read.root, pickle.loads(pickle.dumps(written)).root, of_table.root):
+        store = open_store(root)
+        assert isinstance(store, RetryingStore)
+        assert store.retry_seconds == 300.0
+        assert isinstance(store.inner, S3Store)
+        assert store.inner._settings.timeouts == (0.75, 2.0)
+    others = open_store("s3://timed/x"), open_store(read.root)
+    assert others[0] is not others[1] is open_store(written.root)
+    streams = [open_stream(store, "a/b") for store in others]
+    assert [open_stream(store, "a/b") for store in others] == streams
+    assert open_store(read.root, retry_timeout=1).retry_seconds == 1.0
+
+
+def test_time_outs_mean_nothing_for_a_disk_and_must_be_known_to_the_driver() -> None:
+    given = {"retryTimeout": "5m", "readTimeout": "2 s", "path": "a/b"}
+    for root in ("/data/streams", "file:///data/streams"):
+        assert type(read_settings({**given, "root": root}).root) is str
+    google = read_settings({"root": "gs://timed/x", "path": "a/b", "retryTimeout": "0"}).root
+    assert isinstance(google, TimedRoot)
+    assert google.timeouts == {"retry_timeout": 0.0}
+    with pytest.raises(InvalidOption, match=r"option readTimeout is for S3 only.*gs://timed/x"):
+        read_settings({**given, "root": "gs://timed/x"})
+    with pytest.raises(InvalidOption, match="option readTimeout must be more than 0"):
+        read_settings({**given, "root": "s3://timed/x", "readTimeout": "0"})
+    with pytest.raises(InvalidOption, match="option retryTimeout 'soon' is no duration"):
+        read_settings({**given, "root": "s3://timed/x", "retryTimeout": "soon"})
