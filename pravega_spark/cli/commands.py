@@ -20,23 +20,24 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 _COMMANDS: Commands = {
     "check": ("check_commands:check", "Check streams and groups, for monitoring: exit 0, 1 or 2."),
     "fsck": ("fsck_command:fsck", "Check that what is stored is intact."),
+    "kvt": ("kvt_commands:kvt", "Key-value tables: create, get, put, scan."),
     "maintain": ("maintain_command:maintain", "Do the maintenance of the root."),
     "metrics": ("metrics_command:metrics", "Metrics of the root for Prometheus."),
     "reader-group": (
         "reader_group_commands:reader_group",
         "Reader groups: their streams, readers, positions and lag.",
     ),
+    "retention": ("retention_commands:retention", "What streams delete, and keep for whom."),
     "scope": ("scope_commands:scope", "Scopes: the folders of streams, groups and tables."),
     "serve": ("serve_command:serve", "Show the root as a page, and by Pravega's REST API."),
-    "txn": ("transaction_commands:txn", "Transactions: list, describe, commit, abort."),
-    "retention": ("retention_commands:retention", "What streams delete, and keep for whom."),
-    "subscriber": ("subscriber_commands:subscriber", "Those for whom a stream keeps events."),
     "settings": ("settings_command:settings", "The settings of the root, or of streams."),
+    "storage": ("storage_command:storage", "What streams store and why."),
     "stream": (
         "stream_commands:stream",
         "Streams: create, read, write, scale, truncate.",
     ),
-    "storage": ("storage_command:storage", "What streams store and why."),
+    "subscriber": ("subscriber_commands:subscriber", "Those for whom a stream keeps events."),
+    "txn": ("transaction_commands:txn", "Transactions: list, describe, commit, abort."),
 }
 
 
