@@ -34,6 +34,10 @@ class MetricValues:
         """Return a value, or None."""
         return self._values.get(name, {}).get(labels)
 
+    def labels(self, name: str) -> list[tuple[str, ...]]:
+        """Return the labels of a metric's values."""
+        return list(self._values.get(name, ()))
+
     def read(
         self, metrics: Sequence[Metric]
     ) -> Iterator[tuple[Metric, dict[tuple[str, ...], float | HistogramValue]]]:

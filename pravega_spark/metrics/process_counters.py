@@ -15,6 +15,9 @@ from pravega_spark.names import split_log, split_path
 OTHERS = ("", "(others)")
 """The labels of the streams beyond the limit, together; no stream has such a name."""
 
+_FROM_ZERO = ("pravega_writer_failed_events_total", "pravega_commit_races_lost_total")
+"""Counters that writers show before their first event: Prometheus counts no first appearance."""
+
 _Labels = tuple[str, ...]
 
 
@@ -100,6 +103,10 @@ class ProcessCounters(Observer):
                 found = HistogramValue(APPEND_BUCKETS, tuple(buckets), self._seconds[labels])
                 values.set("pravega_writer_append_seconds", found, *labels)
             self._set_gauges(values)
+            for labels in {*self._buckets, *values.labels("pravega_writers")}:
+                for name in _FROM_ZERO:
+                    if values.get(name, *labels) is None:
+                        values.set(name, 0, *labels)
         return values
 
     def _set_gauges(self, values: MetricValues) -> None:
