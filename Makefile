@@ -23,6 +23,9 @@ LIGHT := not (spark or s3 or slow)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# What the demo needs is half of what the tests need.
+FOR_DEMO := $(VENV)/.installed-demo
+INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 JAR := $(VENV)/.jar
 # The classes of Spark, which the JVMs of the tests map into memory: each starts in half the time.
 CLASSES := $(VENV)/spark-classes.jsa
@@ -42,7 +45,7 @@ help: ## this list
 
 setup: $(INSTALLED) $(JAR) ## make .venv with everything pinned, and fetch the Delta jar
 
-demo: setup ## run the demo, examples/demo.py (ARGS="--help" for its options)
+demo: $(FOR_DEMO) $(JAR) ## run the demo, examples/demo.py (ARGS="--help" for its options)
 	$(BIN)/spark-submit --packages $(DELTA) --conf spark.log.level=ERROR \
 		--driver-java-options '$(SHORT_LIVED)' examples/demo.py $(ARGS)
 
@@ -81,22 +84,29 @@ clean: ## remove .venv and all that the other targets leave
 	rm -rf .grimp_cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(INSTALLED): pyproject.toml constraints.txt
+# Java is looked for first: what follows takes minutes.
+$(FOR_DEMO): pyproject.toml constraints.txt
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	major=$$("$$java" -XshowSettings:properties -version 2>&1 | sed -n 's/.*java.specification.version = //p') || true; \
+	[ "$${major%%.*}" -ge 17 ] 2>/dev/null || { echo "Spark 4.2 needs Java 17 or newer; found $${major:-none} ($$java). Install a JDK, or set JAVA_HOME." >&2; exit 1; }
 	@if ! $(BIN)/python -c '' 2>/dev/null; then \
 		python='$(PYTHON)'; \
 		[ -n "$$python" ] || { echo 'No Python 3.10 or newer found (with venv): install one, or name it: make PYTHON=...' >&2; exit 1; }; \
 		echo "$$python -m venv $(VENV)"; "$$python" -m venv --clear $(VENV); \
 	fi
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt --editable '.[all]'
+	@echo 'installing what the demo needs: about 900 MB, once'
+	$(INSTALL) pip
+	$(INSTALL) --build-constraint constraints.txt --editable '.[demo]'
+	@touch $@
+
+$(INSTALLED): $(FOR_DEMO)
+	@echo 'installing what the tests need: about 900 MB more, once'
+	$(INSTALL) --build-constraint constraints.txt --editable '.[all]'
 	@touch $@
 
 # One session fetches the jar into the cache that all later ones use, so that no test waits for it.
-$(JAR): $(INSTALLED)
-	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
-	major=$$("$$java" -XshowSettings:properties -version 2>&1 | sed -n 's/.*java.specification.version = //p') || true; \
-	[ "$${major%%.*}" -ge 17 ] 2>/dev/null || { echo "Spark 4.2 needs Java 17 or newer; found $${major:-none} ($$java). Install a JDK, or set JAVA_HOME." >&2; exit 1; }
-	@echo 'fetching $(DELTA)'
+$(JAR): $(FOR_DEMO)
+	@echo 'fetching $(DELTA): 175 MB, once'
 	@$(BIN)/python -c 'from pyspark.sql import SparkSession; SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.jars.packages", "$(DELTA)").getOrCreate().stop()' \
 	>$(VENV)/jar.log 2>&1 || { cat $(VENV)/jar.log >&2; exit 1; }
 	@touch $@

@@ -21,7 +21,7 @@ _LAUNCH = {
     "spark.sql.session.timeZone": "UTC",
 }
 MUST_RUN = {
-    "README.md": 9,
+    "README.md": 12,
     "docs/backup.md": 5,
     "docs/batch-reads.md": 8,
     "docs/command-line.md": 5,

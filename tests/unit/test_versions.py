@@ -28,5 +28,24 @@ def test_delta_and_spark_have_one_version_each() -> None:
     delta = DELTA_PACKAGE.rpartition(":")[2]
     assert _found("pyproject.toml", r"delta-spark==([\d.]+)") == {delta}
     assert _found("constraints.txt", r"^delta-spark==([\d.]+)") == {delta}
+    assert _found("README.md", r"delta-spark ([\d.]+)") == {delta}
     spark = _found("pyproject.toml", r"pyspark(?:\[connect\])?==([\d.]+)")
     assert _found("constraints.txt", r"^pyspark==([\d.]+)") == spark
+    assert _found("README.md", r"PySpark ([\d.]+\d)") == spark
+
+
+def test_versions_that_the_readme_calls_tested_are_those_of_the_constraints() -> None:
+    for package, name in (
+        *(("pyarrow", "pyarrow"), ("deltalake", "delta-rs")),
+        *(("duckdb", "DuckDB"), ("polars", "Polars")),
+    ):
+        pins = _found("constraints.txt", rf"^{package}==([\d.]+)")
+        assert _found("README.md", rf"{name} (\d+\.[\d.]*\d)") <= pins, package
+
+
+def test_readme_accepts_the_python_and_arrow_that_the_package_declares() -> None:
+    (python,) = _found("pyproject.toml", r'^requires-python = ">=(.+)"$')
+    (arrow,) = _found("pyproject.toml", r'"pyarrow>=(\d+)"')
+    (accepted,) = _found("README.md", r"^\| Python \|.*\| (.+) or newer \|$")
+    assert accepted == python
+    assert _found("README.md", r"^\| Arrow \|.*\| (.+) or newer \|$") == {arrow}
