@@ -18,7 +18,10 @@ PROG = "pravega-spark"
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 _COMMANDS: Commands = {
+    "apply": ("declare_commands:apply", "Create and change what a YAML file declares."),
     "check": ("check_commands:check", "Check streams and groups, for monitoring: exit 0, 1 or 2."),
+    "diff": ("declare_commands:diff", "Show what apply would do; exit 1 if anything."),
+    "doctor": ("doctor_command:doctor", "Look at this machine and the root: what cannot work?"),
     "fsck": ("fsck_command:fsck", "Check that what is stored is intact."),
     "kvt": ("kvt_commands:kvt", "Key-value tables: create, get, put, scan."),
     "maintain": ("maintain_command:maintain", "Do the maintenance of the root."),

@@ -1,0 +1,112 @@
+"""Declared roots: what differs, what is done, and what a repeated apply does: nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pravega_spark.policies import RetentionPolicy, ScalingPolicy
+from tests.unit.cli.conftest import Shell
+
+SPEC = b"""
+settings: {grace: 2 days}
+scopes:
+  nyc:
+    streams:
+      flights: {scaling: "events:1000,minimum=2", retention: "consumption:1h..7d", tags: [gold]}
+      plain:
+    key-value-tables:
+      prices: {key_type: string, ttl: 7 days, tags: [silver]}
+    reader-groups:
+      dashboards: {streams: [nyc/flights], retention: automatic}
+"""
+
+
+def test_an_empty_root_gets_all_that_is_declared_once(shell: Shell) -> None:
+    status, text, _ = shell("diff", "-", stdin=SPEC)
+    assert status == 1
+    assert [line.split()[0] for line in text.splitlines()] == [
+        "+",
+        "~",
+        "grace:",
+        "+",
+        "+",
+        "+",
+        "+",
+    ]
+    assert shell.manager.list_scopes() == ["other", "s"]  # a diff changes nothing
+    assert "Pass --yes" in shell.failed("apply", "-", stdin=SPEC)
+    shell.ok("apply", "-", "--yes", stdin=SPEC)
+    found = shell.manager.stream_info("nyc/flights").configuration
+    assert found.scaling == ScalingPolicy.by_event_rate(1_000, minimum=2)
+    assert found.retention == RetentionPolicy.by_consumption("1 hour", "7 days")
+    assert shell.manager.settings().text("grace") == "2 days"
+    assert shell.manager.list_key_value_tables("nyc", tag="silver") == ["nyc/prices"]
+    assert shell.manager.reader_group("nyc/dashboards").configuration.retention.value == "automatic"
+    assert shell("diff", "-", stdin=SPEC)[:2] == (0, "")
+    assert shell.ok("apply", "-", stdin=SPEC) == "Nothing to change.\n"
+
+
+def test_only_declared_fields_change_and_nothing_is_deleted(shell: Shell) -> None:
+    shell.ok("apply", "-", "-y", stdin=SPEC)
+    changed = b"""
+scopes:
+  nyc:
+    streams:
+      flights: {tags: [iron], settings: {grace: 5 hours}}
+    key-value-tables:
+      prices: {key_type: string, ttl: 7 days}
+    reader-groups:
+      dashboards: {streams: [nyc/plain], retention: none}
+"""
+    status, text, _ = shell("diff", "-", "--output", "json", stdin=changed)
+    assert status == 1
+    fields = {
+        change["name"]: {f["field"]: (f["from"], f["to"]) for f in change["fields"]}
+        for change in json.loads(text)
+    }
+    assert fields == {
+        "nyc/flights": {"tags": ("gold", "iron"), "settings": ("none", "grace=5 hours")},
+        "nyc/prices": {"tags": ("silver", "none")},
+        "nyc/dashboards": {
+            "streams": ("nyc/flights", "nyc/plain"),
+            "retention": ("automatic", "none"),
+        },
+    }
+    shell.ok("apply", "-", "-y", stdin=changed)
+    assert shell("diff", "-", stdin=changed)[0] == 0
+    found = shell.manager.stream_info("nyc/flights").configuration
+    assert found.tags == {"iron"}
+    assert found.retention is not None
+    assert list(shell.manager.reader_group("nyc/dashboards").configuration.streams) == ["nyc/plain"]
+    assert shell.manager.list_streams("nyc") == ["nyc/flights", "nyc/plain"]
+
+
+def test_a_table_that_exists_with_another_configuration_is_refused(shell: Shell) -> None:
+    shell.ok("apply", "-", "-y", stdin=SPEC)
+    other = b"scopes: {nyc: {key-value-tables: {prices: {key_type: long}}}}"
+    error = shell.failed("diff", "-", stdin=other)
+    assert "key-value table nyc/prices exists, and its configuration never changes" in error
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (b"scopes: [", "is no YAML"),
+        (b"scopes: 5", "must be a table"),
+        (b"stream: {}", "unknown field 'stream'"),
+        (b"scopes: {a: {streems: {}}}", "did you mean 'streams'?"),
+        (b"scopes: {a: {streams: {b: {scaling: 5}}}}", "must be a text"),
+        (b"scopes: {a: {streams: {b: {retention: soon}}}}", "no retention policy"),
+        (b"scopes: {a: {streams: {b: {tags: gold}}}}", "must be a list"),
+        (b"scopes: {a: {reader-groups: {g: {}}}}", "needs `streams`"),
+        (b"scopes: {a: {key-value-tables: {t: {key_type: x}}}}", "key type"),
+        (b"settings: {grease: 1 day}", "grease"),
+    ],
+)
+def test_wrong_declarations_are_named_and_nothing_is_done(
+    shell: Shell, text: bytes, part: str
+) -> None:
+    assert part in shell.failed("apply", "-", "-y", stdin=text)
+    assert shell.manager.list_scopes() == ["other", "s"]
