@@ -8,7 +8,7 @@ from site_pages.reference_pages import reference_pages
 from site_pages.root_pages import REPOSITORY
 
 _START = ["index.md", "concepts.md", "glossary.md"]
-_COMING_FROM = ["from-kafka.md", "from-delta.md", "from-fluss-paimon.md"]
+_COMING_FROM = ["from-kafka.md", "from-pravega.md", "from-delta.md", "from-fluss-paimon.md"]
 _GUIDES = [
     "how-to.md",
     "recipes.md",
