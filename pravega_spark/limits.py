@@ -137,7 +137,7 @@ CLEANUP_WAIT_SECONDS = 3_600.0
 STATE_FILE_COMMITS = 256
 """A light state file is written about once in this many commits."""
 KEPT_COMMIT_BYTES = 8 << 20
-"""A process keeps at most so much of its own commits on object stores for the next state files."""
+"""A process keeps at most so much of new commits on object stores for the next state files."""
 OPENED_COMMITS = 2 * STATE_FILE_COMMITS
 """An opening on an object store reads at most so many commits at the same time."""
 CHECKPOINT_COMMITS = 1_024

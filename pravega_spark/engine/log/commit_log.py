@@ -343,7 +343,7 @@ class Log:
             return False
         self._has_lost = False
         if self.maintain is not None and not self.store.is_local:
-            self.reader.kept.keep(version, data)
+            self.reader.kept.keep_own(version, data)
         follower.advance(body.committed(version, token, timestamp_ms, clock_ms), sent_at)
         self._identity.remember()
         self.durable.reached(version)
@@ -359,6 +359,7 @@ class Log:
         if winner is None or known is None or not follower.accept(winner):
             self._catch_up()
             return
+        self.reader.kept.keep(known.version + 1, winner)
         if reads_on and (self.store.is_local or self._has_lost):
             self._catch_up()
         else:

@@ -1,7 +1,8 @@
-"""Commits that this process made, kept until the next state file, so that it reads none again.
+"""Commits that a process made or read, kept for its next state file, which reads none again.
 
-Only for object stores, where each would be a request. All logs of a process share one bound; what
-does not fit is read from the storage.
+Only for object stores, where each would be a request, and for logs to which the process commits,
+since others write no state file. All logs of a process share one bound; what does not fit is read
+from the storage.
 """
 
 from __future__ import annotations
@@ -48,15 +49,22 @@ if hasattr(os, "register_at_fork"):
 
 
 class KeptCommits:
-    """The commits of one log that this process has made and not yet taken back."""
+    """The commits of one log that this process has seen and not yet taken back."""
 
     def __init__(self) -> None:
-        """Start with none."""
+        """Start with none, and without keeping any."""
         self._id = next(_ids)
+        self._is_on = False
+
+    def keep_own(self, version: int, data: bytes) -> None:
+        """Keep the bytes of a version that this process has committed, and those that it reads."""
+        self._is_on = True
+        _kept.put((self._id, version), data)
 
     def keep(self, version: int, data: bytes) -> None:
-        """Keep the bytes of a version that this process has committed."""
-        _kept.put((self._id, version), data)
+        """Keep the bytes of a version that this process has read, if it commits to the log, too."""
+        if self._is_on:
+            _kept.put((self._id, version), data)
 
     def take(self, version: int) -> bytes | None:
         """Return the bytes of a version and forget them; None if they are not kept."""

@@ -13,6 +13,10 @@ The listing begins after the hint was read, so it has every version that was com
 opening began. If the state file's commit is still stored when the versions after it have been read,
 and none of those is missing, then no cleanup came between. Anything else is in doubt here, and the
 caller opens the log step by step.
+
+A copy of the state within the hint would save one of these requests, and a round trip only for a
+log without a commit since its state file, one in 256: the commits since, and the proof that must
+follow them, stay. Without the listing, stale or not, nothing shows a commit that was deleted.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def parse_hint(data: bytes | None) -> tuple[int, int]:
 
 
 class LogReader:
-    """The stored objects of one table's log, read and verified; it keeps our own commits."""
+    """The stored objects of one table's log, read and verified; it keeps commits of late."""
 
     def __init__(self, store: Store, path: str) -> None:
         """Read the log of the table at ``path`` (a key of the store)."""
@@ -62,9 +62,11 @@ class LogReader:
     def commit_bytes(self, version: int) -> bytes | None:
         """Return the file of a version's commit, or None if there is none."""
         try:
-            return self.store.get(self.key(version))
+            found = self.store.get(self.key(version))
         except FileNotFoundError:
             return None
+        self.kept.keep(version, found)
+        return found
 
     def forward(self, after: int, *, light: bool) -> Iterator[Commit]:
         """Yield the commits after a version; one call if there is none.
@@ -85,7 +87,7 @@ class LogReader:
     ) -> Iterator[Commit]:
         """Yield the commits of (after, last]; raise CorruptLog if one is missing.
 
-        With ``kept`` those that this process made and keeps are taken from memory.
+        With ``kept`` those that this process keeps are taken from memory.
         """
         for first in range(after + 1, last + 1, _PAGE):
             versions = range(first, min(first + _PAGE, last + 1))
@@ -97,6 +99,8 @@ class LogReader:
                 data = found[version]
                 if data is None:
                     raise self.missing(version, last)
+                if not kept:
+                    self.kept.keep(version, data)
                 yield parse_commit(version, data, self.where, light=light)
 
     def has(self, version: int) -> bool:

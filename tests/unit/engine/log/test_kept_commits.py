@@ -1,4 +1,4 @@
-"""State files on an object store are written from the commits that their writer made."""
+"""State files on an object store are written from the commits that their writer has seen."""
 
 from __future__ import annotations
 
@@ -18,30 +18,43 @@ class RemoteSpy(Spy):
     is_local = False
 
 
-def test_state_file_reads_only_the_commits_of_others() -> None:
+def test_state_file_reads_no_commit_that_its_writer_made_or_read() -> None:
     runtime = FakeRuntime()
     store = memory(runtime)
     other = table_log(store, runtime)
     spy = RemoteSpy(store)
     ours = Log(spy, other.path, runtime)
     ours.maintain = lambda log, version: None
-    for n in range(1, 10):
-        put(other if n == 4 else ours, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
+    for n in range(1, 12):
+        put(other if n in (1, 4, 6, 7, 8) else ours, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
+        if n == 8:
+            ours.refresh()  # one by one, and what is listed behind
     spy.calls.clear()
-    maintain(ours.reader, 9)
+    maintain(ours.reader, 11)
     read = {key for operation, key in spy.calls if operation == "get_many" and "_delta_log" in key}
-    assert read == {ours.reader.key(0), ours.reader.key(4)}
-    written = store.get(state_key(ours.path, 9))
-    store.delete([state_key(ours.path, 9), ours.reader.hint_key])
-    maintain(Log(store, other.path, runtime).reader, 9)  # by a process that kept none
-    assert store.get(state_key(ours.path, 9)) == written
+    assert read == {ours.reader.key(1)}  # read before it had made a commit
+    written = store.get(state_key(ours.path, 11))
+    store.delete([state_key(ours.path, 11), ours.reader.hint_key])
+    maintain(Log(store, other.path, runtime).reader, 11)  # by a process that kept none
+    assert store.get(state_key(ours.path, 11)) == written
+
+
+def test_process_that_commits_nothing_keeps_nothing() -> None:
+    runtime = FakeRuntime()
+    store = memory(runtime)
+    other = table_log(store, runtime)
+    reader = Log(RemoteSpy(store), other.path, runtime)
+    for n in range(1, 4):
+        put(other, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
+        reader.refresh()
+    assert [reader.reader.kept.take(n) for n in range(4)] == [None] * 4
 
 
 def test_all_logs_of_a_process_share_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_commits, "KEPT_COMMIT_BYTES", 100)
     first, second = KeptCommits(), KeptCommits()
-    first.keep(1, b"x" * 60)
-    second.keep(1, b"y" * 60)
+    first.keep_own(1, b"x" * 60)
+    second.keep_own(1, b"y" * 60)
     assert first.take(1) is None
     assert second.take(1) == b"y" * 60
     assert second.take(1) is None
