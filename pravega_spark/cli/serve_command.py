@@ -44,6 +44,7 @@ _NEEDED = ("fastapi", "pydantic", "starlette", "uvicorn")
     metavar="SECONDS",
     help="The pause between looks at the root while a page is open.",
 )
+@click.option("--hide-events", is_flag=True, help="Show no payloads and no routing keys.")
 @root_option
 def serve(
     root: str | None,
@@ -53,6 +54,7 @@ def serve(
     allow_changes: bool,
     allowed_hosts: Sequence[str],
     poll: float,
+    hide_events: bool,
 ) -> None:
     """Show the root as a page and by REST, at http://127.0.0.1:9091/ until Ctrl-C.
 
@@ -81,6 +83,7 @@ def serve(
         allow_changes=allow_changes,
         allowed_hosts=host_names(allowed_hosts),
         poll_seconds=poll,
+        hide_events=hide_events,
     )
 
     manager = open_root(root).manager

@@ -29,6 +29,7 @@ class ServeOptions:
 
     ``allowed_hosts`` are names that a request may call this server by, beside its addresses and
     ``localhost``. ``poll_seconds`` is the pause between looks at the root while a page is open.
+    With ``hide_events`` no payload and no routing key is shown.
     """
 
     host: str = DEFAULT_HOST
@@ -37,6 +38,7 @@ class ServeOptions:
     allow_changes: bool = False
     allowed_hosts: frozenset[str] = frozenset()
     poll_seconds: float = POLL_SECONDS
+    hide_events: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what would be open to more than its user expects."""

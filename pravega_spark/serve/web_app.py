@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
+
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from pravega_spark.manager import StreamManager
 from pravega_spark.serve.access_guard import AccessGuard
 from pravega_spark.serve.answer_cache import AnswerCache
+from pravega_spark.serve.api_root import root_api
+from pravega_spark.serve.api_streams import StreamAnswers, stream_api
+from pravega_spark.serve.group_rows import GroupRows
+from pravega_spark.serve.live_updates import LiveUpdates, live_routes
+from pravega_spark.serve.page_files import add_page
 from pravega_spark.serve.rest_health import ServerHealth, health_routes
 from pravega_spark.serve.rest_reader_groups import reader_group_routes
 from pravega_spark.serve.rest_scopes import scope_routes
 from pravega_spark.serve.rest_streams import stream_routes
+from pravega_spark.serve.root_watch import RootWatch
 from pravega_spark.serve.serve_options import ServeOptions
 from pravega_spark.serve.served_root import ServedRoot
 from pravega_spark.serve.web_problems import add_handlers
@@ -24,6 +33,14 @@ page is made of. Without `--allow-changes` every verb but GET answers 403."""
 def create_app(manager: StreamManager, options: ServeOptions, *, version: str = "") -> ASGIApp:
     """Return the application for a root; nothing is read before the first request."""
     root, cache = ServedRoot(manager), AnswerCache()
+    watch, groups = RootWatch(root, cache, options.poll_seconds), GroupRows(root, cache)
+    live = LiveUpdates(watch)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await live.close()
+
     app = FastAPI(
         title="pravega_spark",
         version=version or "unknown",
@@ -31,13 +48,19 @@ def create_app(manager: StreamManager, options: ServeOptions, *, version: str = 
         openapi_url="/api/openapi.json",
         docs_url=None,
         redoc_url=None,
+        lifespan=lifespan,
     )
     add_handlers(app)
+    answers = StreamAnswers(watch, cache, groups)
     for routes in (
-        health_routes(ServerHealth(root, cache)),
         scope_routes(root),
         stream_routes(root),
         reader_group_routes(root),
+        health_routes(ServerHealth(root, cache)),
+        root_api(watch, cache, groups, version=version, allow_changes=options.allow_changes),
+        stream_api(answers, hide_events=options.hide_events),
+        live_routes(live),
     ):
         app.include_router(routes)
+    add_page(app)
     return AccessGuard(app, options)

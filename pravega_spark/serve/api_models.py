@@ -1,0 +1,352 @@
+"""The JSON of our own API: times are in ms since 1970, sizes in bytes, rates a second."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+
+class StreamRow(BaseModel):
+    """A stream of a list."""
+
+    scope: str
+    stream: str
+    state: str
+    tags: list[str]
+    segments: int
+    epoch: int
+    events: int
+    """The readable events: from the head to the tail."""
+    size_bytes: int
+    events_per_second: float = Field(description="Over the last minute.")
+    bytes_per_second: float
+    series: list[float | None] = Field(
+        description="Events a second in each minute of the last hour; null where it is unknown."
+    )
+    version: int
+    created_ms: int
+    updated_ms: int
+
+
+class StreamsPage(BaseModel):
+    """A page of streams, by name."""
+
+    streams: list[StreamRow]
+    total: int = Field(description="The streams that match, on all pages.")
+    next: str | None = Field(default=None, description="Give it as ``after`` for the next page.")
+
+
+class MaintenanceRow(BaseModel):
+    """The last run of a kind of maintenance over all streams."""
+
+    kind: str
+    is_overdue: bool
+    finished_ms: int | None
+    by: str | None
+    streams: int
+    failed: int
+    claimed_by: str | None
+
+
+class RootOverview(BaseModel):
+    """The root as a whole."""
+
+    root: str
+    version: str
+    allow_changes: bool
+    poll_seconds: float
+    scopes: list[str]
+    streams: int
+    reader_groups: int
+    tables: int
+    maintenance: list[MaintenanceRow]
+
+
+class SegmentLoadRow(BaseModel):
+    """An active segment and its traffic over the last minute."""
+
+    segment: str
+    low: float
+    high: float
+    events: int
+    size_bytes: int
+    events_per_second: float
+    bytes_per_second: float
+
+
+class StreamDetails(BaseModel):
+    """A stream: its row, its configuration, its cuts and its files."""
+
+    row: StreamRow
+    life: int
+    scaling: dict[str, Any]
+    retention: str
+    settings: dict[str, str]
+    encryption_key: str | None
+    head: str
+    tail: str
+    truncated_ms: int | None
+    truncated_by: str | None
+    files: int
+    file_bytes: int
+    segments: list[SegmentLoadRow]
+
+
+class PictureSegment(BaseModel):
+    """A segment as a box: its keys by the time in which it was open."""
+
+    segment: str
+    low: float
+    high: float
+    start_ms: int
+    end_ms: int | None = Field(description="Null while it is open.")
+    events: int | None = Field(description="Null if a truncation dropped its record.")
+    size_bytes: int | None
+    readable_events: int | None = Field(description="Those that retention has kept.")
+    events_per_second: float | None = Field(description="Over its whole life.")
+    is_active: bool
+
+
+class PictureEpoch(BaseModel):
+    """An epoch: when it began, and by how many splits and merges."""
+
+    epoch: int
+    created_ms: int
+    splits: int
+    merges: int
+    segments: int
+
+
+class SegmentPicture(BaseModel):
+    """The segments of a stream over time."""
+
+    now_ms: int
+    start_ms: int
+    epochs: list[PictureEpoch]
+    segments: list[PictureSegment]
+    omitted_epochs: int = Field(description="Older epochs that the answer leaves out.")
+
+
+class ReaderRow(BaseModel):
+    """Whoever reads a stream: a reader group, or a plain subscriber."""
+
+    name: str
+    kind: str = Field(description="reader group, or subscriber.")
+    state: str
+    readers: list[str]
+    retention: str = Field(description="none, automatic or manual: whether it holds data.")
+    lag_events: int | None
+    lag_bytes: int | None
+    lag_seconds: float | None
+    cut: str | None
+    published_ms: int | None
+
+
+class StreamReaders(BaseModel):
+    """All that read a stream."""
+
+    readers: list[ReaderRow]
+
+
+class RetentionHolder(BaseModel):
+    """Who keeps data from truncation, and how much."""
+
+    holder: str
+    cut: str
+    events: int
+    size_bytes: int
+    seconds: float
+
+
+class RetentionAnswer(BaseModel):
+    """What a run of retention would delete now, what stays, and for whom."""
+
+    policy: str
+    decision: str
+    goes_events: int
+    goes_bytes: int
+    stays_events: int
+    stays_bytes: int
+    stays_seconds: float
+    holders: list[RetentionHolder]
+    loses: list[str] = Field(description="Subscribers that would lose unread data.")
+    idle: list[str] = Field(description="Subscribers that expire.")
+    overdue: str
+
+
+class TransactionRow(BaseModel):
+    """A transaction of a stream."""
+
+    transaction: str
+    status: str
+    writer: str | None
+    created_ms: int
+    ended_ms: int | None
+    events: int
+    size_bytes: int
+    reason: str | None
+
+
+class TransactionsPage(BaseModel):
+    """The open transactions, and the newest completed ones."""
+
+    open: list[TransactionRow]
+    completed: list[TransactionRow]
+    total_completed: int
+
+
+class WatermarkRow(BaseModel):
+    """A watermark, or what a writer noted last; times in microseconds since 1970."""
+
+    kind: str = Field(description="recorded, present or writer.")
+    writer: str | None
+    is_alive: bool | None
+    lower_us: int
+    upper_us: int
+    cut: str
+    events: int = Field(description="From the cut to the tail.")
+
+
+class WatermarksPage(BaseModel):
+    """The newest watermarks, and the marks of the writers."""
+
+    watermarks: list[WatermarkRow]
+    writers: list[WatermarkRow]
+
+
+class StorageRow(BaseModel):
+    """The stored objects of a kind."""
+
+    kind: str
+    files: int
+    size_bytes: int
+    reason: str
+    deletable_ms: int | None
+
+
+class StorageAnswer(BaseModel):
+    """What a stream stores, and why."""
+
+    parts: list[StorageRow]
+    files: int
+    size_bytes: int
+
+
+class CommitRow(BaseModel):
+    """A commit of the log, or several appends in a row."""
+
+    version: int
+    first_version: int
+    time_ms: int
+    operation: str
+    commits: int
+    events: int
+    size_bytes: int
+    parameters: dict[str, Any]
+    user: str | None
+
+
+class HistoryPage(BaseModel):
+    """Commits, the newest first."""
+
+    commits: list[CommitRow]
+    next: int | None = Field(description="Give it as ``before`` for older ones.")
+
+
+class EventRow(BaseModel):
+    """An event; ``text`` is its beginning if that is UTF-8, else ``base64``."""
+
+    pointer: str
+    segment: str
+    offset: int
+    routing_key: str | None
+    timestamp_ms: int
+    size_bytes: int
+    text: str | None
+    base64: str | None
+    is_cut: bool = Field(description="Whether the payload is longer than what is shown.")
+
+
+class EventsAnswer(BaseModel):
+    """The last events of each active segment, the newest first."""
+
+    events: list[EventRow]
+
+
+class GroupRow(BaseModel):
+    """A reader group of a list."""
+
+    scope: str
+    group: str
+    state: str
+    generation: int
+    retention: str
+    streams: list[str]
+    readers: list[str]
+    segments: int
+    unassigned: int
+    lag_events: int | None
+    lag_bytes: int | None
+    lag_seconds: float | None
+    last_checkpoint: str | None
+    updated_ms: int
+
+
+class GroupsPage(BaseModel):
+    """A page of reader groups, by name."""
+
+    groups: list[GroupRow]
+    total: int
+    next: str | None
+
+
+class GroupSegmentRow(BaseModel):
+    """A segment of a group, and what is unread of it."""
+
+    stream: str
+    segment: str
+    state: str
+    reader: str | None
+    current_offset: int | None
+    head_offset: int | None
+    next_offset: int | None
+    lag: int | None
+    lag_bytes: int | None
+    lag_seconds: float | None
+
+
+class GroupDetails(BaseModel):
+    """A reader group with its segments."""
+
+    row: GroupRow
+    configuration: dict[str, Any]
+    segments: list[GroupSegmentRow]
+    total_segments: int
+
+
+class TableRow(BaseModel):
+    """A key-value table."""
+
+    scope: str
+    table: str
+    state: str
+    key_type: str
+    ttl: str | None
+    tags: list[str]
+    partitions: int
+    version: int
+    unfolded_changes: int
+    unfolded_bytes: int
+    folded_entries: int
+    folded_files: int
+    folded_bytes: int
+    folded_ms: int | None
+
+
+class TablesPage(BaseModel):
+    """A page of key-value tables, by name."""
+
+    tables: list[TableRow]
+    total: int
+    next: str | None

@@ -1,0 +1,226 @@
+"""Our own API for streams: ``/api/streams``. Every answer is bounded, and shared by its viewers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Final, TypeVar
+
+from fastapi import APIRouter, Query
+from starlette.responses import JSONResponse
+
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.serve import commit_history, event_peek, stream_panels
+from pravega_spark.serve.answer_cache import AnswerCache
+from pravega_spark.serve.api_models import (
+    EventsAnswer,
+    HistoryPage,
+    RetentionAnswer,
+    SegmentPicture,
+    StorageAnswer,
+    StreamDetails,
+    StreamReaders,
+    StreamsPage,
+    TransactionsPage,
+    WatermarksPage,
+)
+from pravega_spark.serve.group_rows import GroupRows
+from pravega_spark.serve.rest_scopes import NOT_FOUND
+from pravega_spark.serve.rest_streams import stream_name
+from pravega_spark.serve.root_watch import KnownNames, RootWatch
+from pravega_spark.serve.segment_picture import MAX_EPOCHS, segment_picture
+from pravega_spark.serve.web_problems import problem
+
+_Answer = TypeVar("_Answer")
+_ANSWER_SECONDS: Final = 10.0
+"""How long an answer is kept while its stream does not change: ages in it grow."""
+_STORAGE_SECONDS: Final = 60.0
+"""The storage panel lists all objects of a stream."""
+Search = Annotated[str | None, Query(max_length=200)]
+Name = Annotated[str | None, Query(max_length=600)]
+PageSize = Annotated[int, Query(ge=1, le=200)]
+Offset = Annotated[int, Query(ge=0, le=1_000_000)]
+
+
+class StreamAnswers:
+    """What the routes of streams share."""
+
+    def __init__(self, watch: RootWatch, cache: AnswerCache, groups: GroupRows) -> None:
+        """Take the watch of the root, and the cache."""
+        self.watch = watch
+        self.groups = groups
+        self.manager = watch.root.manager
+        self._cache = cache
+
+    def view(self, name: str) -> StreamView:
+        """Return a view that is at most half a poll old. Raises NoSuchStream."""
+        return self.watch.stream(name).look(self.watch.poll_seconds / 2)
+
+    def of_version(
+        self,
+        kind: tuple[str | int | None, ...],
+        name: str,
+        compute: Callable[[StreamView], _Answer],
+    ) -> _Answer:
+        """Return an answer for the stream's version, computed once for all viewers."""
+        view = self.view(name)
+        key = *kind, name
+        version = view.life, view.version
+        return self._cache.get(key, version, _ANSWER_SECONDS, lambda: compute(view))
+
+    def storage(self, name: str) -> StorageAnswer:
+        """Return what a stream stores, which may be a minute old."""
+        self.view(name)
+
+        def compute() -> StorageAnswer:
+            return stream_panels.storage_answer(self.manager.stream_storage(name))
+
+        return self._cache.get(("storage", name), None, _STORAGE_SECONDS, compute)
+
+
+def selected(
+    names: KnownNames, scope: str | None, search: str | None, tag: str | None
+) -> list[str]:
+    """Return the streams of a scope and a tag whose name or tags contain a text."""
+    found = list(names.streams)
+    if scope is not None:
+        found = [name for name in found if name.startswith(f"{scope}/")]
+    if tag is not None:
+        found = [name for name in found if tag in names.tagged[name]]
+    if search:
+        text = search.lower()
+        found = [n for n in found if text in " ".join((n, *names.tagged[n])).lower()]
+    return found
+
+
+def stream_api(answers: StreamAnswers, *, hide_events: bool) -> APIRouter:
+    """Return the routes."""
+    routes = APIRouter(prefix="/api/streams", tags=["Page"])
+    _add_list(routes, answers)
+    _add_panels(routes, answers)
+    _add_log_panels(routes, answers, hide_events)
+    return routes
+
+
+def _add_list(routes: APIRouter, answers: StreamAnswers) -> None:
+    @routes.get("", operation_id="pageOfStreams")
+    def list_streams(
+        scope: Name = None,
+        search: Search = None,
+        tag: Search = None,
+        after: Name = None,
+        limit: PageSize = 100,
+    ) -> StreamsPage:
+        """Return streams by name, with their rates and sizes. ``search`` is in a name or a tag."""
+        names = selected(answers.watch.names(), scope, search, tag)
+        rest = [name for name in names if after is None or name > after]
+        page = rest[:limit]
+        return StreamsPage(
+            streams=answers.watch.rows(page),
+            total=len(names),
+            next=page[-1] if len(rest) > limit else None,
+        )
+
+
+def _add_panels(routes: APIRouter, answers: StreamAnswers) -> None:
+    @routes.get("/{scope}/{stream}", operation_id="streamDetails", responses=NOT_FOUND)
+    def details(scope: str, stream: str) -> StreamDetails:
+        """Return a stream's configuration, cuts, files, and active segments with their rates."""
+        name = stream_name(scope, stream)
+        watch = answers.watch.stream(name)
+        view = answers.view(name)
+        info = answers.of_version(("info",), name, lambda view: answers.manager.stream_info(name))
+        return stream_panels.stream_details(watch.row(view), view, info, watch.segment_rates())
+
+    @routes.get("/{scope}/{stream}/segments", operation_id="streamSegments", responses=NOT_FOUND)
+    def segments(
+        scope: str, stream: str, limit: Annotated[int, Query(ge=1, le=MAX_EPOCHS)] = MAX_EPOCHS
+    ) -> SegmentPicture:
+        """Return the segments of the newest ``limit`` epochs: their keys, times and rates."""
+        name = stream_name(scope, stream)
+        log = answers.watch.root.log(name)
+        return answers.of_version(
+            ("segments", limit), name, lambda view: segment_picture(log, view, limit)
+        )
+
+    @routes.get("/{scope}/{stream}/readers", operation_id="streamReaders", responses=NOT_FOUND)
+    def readers(scope: str, stream: str) -> StreamReaders:
+        """Return the reader groups and subscribers of a stream, and how far behind they are."""
+        view = answers.view(stream_name(scope, stream))
+        groups = answers.watch.names().groups
+        return StreamReaders(readers=answers.groups.readers_of(view, groups))
+
+    @routes.get("/{scope}/{stream}/retention", operation_id="streamRetention", responses=NOT_FOUND)
+    def retention(scope: str, stream: str) -> RetentionAnswer:
+        """Return what a run of retention would delete now, what stays, and for whom."""
+        name = stream_name(scope, stream)
+
+        def explain(view: StreamView) -> RetentionAnswer:
+            return stream_panels.retention_answer(answers.manager.retention(name).explain())
+
+        return answers.of_version(("retention",), name, explain)
+
+    @routes.get(
+        "/{scope}/{stream}/watermarks", operation_id="streamWatermarks", responses=NOT_FOUND
+    )
+    def watermarks(scope: str, stream: str) -> WatermarksPage:
+        """Return the newest watermarks, and the times that writers noted last."""
+        name = stream_name(scope, stream)
+        return answers.of_version(("watermarks",), name, stream_panels.watermarks_page)
+
+    @routes.get("/{scope}/{stream}/storage", operation_id="streamStorage", responses=NOT_FOUND)
+    def storage(scope: str, stream: str) -> StorageAnswer:
+        """Return what a stream stores, and why; lists all its objects at most once a minute."""
+        return answers.storage(stream_name(scope, stream))
+
+
+def _add_log_panels(routes: APIRouter, answers: StreamAnswers, hide_events: bool) -> None:
+    @routes.get(
+        "/{scope}/{stream}/transactions", operation_id="streamTransactions", responses=NOT_FOUND
+    )
+    def transactions(
+        scope: str, stream: str, offset: Offset = 0, limit: PageSize = 20
+    ) -> TransactionsPage:
+        """Return the open transactions, and completed ones from ``offset`` on, newest first."""
+        name = stream_name(scope, stream)
+
+        def find(view: StreamView) -> TransactionsPage:
+            opened = answers.manager.list_transactions(name)
+            completed = answers.manager.list_completed_transactions(name)
+            return stream_panels.transactions_page(opened, completed, offset, limit)
+
+        return answers.of_version(("transactions", offset, limit), name, find)
+
+    @routes.get("/{scope}/{stream}/history", operation_id="streamHistory", responses=NOT_FOUND)
+    def history(
+        scope: str,
+        stream: str,
+        before: Annotated[int | None, Query(ge=0, le=1 << 62)] = None,
+        limit: PageSize = 30,
+    ) -> HistoryPage:
+        """Return the commits below the version ``before``, the newest first; appends as one."""
+        name = stream_name(scope, stream)
+        log = answers.watch.root.log(name)
+        return answers.of_version(
+            ("history", before, limit),
+            name,
+            lambda view: commit_history.commit_history(log, view, before, limit),
+        )
+
+    @routes.get(
+        "/{scope}/{stream}/events",
+        operation_id="streamEvents",
+        response_model=EventsAnswer,
+        responses={**NOT_FOUND, 403: {"description": "Events are hidden"}},
+    )
+    def events(
+        scope: str, stream: str, limit: Annotated[int, Query(ge=1, le=100)] = 20
+    ) -> EventsAnswer | JSONResponse:
+        """Return the last events, each with the first KiB of its payload."""
+        name = stream_name(scope, stream)
+        if hide_events:
+            return problem(403, "EventsHidden", "this server was started with --hide-events.")
+
+        def peek(view: StreamView) -> EventsAnswer:
+            return event_peek.last_events(answers.manager.create_reader(name), view, limit)
+
+        return answers.of_version(("events", limit), name, peek)

@@ -1,0 +1,67 @@
+"""The last events of a stream, for people: the beginnings of their payloads."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Final
+
+from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.event_reader import EventReader
+from pravega_spark.model import Event, SegmentRange, segment_text
+from pravega_spark.serve.api_models import EventRow, EventsAnswer
+
+SHOWN_BYTES: Final = 1_024
+SHOWN_KEY: Final = 256
+MAX_SEGMENTS_PEEKED: Final = 32
+
+
+def last_events(reader: EventReader, view: StreamView, limit: int) -> EventsAnswer:
+    """Return the newest ``limit`` events of the active segments that have some.
+
+    Reads one or two chunks for each of at most 32 segments.
+    """
+    ranges = list(_ranges(view, limit))[:MAX_SEGMENTS_PEEKED]
+    read = SYSTEM.each(lambda rng: [_row(event) for event in reader.read_range(rng)], ranges)
+    rows = [row for found in read for row in found]
+    rows.sort(key=lambda row: (row.timestamp_ms, row.segment, row.offset), reverse=True)
+    return EventsAnswer(events=rows[:limit])
+
+
+def _ranges(view: StreamView, limit: int) -> Iterator[SegmentRange]:
+    for segment in view.active.segments:
+        segment_id = segment.segment_id
+        end = view.segment(segment_id).next_offset
+        start = max(view.head_offset(segment_id), end - limit)
+        if start < end:
+            yield SegmentRange(view.stream, view.life, segment_id, start, end)
+
+
+def _row(event: Event) -> EventRow:
+    size = event.size_bytes
+    with event.open() as payload:
+        shown: bytes = payload.read(SHOWN_BYTES)
+    text = _text(shown, is_cut=size > len(shown))
+    return EventRow(
+        pointer=str(event.pointer),
+        segment=segment_text(event.segment_id),
+        offset=event.offset,
+        routing_key=None if event.routing_key is None else event.routing_key[:SHOWN_KEY],
+        timestamp_ms=event.timestamp_us // 1_000,
+        size_bytes=size,
+        text=text,
+        base64=None if text is not None else base64.b64encode(shown).decode(),
+        is_cut=size > len(shown),
+    )
+
+
+def _text(data: bytes, *, is_cut: bool) -> str | None:
+    """Return bytes as text if that is what they are; a cut may lie inside a character."""
+    for dropped in range(4 if is_cut else 1):
+        try:
+            text = data[: len(data) - dropped].decode()
+        except UnicodeDecodeError:
+            continue
+        return text if all(c.isprintable() or c in "\n\r\t" for c in text) else None
+    return None

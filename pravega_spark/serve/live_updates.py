@@ -1,0 +1,165 @@
+"""Live updates by server-sent events: one poll of the root for all viewers, while there are any.
+
+A poll looks at no more than ROUND_STREAMS streams: first those whose pages are open, then the
+others in turn. Viewers get what has changed since the last poll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response, StreamingResponse
+
+from pravega_spark.errors import PravegaSparkError
+from pravega_spark.serve.api_models import StreamRow
+from pravega_spark.serve.root_watch import RootWatch
+from pravega_spark.serve.serve_options import MAX_VIEWERS
+from pravega_spark.serve.web_problems import problem, without_credentials
+
+logger = logging.getLogger(__name__)
+
+ROUND_STREAMS: Final = 200
+_HEARTBEAT_SECONDS: Final = 15.0
+_WAITING_MESSAGES: Final = 8
+
+StreamName = Annotated[str | None, Query(max_length=600)]
+
+
+@dataclass(eq=False, slots=True)
+class _Viewer:
+    stream: str | None
+    messages: asyncio.Queue[str] = field(
+        default_factory=lambda: asyncio.Queue(maxsize=_WAITING_MESSAGES)
+    )
+
+    def send(self, message: str) -> None:
+        """Queue a message; a viewer that does not read is told to ask for everything again."""
+        if self.messages.full():
+            while not self.messages.empty():
+                self.messages.get_nowait()
+            message = _event("resync", {})
+        self.messages.put_nowait(message)
+
+
+class LiveUpdates:
+    """The viewers of one server, and the task that polls for them; of one event loop."""
+
+    def __init__(self, watch: RootWatch) -> None:
+        """Take what is watched; no task runs before the first viewer comes."""
+        self._watch = watch
+        self._viewers: set[_Viewer] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._turn = 0
+        self._sent: dict[str, StreamRow] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many viewers as are allowed."""
+        return len(self._viewers) >= MAX_VIEWERS
+
+    async def messages(self, stream: str | None) -> AsyncIterator[str]:
+        """Yield messages for one viewer until it leaves."""
+        viewer = _Viewer(stream)
+        self._viewers.add(viewer)
+        try:
+            if self._task is None or self._task.done():
+                self._sent = {}
+                self._task = asyncio.create_task(self._poll())
+            yield _event("hello", {"poll_seconds": self._watch.poll_seconds})
+            while True:
+                try:
+                    yield await asyncio.wait_for(viewer.messages.get(), _HEARTBEAT_SECONDS)
+                except asyncio.TimeoutError:
+                    yield ": still here\n\n"
+        finally:
+            self._viewers.discard(viewer)
+
+    async def close(self) -> None:
+        """End the task."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _poll(self) -> None:
+        while self._viewers:
+            try:
+                rows = await run_in_threadpool(self._look, frozenset(self._open_streams()))
+            except (PravegaSparkError, OSError) as error:
+                self._publish(_event("trouble", {"message": without_credentials(str(error))}))
+            except Exception:
+                logger.exception("a poll for the page failed")
+                self._publish(_event("trouble", {"message": "the server failed; see its log."}))
+            else:
+                self._publish_rows(rows)
+            await asyncio.sleep(self._watch.poll_seconds)
+
+    def _open_streams(self) -> set[str]:
+        return {viewer.stream for viewer in self._viewers if viewer.stream}
+
+    def _look(self, first: frozenset[str]) -> list[StreamRow]:
+        """Return the rows of this round's streams; runs in a thread."""
+        every = self._watch.names().streams
+        names = every
+        if len(every) > ROUND_STREAMS:
+            start = self._turn % len(every)
+            self._turn += ROUND_STREAMS
+            names = (every + every)[start : start + ROUND_STREAMS]
+        return self._watch.rows(sorted({*names, *first.intersection(every)}))
+
+    def _publish_rows(self, rows: list[StreamRow]) -> None:
+        changed = [row for row in rows if self._sent.get(_name(row)) != row]
+        if changed:
+            self._publish(_event("streams", {"streams": [row.model_dump() for row in changed]}))
+        self._sent |= {_name(row): row for row in changed}
+
+    def _publish(self, message: str) -> None:
+        for viewer in self._viewers:
+            viewer.send(message)
+
+
+def _name(row: StreamRow) -> str:
+    return f"{row.scope}/{row.stream}"
+
+
+def _event(kind: str, data: dict[str, Any]) -> str:
+    """Return a server-sent event; JSON has no line breaks, so it is one line of data."""
+    return f"event: {kind}\ndata: {json.dumps(data)}\n\n"
+
+
+def live_routes(live: LiveUpdates) -> APIRouter:
+    """Return the route."""
+    routes = APIRouter(tags=["Page"])
+
+    @routes.get(
+        "/api/live",
+        operation_id="live",
+        response_class=StreamingResponse,
+        responses={200: {"content": {"text/event-stream": {}}}, 503: {"description": "Full"}},
+    )
+    async def updates(stream: StreamName = None) -> Response:
+        """Send server-sent events: ``streams`` with the rows that changed, ``trouble``, ``resync``.
+
+        ``stream`` is the one whose page is open: it is looked at in every round.
+        """
+        if live.is_full:
+            refused = problem(
+                503, "TooManyViewers", f"{MAX_VIEWERS} pages are open; close one and try again."
+            )
+            refused.headers["Retry-After"] = "30"
+            return refused
+        return StreamingResponse(
+            live.messages(stream),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+
+    return routes

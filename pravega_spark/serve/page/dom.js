@@ -1,0 +1,40 @@
+// Elements without HTML texts: every text becomes a text node, so data can never become markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return element;
+}
+
+export const h = (tag, attributes, ...children) =>
+  fill(document.createElement(tag), attributes, children);
+
+export const svg = (tag, attributes, ...children) =>
+  fill(document.createElementNS(SVG, tag), attributes, children);
+
+/** Set a width in percent; the style attribute itself is forbidden by the page's policy. */
+export function wide(element, part) {
+  element.style.width = `${Math.max(0, Math.min(100, part * 100))}%`;
+  return element;
+}
+
+export function table(headings, rows, options = {}) {
+  const head = headings.map((heading) => {
+    const [text, kind] = Array.isArray(heading) ? heading : [heading, null];
+    return h("th", { class: kind, scope: "col" }, text);
+  });
+  const kinds = headings.map((heading) => (Array.isArray(heading) ? heading[1] : null));
+  const body = rows.map((cells) =>
+    h("tr", {}, cells.map((cell, column) => h("td", { class: kinds[column] }, cell))));
+  return h("div", { class: "scroll" },
+    h("table", { class: options.class }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
+}

@@ -1,0 +1,131 @@
+// One stream: what comes in, its segments over time, who reads, what is kept, and what was done.
+
+import { h } from "./dom.js";
+import { get } from "./server.js";
+import { area } from "./charts.js";
+import { drawPicture } from "./picture.js";
+import { panelsOf } from "./stream_panels.js";
+import { stateChip, tagChips, tile } from "./streams_view.js";
+import * as format from "./format.js";
+
+const PAUSE = 4000;
+
+function scalingText(scaling) {
+  if (scaling.type === "fixed") return `fixed: ${format.plural(scaling.minimum, "segment")}`;
+  const unit = scaling.type === "event_rate" ? "events/s" : "KiB/s";
+  return `by rate: ${format.count(scaling.target)} ${unit} a segment, split by ${scaling.factor}, at least ${scaling.minimum}`;
+}
+
+export function streamView(scope, stream) {
+  const base = `/api/streams/${encodeURIComponent(scope)}/${encodeURIComponent(stream)}`;
+  const marks = h("span");
+  const tiles = h("div", { class: "tiles" });
+  const chart = h("div", { class: "loading" });
+  const picture = h("div", { class: "loading" });
+  const facts = h("dl", { class: "facts" });
+  const panels = panelsOf(base);
+  const grid = h("div", { class: "grid" });
+  let data = null;
+  let byEpoch = false;
+  let version = null;
+  let loadedAt = 0;
+  let waiting = null;
+  let details = null;
+
+  function drawRow(row) {
+    marks.replaceChildren(stateChip(row.state) || h("span", { class: "chip good" }, "active"), " ", ...tagChips(row.tags));
+    tiles.replaceChildren(
+      tile(format.rate(row.events_per_second), "in the last minute", "events/s"),
+      tile(format.bytes(row.bytes_per_second), "a second"),
+      tile(format.count(row.events), "readable events"),
+      tile(format.bytes(row.size_bytes), "of events"),
+      tile(format.count(row.segments), `segments, epoch ${row.epoch}`),
+      tile(format.ago(row.updated_ms), `last commit, version ${format.count(row.version)}`));
+    chart.className = "";
+    chart.replaceChildren(area(row.series, Date.now()));
+  }
+
+  function drawFacts() {
+    const rows = [
+      ["scaling", scalingText(details.scaling)],
+      ["retention", details.retention],
+      ["created", format.when(details.row.created_ms)],
+      ["life", String(details.life)],
+      ["head", h("code", {}, details.head)],
+      ["tail", h("code", {}, details.tail)],
+      ["files", `${format.count(details.files)}, ${format.bytes(details.file_bytes)}`],
+    ];
+    if (details.truncated_ms) rows.push(["truncated", `${format.when(details.truncated_ms)} by ${details.truncated_by}`]);
+    if (details.encryption_key) rows.push(["encrypted with", details.encryption_key]);
+    for (const [name, value] of Object.entries(details.settings)) rows.push([name, value]);
+    facts.replaceChildren(...rows.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  }
+
+  function drawSegments() {
+    if (data && picture.isConnected) { picture.className = ""; drawPicture(picture, data, byEpoch); }
+  }
+
+  async function load() {
+    loadedAt = Date.now();
+    try {
+      details = await get(base);
+      version = details.row.version;
+      drawRow(details.row);
+      drawFacts();
+      panels.segments(details.segments);
+    } catch (error) {
+      grid.replaceChildren(h("p", { class: "problem card" }, error.message));
+      return;
+    }
+    get(`${base}/segments`).then((found) => { data = found; drawSegments(); })
+      .catch((error) => picture.replaceChildren(h("p", { class: "problem" }, error.message)));
+    panels.load();
+  }
+
+  function soon() {
+    if (waiting) return;
+    waiting = setTimeout(() => { waiting = null; if (grid.isConnected) load(); }, Math.max(0, loadedAt + PAUSE - Date.now()));
+  }
+
+  const choice = (text, value) => h("button", { type: "button", "aria-pressed": String(byEpoch === value), onclick: (event) => {
+    byEpoch = value;
+    for (const other of event.target.parentElement.children) other.setAttribute("aria-pressed", String(other === event.target));
+    drawSegments();
+  } }, text);
+
+  grid.append(
+    column("two-thirds", card("Events a second", "in each minute of the last hour", chart)),
+    column("third", card("Configuration", "", facts)),
+    card("Segments over time", "keys upwards, time to the right, colour by rate", picture,
+      h("span", { class: "switch", role: "group", "aria-label": "Width of epochs" }, choice("time", false), choice("epochs", true))),
+    column("two-thirds", ...panels.left),
+    column("third", ...panels.right));
+
+  return {
+    title: `${scope}/${stream}`,
+    stream: `${scope}/${stream}`,
+    up: "/",
+    element: h("div", {}, h("div", { class: "head" },
+      h("h1", {}, h("a", { class: "crumb", href: `/?q=${encodeURIComponent(`${scope}/`)}`, "data-link": true }, `${scope} / `), stream), marks), tiles, grid),
+    begin(signal) {
+      load();
+      new ResizeObserver(drawSegments).observe(grid);
+      const timer = setInterval(() => panels.age(), 10000);
+      signal.addEventListener("abort", () => { clearInterval(timer); clearTimeout(waiting); });
+    },
+    reload: load,
+    onRows(rows) {
+      const row = rows.find((found) => found.scope === scope && found.stream === stream);
+      if (!row) return;
+      if (details) { details.row = row; drawRow(row); }
+      if (version !== null && row.version !== version) soon();
+    },
+  };
+}
+
+export const column = (width, ...cards) => h("div", { class: `column ${width}` }, cards);
+
+export function card(title, text, body, more) {
+  return h("section", { class: "card", "aria-label": title },
+    h("header", {}, h("h2", {}, title), text && h("p", {}, text), more && h("span", { class: "more" }, more)), body);
+}

@@ -1,0 +1,116 @@
+"""What a server knows of a root: its names, and one watch for each stream that was looked at.
+
+A look at the names costs a listing of the root and one storage call a scope, at most every few
+seconds. A look at a stream costs one storage call, at most once a poll interval. All viewers share
+both, and nothing is asked while nobody looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.errors import Damaged, ForeignTable, NoSuchScope, NotFound
+from pravega_spark.serve.answer_cache import AnswerCache
+from pravega_spark.serve.api_models import StreamRow
+from pravega_spark.serve.served_root import ServedRoot
+from pravega_spark.serve.stream_watch import StreamWatch
+
+NAMES_SECONDS: Final = 10.0
+MAX_WATCHES: Final = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNames:
+    """The names of a root, sorted."""
+
+    scopes: tuple[str, ...]
+    streams: tuple[str, ...]
+    groups: tuple[str, ...]
+    tables: tuple[str, ...]
+    tagged: dict[str, frozenset[str]]
+    """The tags of each stream that has some."""
+
+
+class RootWatch:
+    """The names and streams of a root, as last seen; thread-safe."""
+
+    def __init__(self, root: ServedRoot, cache: AnswerCache, poll_seconds: float) -> None:
+        """Take the root; nothing is read yet."""
+        self.root = root
+        self.poll_seconds = poll_seconds
+        self._cache = cache
+        self._lock = threading.Lock()
+        self._watches: OrderedDict[str, StreamWatch] = OrderedDict()
+
+    def names(self) -> KnownNames:
+        """Return the names, which may be a few seconds old."""
+        return self._cache.get(("names",), None, NAMES_SECONDS, self._list)
+
+    def stream(self, name: str) -> StreamWatch:
+        """Return the watch of a stream, which need not exist."""
+        with self._lock:
+            watch = self._watches.get(name)
+            if watch is None:
+                watch = self._watches[name] = StreamWatch(self.root.log(name))
+            self._watches.move_to_end(name)
+            if len(self._watches) > MAX_WATCHES:
+                self._watches.popitem(last=False)
+            return watch
+
+    def rows(self, names: Sequence[str]) -> list[StreamRow]:
+        """Return the rows of streams, looked at in parallel; those that do not exist are absent.
+
+        A damaged stream has a row that says so.
+        """
+        found = SYSTEM.each(self._row, list(names))
+        return [row for row in found if row is not None]
+
+    def _row(self, name: str) -> StreamRow | None:
+        watch = self.stream(name)
+        try:
+            return watch.row(watch.look(self.poll_seconds / 2))
+        except NotFound:
+            return None
+        except (Damaged, ForeignTable):
+            return _damaged(name)
+
+    def _list(self) -> KnownNames:
+        manager = self.root.manager
+        scopes, streams, groups, tables = [], list[str](), list[str](), list[str]()
+        tagged: dict[str, frozenset[str]] = {}
+        for scope in manager.list_scopes():
+            with contextlib.suppress(NoSuchScope):  # deleted since it was listed
+                rows = manager._scope(scope).rows()
+                names = sorted(rows)
+                tagged |= {f"{scope}/{n}": frozenset(rows[n]["tags"]) for n in names}
+                groups += manager.list_reader_groups(scope)
+                tables += manager.list_key_value_tables(scope)
+                streams += [f"{scope}/{name}" for name in names]
+                scopes.append(scope)
+        return KnownNames(tuple(scopes), tuple(streams), tuple(groups), tuple(tables), tagged)
+
+
+def _damaged(name: str) -> StreamRow:
+    scope, _, stream = name.partition("/")
+    return StreamRow(
+        scope=scope,
+        stream=stream,
+        state="DAMAGED",
+        tags=[],
+        segments=0,
+        epoch=0,
+        events=0,
+        size_bytes=0,
+        events_per_second=0.0,
+        bytes_per_second=0.0,
+        series=[],
+        version=-1,
+        created_ms=0,
+        updated_ms=0,
+    )

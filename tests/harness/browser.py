@@ -1,0 +1,151 @@
+"""A real Chromium without a window, driven by its DevTools protocol over two pipes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+    *("--no-first-run", "--disable-extensions", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--hide-scrollbars"),
+    *("--force-device-scale-factor=1", "--remote-debugging-pipe", "about:blank"),
+)
+WAIT_SECONDS = 60.0
+
+
+def find_browser() -> str | None:
+    """Return the path of a Chromium, or None where none is installed."""
+    return next((found for name in NAMES if (found := shutil.which(name))), None)
+
+
+class BrowserTab:
+    """One tab, and what its page logged, failed to load, or asked for."""
+
+    def __init__(self, process: subprocess.Popen[bytes], commands: int, answers: int) -> None:
+        self._process, self._commands, self._answers = process, commands, answers
+        self._rest = b""
+        self._number = 0
+        self._session: str | None = None
+        self.requests: list[str] = []
+        self.problems: list[str] = []
+        target = self._call("Target.createTarget", url="about:blank")["targetId"]
+        attached = self._call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self._call(f"{domain}.enable")
+
+    def open(self, url: str, *, width: int = 1280, height: int = 900) -> None:
+        """Open an address in a window of that size."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._call("Emulation.setDeviceMetricsOverride", **size)
+        self._call("Page.navigate", url=url)
+
+    def colours(self, kind: str) -> None:
+        """Prefer light or dark colours, as the system may."""
+        features = [{"name": "prefers-color-scheme", "value": kind}]
+        self._call("Emulation.setEmulatedMedia", features=features)
+
+    def run(self, script: str) -> Any:
+        """Return the value of an expression in the page."""
+        found = self._call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+    def wait_for(self, script: str) -> Any:
+        """Return the value of an expression once it is true."""
+        end = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < end:
+            found = self.run(f"(() => {{ try {{ return {script} }} catch {{ return false }} }})()")
+            if found:
+                return found
+            time.sleep(0.05)
+        text = self.run("document.body.innerText")
+        raise AssertionError(f"{script} did not become true: {self.problems} {text}")
+
+    def press(self, key: str) -> None:
+        """Press a key."""
+        text = {"text": key} if len(key) == 1 else {}
+        self._call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
+        self._call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    def picture(self, file: Path, *, whole: bool = False) -> None:
+        """Save a picture of the window, or of the whole page."""
+        options: dict[str, Any] = {"captureBeyondViewport": whole}
+        if whole:
+            size = self._call("Page.getLayoutMetrics")["cssContentSize"]
+            options["clip"] = {**size, "x": 0, "y": 0, "scale": 1}
+        found = self._call("Page.captureScreenshot", format="png", **options)
+        file.write_bytes(base64.b64decode(found["data"]))
+
+    def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        os.write(self._commands, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._next()
+            if answer.get("id") == self._number:
+                assert "error" not in answer, (method, answer["error"])
+                found: dict[str, Any] = answer["result"]
+                return found
+            self._note(answer)
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._rest:
+            part = os.read(self._answers, 1 << 20)
+            assert part, f"the browser ended with {self._process.poll()}"
+            self._rest += part
+        text, _, self._rest = self._rest.partition(b"\0")
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def _note(self, message: dict[str, Any]) -> None:
+        kind, given = message.get("method"), message.get("params", {})
+        if kind == "Network.requestWillBeSent":
+            self.requests.append(given["request"]["url"])
+        elif kind == "Runtime.exceptionThrown":
+            self.problems.append(json.dumps(given["exceptionDetails"])[:600])
+        elif kind == "Log.entryAdded" and given["entry"]["level"] == "error":
+            self.problems.append(f"{given['entry']['text']} {given['entry'].get('url', '')}")
+
+
+@contextmanager
+def browser_tab(browser: str) -> Iterator[BrowserTab]:
+    """Yield a tab of a new browser with a profile of its own; end the browser afterwards."""
+    to_browser, commands = os.pipe()
+    answers, from_browser = os.pipe()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        start = f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}'
+        process = subprocess.Popen(
+            ["bash", "-c", start, browser, f"--user-data-dir={profile}", *FLAGS],
+            pass_fds=(to_browser, from_browser),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "HOME": profile},
+        )
+        os.close(to_browser)
+        os.close(from_browser)
+        try:
+            yield BrowserTab(process, commands, answers)
+        finally:
+            os.close(commands)  # the browser ends when its pipe does
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            os.close(answers)
