@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bench.harness.context import Context
+from bench.harness.cpu_time import CpuMeter, compare
 from bench.harness.figures import Figure
 from bench.harness.measure import Side, interleave, timed
 from bench.harness.registry import Phase, benchmark
@@ -70,14 +71,20 @@ def key_value_scan(context: Context) -> Iterator[Figure]:
 def _figures(context: Context, keys: int, state: str, *ways: Frame) -> Iterator[Figure]:
     for columns in ((), ("key", "value")):
         what = "all columns" if not columns else " and ".join(columns)
-        names = ("source", "frame", "delta")
+        meters = {name: CpuMeter() for name in ("source", "frame", "delta")}
 
-        def side(way: Frame, columns: tuple[str, ...] = columns) -> Side:
+        def side(way: Frame, meter: CpuMeter, columns: tuple[str, ...] = columns) -> Side:
             drain(way(*columns))  # warm
-            return lambda: keys / timed(lambda: drain(way(*columns)))
 
+            def scan() -> None:
+                with meter:
+                    drain(way(*columns))
+
+            return lambda: keys / timed(scan)
+
+        sides = zip(meters.items(), ways, strict=True)
         found = interleave(
-            context.size(3, 1), {name: side(way) for name, way in zip(names, ways, strict=True)}
+            context.size(3, 1), {name: side(way, meter) for (name, meter), way in sides}
         )
         for name, label, limit in (
             ("frame", "key_value_frame", _TEXTS),
@@ -89,6 +96,7 @@ def _figures(context: Context, keys: int, state: str, *ways: Frame) -> Iterator[
                 "entries/s",
                 "Delta of equal rows",
                 found["delta"],
+                note=compare(meters[name], meters["delta"]),
                 limited_by=limit,
             )
             yield figure.within(ratio_at_least=0.9) if name == "frame" else figure
