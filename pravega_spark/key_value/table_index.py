@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from pravega_spark.engine.log.log_reader import snapshot_at
 from pravega_spark.engine.log.snapshot import Snapshot
@@ -19,7 +19,7 @@ from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream.folded_record import check_present, has_folds
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import StaleIdentity, TruncatedData
+from pravega_spark.errors import DataLoss, StaleIdentity, TruncatedData
 from pravega_spark.key_value.change_codec import Change
 from pravega_spark.key_value.change_reader import (
     Changes,
@@ -168,12 +168,25 @@ class TableIndex:
             now_ms = min(view.timestamp_ms, self.clock.now_ms())
         return EntriesAtVersion(self.stream, view, changes, folded, now_ms, self.ttl_ms)
 
-    def find(self, keys: Iterable[TableKey]) -> dict[TableKey, Change]:
-        """Return the entries of those of the keys that exist, all of one version."""
-        with self.lock:
-            changes, folded = self.tables
-            known = {key: changes[key] for key in keys if key in changes}
-        return look_up(known, folded, keys, self.expired_us())
+    def find(self, keys: Collection[TableKey]) -> dict[TableKey, Change]:
+        """Return the entries of those of the keys that exist, all of one version.
+
+        If a file of the fold is gone, because a sweep followed a fold that this process has missed,
+        the index moves to the newest version. Raises DataLoss if that one's file is gone.
+        """
+        while True:
+            with self.lock:
+                changes, folded = self.tables
+                known = {key: changes[key] for key in keys if key in changes}
+            try:
+                return look_up(known, folded, keys, self.expired_us())
+            except DataLoss:
+                self.follow(fresh=True)
+                with self.lock:
+                    if self.tables[1] is folded and self._view is not None:
+                        self._take_fold(self._view)  # its folder may have died before it published
+                    if self.tables[1] is folded:
+                        raise
 
     def _read(self, ranges: Iterator[SegmentRange]) -> Changes:
         return read_changes(self.stream, ranges, dated=self.ttl_ms is not None)

@@ -203,8 +203,10 @@ class UpdateCombiner:
         index.move_to(view)
         if index.snapshot is not view.snapshot:
             return None
-        keys = dict.fromkeys(step.key for one in updates for step in one.steps)
-        check = UpdateCheck(self._codec, life, index.find(keys))
+        found = index.find(dict.fromkeys(step.key for one in updates for step in one.steps))
+        if index.snapshot is not view.snapshot:  # a file was gone, so the index moved on
+            return None
+        check = UpdateCheck(self._codec, life, found)
         plan = _Plan(view)
         for one in updates:
             try:
