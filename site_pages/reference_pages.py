@@ -30,23 +30,25 @@ _ROOMS = {
         "Maintenance and storage",
         ("maintenance", "compaction", "backup", "root_settings", "engine.log", "engine.stream"),
     ),
+    "metrics": ("Metrics", ("metrics",)),
     "security": (
         "Encryption and principals",
         ("encryption_policy", "engine.key_management", "engine.principal"),
     ),
     "spark": ("Spark helpers", ("spark",)),
+    "more": ("More", ()),
 }
-"""Title and modules of each page; a name is on the page of the longest module that holds it."""
+"""Title and modules of each page; a name is on the page of the longest module that holds it.
+
+What no page holds is on the last one.
+"""
 _ALSO = {"session": "spark"}
 """Names that ``pravega_spark`` itself defines."""
 JOBS = (maintenance, retention, scaling, transactions, compaction)
 
 
 def reference_pages() -> dict[str, tuple[str, str]]:
-    """Return title and Markdown of each page of the reference, by its place in the site.
-
-    Raises LookupError for a public name whose module no page has.
-    """
+    """Return title and Markdown of each page of the reference, by its place in the site."""
     pages = {f"reference/{page}.md": rendered for page, rendered in _rooms().items()}
     pages["reference/errors.md"] = ("Errors", _errors())
     pages["reference/command-line.md"] = ("Command line", _command_line())
@@ -61,6 +63,8 @@ def _rooms() -> dict[str, tuple[str, str]]:
         names[_ALSO.get(name) or _page_of(pravega_spark._HOMES[name])].append(name)
     found = {}
     for page, (title, _) in _ROOMS.items():
+        if not names[page]:
+            continue
         blocks = "\n\n".join(f"::: pravega_spark.{name}" for name in names[page])
         found[page] = (title, f"# {title}\n\n{blocks}\n")
     return found
@@ -73,9 +77,7 @@ def _page_of(module: str) -> str:
         for room in rooms
         if module == room or module.startswith(f"{room}.")
     ]
-    if not held:
-        raise LookupError(f"no page of the reference has {module}: add it to {__name__}._ROOMS.")
-    return max(held)[1]
+    return max(held, default=(0, "more"))[1]
 
 
 def _errors() -> str:
