@@ -64,7 +64,8 @@ def imported_by(module: str) -> set[str]:
 
 def loaded_by(code: str) -> set[str]:
     """All modules that a fresh interpreter has after the code."""
-    return set(json.loads(run(f"{code}\nimport json, sys; print(json.dumps([*sys.modules]))")))
+    shown = run(f"{code}\nimport json, sys; print(json.dumps([*sys.modules]))")
+    return set(json.loads(shown.splitlines()[-1]))
 
 
 def test_plain_values_and_errors_load_neither_arrow_nor_threads() -> None:
@@ -105,6 +106,17 @@ def test_manager_loads_the_layer_of_a_verb_when_that_is_called(root: str) -> Non
     )
     assert "pravega_spark.manager" in loaded
     assert {name for name in loaded if name.startswith(LATER)} == set()
+
+
+@pytest.mark.parametrize("command", [("stream", "ls"), ("stream", "describe", "nyc/flights")])
+def test_command_about_streams_loads_no_layer_that_it_does_not_show(
+    root: str, command: tuple[str, ...]
+) -> None:
+    arguments = [*command, "--root", root]
+    loaded = loaded_by(f"from pravega_spark.cli import main\nassert main({arguments!r}) == 0")
+    assert "pravega_spark.cli.commands" in loaded
+    assert {name for name in loaded if name.startswith(LATER)} == set()
+    assert {name.partition(".")[0] for name in loaded} & (HEAVY | SERVERS | SPARK) == set()
 
 
 def test_readers_of_spark_import_neither_maintenance_nor_the_manager() -> None:
