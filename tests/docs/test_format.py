@@ -10,17 +10,19 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import xxhash
+from deltalake import DeltaTable
 
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.chunks.routing import position as position_of_the_package
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.stream.stream_log import StreamLog
-from tests.harness import format_reader
+from tests.harness import format_reader, format_writer
 from tests.harness.format_examples import examples, shape
 from tests.harness.format_story import Story, write_story
 
@@ -364,3 +366,60 @@ def test_reader_of_the_page_reads_a_root_that_was_swept_and_copied(story: Story)
         assert read
     with pytest.raises(format_reader.Refused, match="there is no stream"):
         format_reader.Stream(story.folder / "streams", STREAM)
+
+
+# ------------------------------------------------------------------ a writer made by the page
+
+
+def test_package_reads_and_continues_what_a_writer_of_the_page_wrote(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("nyc")
+    manager.create_stream(STREAM, StreamConfiguration(ScalingPolicy.fixed(2)))
+    writer = format_writer.Writer(tmp_path, STREAM, "page-1", xxhash.xxh3_64_hexdigest)
+    keys = [None, "", "UA", "Zürich ⇄ 東京", "B6", "AA"]
+    first: list[format_writer.Pair] = [(keys[n % 6], b"page %d" % n) for n in range(24)]
+    version = writer.append(first, "24")
+    assert manager.stream_info(STREAM).version == version
+    with manager.create_writer(STREAM, writer_id="other") as other:
+        other.write_event(b"between", "UA").result()
+    manager.scale_stream(STREAM, seal=["1#0"], key_ranges=[(0.5, 0.7), (0.7, 1.0)])
+    second: list[format_writer.Pair] = [("UA", b"after the scale"), ("AA", b"and again")]
+    writer.append(second)
+    read = [(event.routing_key, event.data) for event in StreamManager(tmp_path).read(STREAM)]
+    assert sorted(read, key=str) == sorted([*first, ("UA", b"between"), *second], key=str)
+    of_one_key = [data for key, data in read if key == "UA"]
+    assert of_one_key == [b"page 2", b"page 8", b"page 14", b"page 20", b"between", second[0][1]]
+    assert manager.distance(STREAM, "earliest", "latest") == (27, sum(len(d) for _, d in read))
+    with manager.create_writer(STREAM, writer_id="page-1") as ours:
+        assert (ours.last_event_number, ours.last_note) == (26, "24")
+        assert ours.last_note_event_number == 24
+        ours.write_event(b"of the package", "UA").result()
+    with pytest.raises(format_writer.Refused, match="session 2 follows 1"):
+        writer.append([("UA", b"fenced")])
+    manager.sweep_stream(STREAM, grace="1 minute")
+    assert len(list(manager.read(STREAM))) == 28
+
+
+def test_writers_of_the_page_and_of_the_package_lose_no_race(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("nyc")
+    manager.create_stream(STREAM, StreamConfiguration(ScalingPolicy.fixed(2)))
+
+    def ours() -> None:
+        with manager.create_writer(STREAM) as writer:
+            for number in range(20):
+                writer.write_event(b"ours %d" % number, "UA").result()
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(ours)
+        theirs = format_writer.Writer(tmp_path, STREAM, "page-1", xxhash.xxh3_64_hexdigest)
+        for number in range(10):
+            theirs.append([("UA", b"theirs %d" % number)])
+        done.result()
+    events = [event.data for event in manager.read(STREAM)]
+    for name, count in ((b"ours", 20), (b"theirs", 10)):
+        assert [e for e in events if e.startswith(name)] == [
+            b"%b %d" % (name, n) for n in range(count)
+        ]
+    table = DeltaTable(str(tmp_path / STREAM / "events"))
+    assert table.to_pyarrow_table().num_rows == 30

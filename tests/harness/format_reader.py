@@ -195,6 +195,13 @@ class Table:
             raise Refused(f"version {version} is damaged")
         return actions
 
+    def committed_ms(self) -> int:
+        """The time of the newest commit."""
+        actions = self._commit(self.version)
+        assert actions is not None
+        found: int = actions[0]["commitInfo"]["inCommitTimestamp"]
+        return found
+
     def _token(self, version: int) -> str | None:
         actions = self._commit(version)
         return None if actions is None else actions[0]["commitInfo"]["txnId"]
@@ -355,6 +362,21 @@ class Stream:
     def version(self) -> int:
         """The newest version of the log."""
         return self._table.version
+
+    @property
+    def state(self) -> str:
+        """ACTIVE, SEALING or SEALED."""
+        return str(self._record["state"])
+
+    @property
+    def committed_ms(self) -> int:
+        """The time of the newest commit."""
+        return self._table.committed_ms()
+
+    def record(self, domain: str) -> Any:
+        """The record of a domain; None if the state has none."""
+        text = self._table.domains.get(domain)
+        return None if text is None else json.loads(text)
 
     @property
     def configuration(self) -> dict[str, Any]:
