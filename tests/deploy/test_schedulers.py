@@ -70,11 +70,13 @@ def test_unit_of_each_job_runs_it_on_the_root_of_the_environment(job: str) -> No
     assert (found, arguments.root, arguments.interval) == (job, "s3://bucket/streams", None)
 
 
-def test_unit_without_spark_keeps_running() -> None:
-    (line,) = unit_lines(DEPLOY / "systemd/pravega-spark-maintain.service", "ExecStart")
-    words = shlex.split(line)
-    assert job_of(words)[0] == "maintain"
-    assert words[-1] == "--interval"
+@pytest.mark.parametrize("command", ["maintain", "serve"])
+def test_unit_without_spark_keeps_running(command: str) -> None:
+    unit = DEPLOY / f"systemd/pravega-spark-{command}.service"
+    (line,) = unit_lines(unit, "ExecStart")
+    assert job_of(shlex.split(line))[0] == command
+    assert unit_lines(unit, "Type") == ["exec"]
+    assert command == "serve" or line.endswith(" --interval")
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
@@ -84,8 +86,9 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
         program = re.compile(r"/opt/pravega_spark/\.venv/bin/pravega-spark(-%i)?")
         (tmp_path / unit.name).write_text(program.sub(sys.executable, text))
     instances = [f"pravega-spark@{job}.{kind}" for job in JOBS for kind in ("service", "timer")]
+    services = ["pravega-spark-maintain.service", "pravega-spark-serve.service"]
     done = subprocess.run(
-        ["systemd-analyze", "verify", "pravega-spark-maintain.service", *instances],
+        ["systemd-analyze", "verify", *services, *instances],
         cwd=tmp_path,
         env={"SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
         capture_output=True,
