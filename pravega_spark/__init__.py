@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pravega_spark.engine.key_management import set_kms
     from pravega_spark.engine.log.table_sweep import PendingFiles, SweepResult
     from pravega_spark.engine.principal import set_principal
+    from pravega_spark.engine.stream.saved_cuts import SavedCut
     from pravega_spark.engine.stream.stored_bytes import StorageInfo, StorageKind, StoragePart
     from pravega_spark.engine.stream.truncation import TruncationResult
     from pravega_spark.engine.writing.append_condition import ExpectedPosition
@@ -203,6 +204,7 @@ __all__ = [
     "RevisionedStream",
     "RevisionedValue",
     "RootMetrics",
+    "SavedCut",
     "ScalingPace",
     "ScalingPolicy",
     "ScalingType",
@@ -332,6 +334,7 @@ _HOMES = {
     "RevisionedStream": "shared_state.revisioned_stream",
     "RevisionedValue": "shared_state.revisioned_stream",
     "RootMetrics": "metrics.prometheus_export",
+    "SavedCut": "engine.stream.saved_cuts",
     "ScalingPace": "policies",
     "ScalingPolicy": "policies",
     "ScalingType": "policies",

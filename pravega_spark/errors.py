@@ -19,6 +19,7 @@
     │   ├── NoSuchTransaction
     │   ├── NoSuchReaderGroup
     │   ├── NoSuchSubscriber
+    │   ├── NoSuchCut
     │   └── NoSuchTable
     ├── IllegalState                     stop: the object's state forbids the call
     │   ├── StreamSealed
@@ -216,6 +217,14 @@ class NoSuchSubscriber(NotFound):
 
     stream: str | None = None
     subscriber: str | None = None
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class NoSuchCut(NotFound):
+    """The stream has no saved cut of this name."""
+
+    stream: str | None = None
+    name: str | None = None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

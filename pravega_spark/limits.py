@@ -254,6 +254,8 @@ SWEEP_PROBES = 4_096
 """On local storage a sweep looks at up to so many folders by their names; then it lists them."""
 SAMPLE_FREQUENCY = "30 minutes"
 """The retention set gets an entry when its newest is older than this, as in Pravega."""
+MAX_SAVED_CUTS = 1_000
+"""Of one stream: each is in every state file of its log."""
 MAX_SAMPLES = 2_000
 """Entries of the retention set before every second one of its older half is deleted."""
 RETENTION_ATTEMPTS = 10

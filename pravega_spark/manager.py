@@ -18,6 +18,7 @@ from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.store.root_marker import bind_root, token_of
 from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.saved_cuts import SavedCut
 from pravega_spark.engine.stream.stored_bytes import StorageInfo
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import TruncationResult
@@ -706,6 +707,29 @@ class StreamManager(ClosedByBlock):
     def tail(self, stream: str) -> StreamCut:
         """See :meth:`Stream.tail`."""
         return self.stream(stream).tail()
+
+    def save_cut(
+        self,
+        stream: str,
+        name: str,
+        cut: StreamCut | str = StreamCut.LATEST,
+        *,
+        replace: bool = False,
+    ) -> SavedCut:
+        """See :meth:`Stream.save_cut`."""
+        return self.stream(stream).save_cut(name, cut, replace=replace)
+
+    def list_saved_cuts(self, stream: str) -> list[SavedCut]:
+        """See :meth:`Stream.saved_cuts`."""
+        return self.stream(stream).saved_cuts()
+
+    def saved_cut(self, stream: str, name: str) -> SavedCut:
+        """See :meth:`Stream.saved_cut`."""
+        return self.stream(stream).saved_cut(name)
+
+    def delete_cut(self, stream: str, name: str) -> bool:
+        """See :meth:`Stream.delete_cut`."""
+        return self.stream(stream).delete_cut(name)
 
     def segments(
         self, stream: str, *, time_ms: int | None = None, epoch: int | None = None

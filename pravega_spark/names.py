@@ -19,6 +19,8 @@ FOLD_SUBSCRIBER = "pravega.fold"
 _LOG_PARTS = 3
 _ALLOWED = re.compile(r"[A-Za-z0-9.\-]+")
 _DOTS = {".", ".."}
+_POSITION_WORDS = ("earliest", "latest", "start", "end")
+"""Words that stand for positions themselves."""
 _TRANSACTION = re.compile(r"[0-9a-f]{8}[0-9a-z]{8,56}")
 
 
@@ -73,6 +75,22 @@ def check_checkpoint(name: object) -> str:
             "in it."
         )
     return name
+
+
+def check_cut(name: object) -> str:
+    """Return the name of a saved cut; raise InvalidName for one that reads as another position."""
+    checked = check_name("saved cut", name)
+    if not is_cut_name(checked):
+        raise InvalidName(
+            f"a saved cut is not named {checked!r}: {', '.join(_POSITION_WORDS)} are positions "
+            "themselves, and so is what begins with '-'."
+        )
+    return checked
+
+
+def is_cut_name(text: str) -> bool:
+    """Return True if a text can name a saved cut: it is no word for a position, and no cut."""
+    return is_name(text) and text not in _POSITION_WORDS and not text.startswith("-")
 
 
 def has_utf8(text: str) -> bool:

@@ -22,6 +22,7 @@ from pravega_spark.engine.stream import (
     fencing,
     lifecycle,
     repair,
+    saved_cuts,
     stream_sweep,
     subscribers,
     truncation,
@@ -29,6 +30,7 @@ from pravega_spark.engine.stream import (
 from pravega_spark.engine.stream.configuration_update import check_version, checked_update
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
+from pravega_spark.engine.stream.saved_cuts import SavedCut
 from pravega_spark.engine.stream.stored_bytes import StorageInfo, stored_bytes
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_settings import log_flags, stream_settings
@@ -487,6 +489,33 @@ class Stream:
     def tail(self) -> StreamCut:
         """Return the cut after the last events."""
         return self._view().tail
+
+    def save_cut(
+        self, name: str, cut: StreamCut | str = StreamCut.LATEST, *, replace: bool = False
+    ) -> SavedCut:
+        """Save a cut under a name, which readers may use instead of its text; return it.
+
+        By default it is the tail of this very commit. The same cut again does nothing. A saved cut
+        holds no data, see :meth:`subscribe`; it is deleted with the stream. Raises ConfigMismatch
+        if the name has another cut, unless ``replace``; InvalidName, InvalidStreamCut,
+        TruncatedData; IllegalState beyond 1,000 saved cuts.
+        """
+        check_flag("replace", replace)
+        life = self._view().life
+        return saved_cuts.save_cut(self._log(), name, cut, replace=replace, life=life)
+
+    def saved_cuts(self) -> list[SavedCut]:
+        """Return the saved cuts, by name."""
+        return saved_cuts.saved_cuts(self._view())
+
+    def saved_cut(self, name: str) -> SavedCut:
+        """Return a saved cut. Raises NoSuchCut, InvalidName."""
+        return saved_cuts.saved_cut(self._view(), name)
+
+    def delete_cut(self, name: str) -> bool:
+        """Delete a saved cut; False if there is none of this name."""
+        life = self._view().life
+        return saved_cuts.delete_cut(self._log(), name, life=life)
 
     def segments(
         self, *, time_ms: int | None = None, epoch: int | None = None

@@ -8,6 +8,7 @@
 ``@2026-11-01T12:00:00+01:00``    the first events with this time or a later one; UTC without a zone
 ``@1793534400000``                likewise, in milliseconds since 1970
 ``@-2h``                          likewise, two hours ago
+``end-of-march``                  a saved cut, by its name
 anything else                     a stream cut, as ``stream describe`` prints it
 ================================  =================================================================
 """
@@ -22,6 +23,7 @@ from pravega_spark.arguments import shown
 from pravega_spark.errors import InvalidInput, TruncatedData
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
+from pravega_spark.names import is_cut_name
 from pravega_spark.units import parse_duration_ms
 
 _COUNT = re.compile(r"([+-])([0-9]+)")
@@ -37,6 +39,8 @@ def parse_position(manager: StreamManager, stream: str, text: str) -> StreamCut:
     if name.startswith("@"):
         return manager.create_reader(stream).cut_at(_time_us(name))
     counted = _COUNT.fullmatch(name)
+    if counted is None and is_cut_name(name):
+        return manager.saved_cut(stream, name).cut
     if counted is None:
         return StreamCut.parse(name)
     move = _after_head if counted[1] == "+" else _before_end

@@ -64,8 +64,8 @@ _COLUMNS = (
     "--to-offset",
     multiple=True,
     metavar="CUT",
-    help="To a stream cut; may be repeated, one for each stream. A number is that offset in each "
-    "segment of the position.",
+    help="To a stream cut; may be repeated, one for each stream. Or to the cuts that the streams "
+    "saved under a name, or to this number as the offset in each segment.",
 )
 @click.option(
     "--shift-by",

@@ -15,10 +15,12 @@ from pravega_spark.arguments import shown
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.saved_cuts import saved_cut
 from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput, InvalidStreamCut, StaleIdentity
 from pravega_spark.model import END, NOT_REACHED, StreamCut
+from pravega_spark.names import is_cut_name
 from pravega_spark.reader_groups.group_description import get_group, with_heartbeats
 from pravega_spark.reader_groups.group_state import GroupState
 from pravega_spark.spark.option_values import timestamp
@@ -140,10 +142,15 @@ def _moved(source: ResetSource, move: Callable[[int], int]) -> dict[str, StreamC
 
 
 def at_offsets(source: ResetSource, texts: Iterable[str]) -> dict[str, StreamCut]:
-    """Return the cuts of texts, or for a number each segment of the position at that offset."""
+    """Return the cuts of texts, or those that the streams saved under a name.
+
+    A number is that offset in each segment of the present position.
+    """
     given = list(texts)
     if len(given) == 1 and given[0].isdecimal():
         return _moved(source, lambda offset: int(given[0]))
+    if len(given) == 1 and is_cut_name(given[0]):
+        return source.each(lambda _, view: saved_cut(view, given[0]).cut)
     return _checked(source, given)
 
 

@@ -21,6 +21,7 @@ from pravega_spark.cli.output import (
     size,
     yes_option,
 )
+from pravega_spark.cli.positions import parse_position
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.store import Store
@@ -129,7 +130,7 @@ _generation_option = click.option(
 )
 @click.argument("stream")
 @click.argument("name")
-@click.option("--start", metavar="CUT", help="Keep events from here on.  [default: the head]")
+@click.option("--start", metavar="POSITION", help="Keep events from here on.  [default: the head]")
 @_generation_option
 @root_option
 @output_option
@@ -142,12 +143,13 @@ def subscribe(
     the job pass on.
     """
     manager, _ = open_root(root)
-    found = manager.subscribe(stream, name, start, generation=generation)
+    position = None if start is None else parse_position(manager, stream, start)
+    found = manager.subscribe(stream, name, position, generation=generation)
     done = {"stream": stream, "subscriber": name, "generation": found}
     show_done(done, f"Subscriber {name} of {stream}: generation {found}.", output)
 
 
-@subscriber.command(epilog=examples("subscriber publish nyc/flights archive latest"))
+@subscriber.command(epilog=examples("subscriber publish nyc/flights archive end"))
 @click.argument("stream")
 @click.argument("name")
 @click.argument("cut")
@@ -157,11 +159,15 @@ def subscribe(
 def publish(
     stream: str, name: str, cut: str, generation: int | None, root: str | None, output: str
 ) -> None:
-    """Record that NAME needs no event of STREAM before CUT; the next run of retention deletes."""
+    """Record that NAME needs no event of STREAM before CUT, a position as of `stream read`.
+
+    The next run of retention may delete them.
+    """
     manager, _ = open_root(root)
-    changed = manager.publish(stream, name, cut, generation=generation)
-    text = f"Published {cut} for {name} of {stream}."
-    done = {"stream": stream, "subscriber": name, "cut": cut, "published": changed}
+    position = str(parse_position(manager, stream, cut))
+    changed = manager.publish(stream, name, position, generation=generation)
+    text = f"Published {position} for {name} of {stream}."
+    done = {"stream": stream, "subscriber": name, "cut": position, "published": changed}
     show_done(done, text if changed else f"{name} of {stream} has published that.", output)
 
 

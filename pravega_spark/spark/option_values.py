@@ -13,7 +13,7 @@ from typing import Any
 from pravega_spark.arguments import shown
 from pravega_spark.errors import InvalidConfiguration, InvalidInput, InvalidOption
 from pravega_spark.model import StreamCut, parse_segment
-from pravega_spark.names import is_number, split_stream
+from pravega_spark.names import is_cut_name, is_number, split_stream
 from pravega_spark.units import parse_duration_ms, parse_size_bytes
 
 EARLIEST_OFFSET = -2
@@ -182,11 +182,20 @@ def _offsets(offsets: Mapping[str, int]) -> dict[int, int]:
     return found
 
 
-def stream_cuts(name: str, text: str) -> str | dict[str, StreamCut]:
-    """Parse ``earliest``, ``latest`` or the texts of stream cuts, separated by ``;``."""
+@dataclass(frozen=True, slots=True)
+class CutName:
+    """The name of a cut that each stream of a read has saved."""
+
+    name: str
+
+
+def stream_cuts(name: str, text: str) -> str | CutName | dict[str, StreamCut]:
+    """Parse ``earliest``, ``latest``, a saved cut's name, or texts of cuts, separated by ``;``."""
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return word
+    if is_cut_name(text.strip()):
+        return CutName(text.strip())
     try:
         found = [StreamCut.parse(part.strip()) for part in text.split(";") if part.strip()]
     except InvalidInput as error:

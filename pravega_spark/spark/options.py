@@ -94,7 +94,7 @@ READ = (
         "startingStreamCut",
         option_values.stream_cuts,
         "-",
-        "The text of a StreamCut (several are separated by ;), earliest or latest.",
+        "The text of a StreamCut (several are separated by ;), earliest, latest, or a saved cut.",
         ("start_stream_cut",),
     ),
     Option(

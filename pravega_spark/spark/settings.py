@@ -17,7 +17,7 @@ from pravega_spark.limits import (
 from pravega_spark.model import StreamCut
 from pravega_spark.names import check_scope, split_group, split_stream
 from pravega_spark.spark import options
-from pravega_spark.spark.option_values import LogVersion, SegmentOffsets, Timestamp
+from pravega_spark.spark.option_values import CutName, LogVersion, SegmentOffsets, Timestamp
 
 _TIMEOUTS = {
     "retryTimeout": "retry_timeout",
@@ -32,7 +32,7 @@ class ReadBound:
     """Where a read starts or ends, as given by the user; ``option`` names it in errors."""
 
     option: str
-    value: str | SegmentOffsets | dict[str, StreamCut] | Timestamp | LogVersion
+    value: str | SegmentOffsets | dict[str, StreamCut] | CutName | Timestamp | LogVersion
 
     @property
     def is_latest(self) -> bool:

@@ -369,6 +369,9 @@ def _share(manager: StreamManager) -> None:
     """Streams whose appends are conditional and fenced, and a shared state."""
     manager.create_stream("nyc/tower")
     manager.fence("nyc/tower", "shift-7")
+    manager.save_cut("nyc/tower", "end-of-shift-6")
+    manager.save_cut("nyc/tower", "draft")
+    manager.delete_cut("nyc/tower", "draft")
     with manager.create_writer("nyc/tower", fencing_token="shift-7") as leader:
         leader.write_event(b"runway 4L", expected=manager.tail("nyc/tower")).result()
     manager.create_stream("nyc/gates")

@@ -26,6 +26,7 @@ from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.errors import (
     IllegalState,
+    NoSuchCut,
     NoSuchStream,
     NotFound,
     PravegaSparkError,
@@ -218,6 +219,11 @@ def noted(world: World) -> None:
             writer.close()
 
 
+def cut_looked_up(world: World) -> None:
+    with pytest.raises(NoSuchCut):
+        world.manager.saved_cut(S, "none")
+
+
 def many_chunks(world: World) -> None:
     """Old chunks that are merged, and a head that divides one of them."""
     with world.other.create_writer(S) as writer:
@@ -383,6 +389,16 @@ WRITES: dict[str, list[Verb]] = {
     "repair_reader_groups": [
         Verb(lambda w: w.manager.repair_reader_groups(), HALF_MADE, half_made),
     ],
+    "save_cut": [
+        Verb(lambda w: w.manager.save_cut(S, "yesterday")),
+        Verb(lambda w: w.manager.save_cut(S, "yesterday", w.manager.head(S))),
+    ],
+    "delete_cut": [
+        Verb(
+            lambda w: w.manager.delete_cut(S, "yesterday"),
+            before=lambda w: w.other.save_cut(S, "yesterday"),
+        )
+    ],
     "fence": [
         Verb(lambda w: w.manager.fence(S, "second leader")),
         Verb(lambda w: w.manager.fence(S, "second leader", expected="")),
@@ -440,6 +456,8 @@ READS: dict[str, Callable[[World], Any]] = {
     "stream_info": lambda w: w.manager.stream_info(S),
     "stream_storage": lambda w: w.manager.stream_storage(S),
     "list_subscribers": lambda w: w.manager.list_subscribers(S),
+    "list_saved_cuts": lambda w: w.manager.list_saved_cuts(S),
+    "saved_cut": cut_looked_up,
     "fencing_token": lambda w: w.manager.fencing_token(S),
     "tags": lambda w: w.manager.tags(S),
     "head": lambda w: w.manager.head(S),

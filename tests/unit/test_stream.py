@@ -32,6 +32,7 @@ OWN_NAMES = {
     "compact": "compact_stream",
     "scale": "scale_stream",
     "subscribers": "list_subscribers",
+    "saved_cuts": "list_saved_cuts",
     "transactions": "list_transactions",
     "completed_transactions": "list_completed_transactions",
 }

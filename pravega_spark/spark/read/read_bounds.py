@@ -6,14 +6,16 @@ from dataclasses import dataclass
 
 from pravega_spark.engine.layout.located_cut import LocatedCut, Order, locate
 from pravega_spark.engine.log.log_reader import snapshot_at
+from pravega_spark.engine.stream.saved_cuts import saved_cut
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import InvalidOption
+from pravega_spark.errors import InvalidOption, NoSuchCut
 from pravega_spark.model import StreamCut
 from pravega_spark.spark.option_values import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
+    CutName,
     LogVersion,
     Timestamp,
 )
@@ -34,6 +36,8 @@ def resolve_bound(bound: ReadBound, stream: StreamLog, view: StreamView) -> Loca
     value = bound.value
     if isinstance(value, Timestamp):
         return TimeSearch(stream, value.resolve_us()).cut(view)
+    if isinstance(value, CutName):
+        return locate(view, _saved(value.name, bound, view))
     if isinstance(value, LogVersion):
         return locate(view, _tail_after(value.version, bound, stream, view))
     if isinstance(value, str):
@@ -48,6 +52,14 @@ def resolve_bound(bound: ReadBound, stream: StreamLog, view: StreamView) -> Loca
         return locate(view, found)
     positions = {s: _resolve_offset(view, s, offset) for s, offset in found.items()}
     return locate(view, StreamCut(view.stream, view.life, positions))
+
+
+def _saved(name: str, bound: ReadBound, view: StreamView) -> StreamCut:
+    """Return the cut that the stream saved under a name."""
+    try:
+        return saved_cut(view, name).cut
+    except NoSuchCut as error:
+        raise InvalidOption(f"option {bound.option}: {error}") from None
 
 
 def _tail_after(version: int, bound: ReadBound, stream: StreamLog, view: StreamView) -> StreamCut:

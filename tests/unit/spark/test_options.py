@@ -137,7 +137,7 @@ def test_empty_text_counts_as_not_set() -> None:
         ({"stream": "a/b", "startingTimestamp": "soon"}, "'soon' is not a time"),
         ({"stream": "a/b", "startingOffsets": "{"}, "startingOffsets is 'earliest'"),
         ({"stream": "a/b", "startingOffsets": '{"a/b": {"0#0": "x"}}'}, "'x' is not an offset"),
-        ({"stream": "a/b", "startingStreamCut": "x"}, "is not a valid stream cut"),
+        ({"stream": "a/b", "startingStreamCut": "a/b@x"}, "is not a valid stream cut"),
         ({"stream": "a/b", "startingStreamCut": "a/b@1:0#0=1;a/b@1:0#0=2"}, "one cut for each"),
     ],
 )
@@ -182,6 +182,14 @@ def test_json_offsets_name_segments_by_text_or_by_the_id_of_the_column() -> None
     assert option_values.segment_offsets("startingOffsets", text) == {
         "a/b": {0: 5, make_segment_id(1, 2): -1, make_segment_id(2, 2): -2}
     }
+
+
+def test_a_text_that_is_a_name_is_that_of_a_saved_cut() -> None:
+    parse = option_values.stream_cuts
+    assert parse("startingStreamCut", " end-of-march ") == option_values.CutName("end-of-march")
+    assert parse("startingStreamCut", "Latest") == "latest"
+    with pytest.raises(InvalidOption, match="not a valid stream cut"):
+        parse("startingStreamCut", "end of march")
 
 
 def test_several_cuts_are_separated_by_semicolons() -> None:

@@ -1,6 +1,7 @@
 """The metadata table ``StreamCuts``: every cut that the stream or a reader group records.
 
-Of a stream: its head and tail, the cuts that subscribers published, and retention's samples.
+Of a stream: its head and tail, saved cuts, the cuts that subscribers published, and samples of
+retention.
 Of a reader group: its position, its end cuts and its complete checkpoints.
 """
 
@@ -16,6 +17,7 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import subscribers
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.saved_cuts import saved_cuts
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidStreamCut, NoSuchStream
 from pravega_spark.manager import StreamManager
@@ -40,6 +42,8 @@ def _cuts_of_stream(manager: StreamManager, name: str) -> Iterator[Row]:
         if subscriber.cut is not None:
             time_ms = subscriber.published_ms or subscriber.since_ms
             yield _row(view, "subscriber", subscriber.cut, time_ms, subscriber.name)
+    for saved in saved_cuts(view):
+        yield _row(view, "saved", saved.cut, saved.saved_ms, name=saved.name)
     for sample in view.samples:
         yield _row(view, "sample", sample.tail.cut(name, view.life), sample.time_ms)
 

@@ -8,7 +8,8 @@ from pravega_spark.errors import (
     InvalidInput,
     InvalidOption,
 )
-from pravega_spark.model import make_segment_id
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import StreamCut, make_segment_id
 from tests.harness.small_streams import created, scale
 from tests.harness.spark_reading import batch_reader, events, fill, rows
 
@@ -39,6 +40,18 @@ def test_end_before_start_is_refused(root: str) -> None:
     offsets = {"startingoffsets": '{"s/a": {"0#0": 3}}', "endingoffsets": '{"s/a": {"0#0": 2}}'}
     with pytest.raises(InvalidOption, match=r"end s/a@1:0#0=2 is before the start s/a@1:0#0=3"):
         batch_reader(root, **offsets).partitions()
+
+
+def test_a_read_between_saved_cuts_takes_their_names(root: str) -> None:
+    manager = StreamManager(root)
+    for name in ("s/a", "s/b"):
+        fill(created(root, name), 0, 5)
+        manager.save_cut(name, "monday", StreamCut(name, 1, {0: 2}))
+    manager.save_cut("s/a", "friday", StreamCut("s/a", 1, {0: 4}))
+    (part,) = batch_reader(root, startingstreamcut="monday", endingstreamcut="friday").partitions()
+    assert (part.rng.start, part.rng.end) == (2, 4)
+    with pytest.raises(InvalidOption, match="stream s/a has no saved cut tuesday; it has friday"):
+        batch_reader(root, startingstreamcut="tuesday").partitions()
 
 
 def test_cut_of_an_earlier_life_or_another_stream_is_refused(root: str) -> None:

@@ -325,6 +325,7 @@ def test_every_recorded_cut_can_start_a_read(manager: StreamManager) -> None:
     manager.update_stream("s/a", weekly)
     manager.retention("s/a").run()
     fill(stream, 2)
+    manager.save_cut("s/a", "third", StreamCut("s/a", 1, {0: 3}))
     found = rows(manager, "StreamCuts")
     events = {(row["kind"], row["holder"], row["name"]): row["events"] for row in found}
     assert events == {
@@ -333,6 +334,7 @@ def test_every_recorded_cut_can_start_a_read(manager: StreamManager) -> None:
         ("subscriber", "nightly-batch", None): 8,
         ("subscriber", "s/g", None): 9,
         ("sample", None, None): 2,
+        ("saved", None, "third"): 9,
         ("position", "s/g", None): 5,
         ("end", "s/g", None): 2,
         ("checkpoint", "s/g", "nightly"): 12 - before,
@@ -341,7 +343,7 @@ def test_every_recorded_cut_can_start_a_read(manager: StreamManager) -> None:
         left = list(manager.read("s/a", row["cut"]))
         assert len(left) == row["events"]
     timed = {row["kind"] for row in found if row["time"] is not None}
-    assert timed == {"head", "tail", "subscriber", "sample"}
+    assert timed == {"head", "tail", "subscriber", "sample", "saved"}
 
 
 def test_cut_below_the_head_counts_from_the_head_and_an_incomplete_checkpoint_has_no_cut(
