@@ -33,6 +33,7 @@ _COMMANDS: Commands = {
         "Reader groups: their streams, readers, positions and lag.",
     ),
     "retention": ("retention_commands:retention", "What streams delete, and keep for whom."),
+    "register": ("register_command:register", "Print SQL that puts streams into a catalog."),
     "scope": ("scope_commands:scope", "Scopes: the folders of streams, groups and tables."),
     "serve": ("serve_command:serve", "Show the root as a page, and by Pravega's REST API."),
     "settings": ("settings_command:settings", "The settings of the root, or of streams."),

@@ -11,6 +11,7 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamCut, StreamManager
+from pravega_spark.table_statements import table_statements
 from tests.harness import delta_engines
 
 pytestmark = pytest.mark.spark
@@ -77,3 +78,20 @@ def test_untruncated_stream_needs_no_filter(tmp_path: Path) -> None:
     manager.create_scope("s")
     manager.create_stream("s/a")
     assert manager.head_filter("s/a") == "TRUE"
+
+
+def test_the_registered_view_has_the_events_with_their_offsets(
+    manager: StreamManager, spark: SparkSession
+) -> None:
+    for _ in range(2):  # safe to repeat
+        for statement in table_statements(manager, ["s/*"]):
+            spark.sql(statement)
+    try:
+        rows = spark.sql(
+            "SELECT segment_id, `offset`, routing_key, event FROM s.a_events"
+        ).collect()
+        found = Counter((r.segment_id, r.offset, r.routing_key, bytes(r.event)) for r in rows)
+        assert found == package_rows(manager)
+        assert spark.table("s.a").count() >= len(rows)
+    finally:
+        spark.sql("DROP SCHEMA s CASCADE")

@@ -1,0 +1,83 @@
+"""SQL that puts streams into a catalog: a Delta table for each, and a view with offsets.
+
+The statements run in Spark SQL with Delta, where the catalog has a metastore; a catalog of the
+session alone forgets them with it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterator, Sequence
+
+from pravega_spark.errors import InvalidInput, NoSuchStream
+from pravega_spark.manager import StreamManager
+from pravega_spark.names import split_stream
+
+_COLUMNS = {
+    "segment_id": "creation epoch in the high 32 bits, number in the low 32",
+    "offset": "position in the segment, from 0 without a gap",
+    "routing_key": "null where the writer gave none",
+    "timestamp": "the writer's clock when the event was written",
+    "event": "the payload",
+}
+
+
+def table_statements(
+    manager: StreamManager, patterns: Sequence[str], *, scheme: str | None = None
+) -> Iterator[str]:
+    """Yield the statements for all streams that match a pattern such as ``nyc/*``.
+
+    The schema of the catalog is the scope and the table is the stream. The view ``<stream>_events``
+    has the column ``offset`` and leaves out what is truncated now: after a truncation, register
+    again. ``scheme`` replaces that of the root's URL, such as s3a for Spark outside of Databricks.
+    Raises NoSuchStream for a pattern without a match.
+    """
+    names = list(matching_streams(manager, patterns))
+    for scope in dict.fromkeys(split_stream(name)[0] for name in names):
+        yield f"CREATE SCHEMA IF NOT EXISTS {_quoted(scope)}"
+    for name in names:
+        yield from _statements(manager, name, scheme)
+
+
+def matching_streams(manager: StreamManager, patterns: Sequence[str]) -> Iterator[str]:
+    """Yield the streams that match patterns, each once; NoSuchStream for one without a match."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        if pattern.count("/") != 1:
+            raise InvalidInput(f"{pattern!r} names no streams: write scope/stream, or nyc/*.")
+        scope_pattern = pattern.partition("/")[0]
+        before = len(found)
+        for scope in manager.list_scopes():
+            if fnmatch.fnmatchcase(scope, scope_pattern):
+                names = manager.list_streams(scope)
+                found |= dict.fromkeys(n for n in names if fnmatch.fnmatchcase(n, pattern))
+        if len(found) == before and not any(fnmatch.fnmatchcase(n, pattern) for n in found):
+            raise NoSuchStream(f"no stream matches {pattern!r}; `stream ls` shows all.")
+    yield from found
+
+
+def _statements(manager: StreamManager, name: str, scheme: str | None) -> Iterator[str]:
+    scope, stream = split_stream(name)
+    table = f"{_quoted(scope)}.{_quoted(stream)}"
+    view = f"{_quoted(scope)}.{_quoted(f'{stream}_events')}"
+    root = manager.root.rstrip("/")
+    if scheme is not None:
+        root = re.sub(r"^[a-z0-9+]+:", f"{scheme}:", root)
+    location = f"{root}/{name}/events"
+    yield f"CREATE TABLE IF NOT EXISTS {table} USING delta LOCATION {_text(location)}"
+    columns = ", ".join(f"`{column}` COMMENT {_text(text)}" for column, text in _COLUMNS.items())
+    title = _text(f"events of stream {name}")
+    yield (
+        f"CREATE OR REPLACE VIEW {view} ({columns}) COMMENT {title} AS SELECT segment_id, "
+        "base_offset + offset_delta AS `offset`, routing_key, timestamp, event "
+        f"FROM {table} WHERE {manager.head_filter(name)}"
+    )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

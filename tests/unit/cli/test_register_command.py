@@ -1,0 +1,26 @@
+"""The SQL that puts streams into a catalog; ``tests/spark`` runs it."""
+
+from __future__ import annotations
+
+from tests.unit.cli.conftest import Shell
+
+
+def test_each_matching_stream_is_a_table_and_a_view(shell: Shell) -> None:
+    for name in ("s/a", "s/b", "other/c"):
+        shell.ok("stream", "create", name)
+    lines = shell.ok("register", "s/*").splitlines()
+    assert lines[0] == "CREATE SCHEMA IF NOT EXISTS `s`;"
+    assert [line.split(" USING")[0] for line in lines if "TABLE" in line] == [
+        "CREATE TABLE IF NOT EXISTS `s`.`a`",
+        "CREATE TABLE IF NOT EXISTS `s`.`b`",
+    ]
+    assert sum("VIEW" in line for line in lines) == 2
+    (statement,) = [s for s in shell.json("register", "other/c") if "TABLE" in s]
+    assert statement.endswith(f"LOCATION '{shell.manager.root.rstrip('/')}/other/c/events'")
+    (statement,) = [s for s in shell.json("register", "s/a", "--scheme", "s3a") if "TABLE" in s]
+    assert "LOCATION 's3a:" in statement
+
+
+def test_patterns_without_a_stream_are_errors(shell: Shell) -> None:
+    assert "no stream matches 's/nope*'" in shell.failed("register", "s/nope*")
+    assert "names no streams" in shell.failed("register", "nyc")
