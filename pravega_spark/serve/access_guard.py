@@ -23,7 +23,7 @@ _OPEN_PATHS: Final = frozenset({"/ping", "/v1/health/liveness", "/v1/health/read
 """Without a token, for probes: they tell whether the server works, and nothing of the root."""
 _OPEN_FOLDERS: Final = ("/static/", "/streams", "/groups", "/tables")
 """The page itself, which holds no data; what it shows it asks for with the token."""
-_DATA_FOLDERS: Final = ("/v1/", "/api/")
+_DATA_FOLDERS: Final = ("/v1/", "/api/", "/metrics")
 
 SECURITY_HEADERS: Final = {
     "Content-Security-Policy": (

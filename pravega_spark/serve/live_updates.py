@@ -36,7 +36,7 @@ StreamName = Annotated[str | None, Query(max_length=600)]
 @dataclass(eq=False, slots=True)
 class _Viewer:
     stream: str | None
-    messages: asyncio.Queue[str] = field(
+    messages: asyncio.Queue[str | None] = field(
         default_factory=lambda: asyncio.Queue(maxsize=_WAITING_MESSAGES)
     )
 
@@ -47,6 +47,12 @@ class _Viewer:
                 self.messages.get_nowait()
             message = _event("resync", {})
         self.messages.put_nowait(message)
+
+    def end(self) -> None:
+        """Let the viewer's messages end, whatever waits."""
+        while not self.messages.empty():
+            self.messages.get_nowait()
+        self.messages.put_nowait(None)
 
 
 class LiveUpdates:
@@ -76,11 +82,20 @@ class LiveUpdates:
             yield _event("hello", {"poll_seconds": self._watch.poll_seconds})
             while True:
                 try:
-                    yield await asyncio.wait_for(viewer.messages.get(), _HEARTBEAT_SECONDS)
+                    found = await asyncio.wait_for(viewer.messages.get(), _HEARTBEAT_SECONDS)
                 except asyncio.TimeoutError:
                     yield ": still here\n\n"
+                    continue
+                if found is None:
+                    return
+                yield found
         finally:
             self._viewers.discard(viewer)
+
+    def end(self) -> None:
+        """End the messages of all viewers, so that the server can close their connections."""
+        for viewer in self._viewers:
+            viewer.end()
 
     async def close(self) -> None:
         """End the task."""

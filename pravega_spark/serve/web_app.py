@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pravega_spark.manager import StreamManager
 from pravega_spark.serve.access_guard import AccessGuard
@@ -15,6 +15,8 @@ from pravega_spark.serve.api_root import root_api
 from pravega_spark.serve.api_streams import StreamAnswers, stream_api
 from pravega_spark.serve.group_rows import GroupRows
 from pravega_spark.serve.live_updates import LiveUpdates, live_routes
+from pravega_spark.serve.metrics_route import metrics_route
+from pravega_spark.serve.openapi_document import describe_errors
 from pravega_spark.serve.page_files import add_page
 from pravega_spark.serve.rest_health import ServerHealth, health_routes
 from pravega_spark.serve.rest_reader_groups import reader_group_routes
@@ -30,7 +32,26 @@ The streams of one root. `/v1` is Pravega's REST API with its paths and JSON; `/
 page is made of. Without `--allow-changes` every verb but GET answers 403."""
 
 
-def create_app(manager: StreamManager, options: ServeOptions, *, version: str = "") -> ASGIApp:
+class WebApplication:
+    """The application as ASGI, which its server tells that it ends."""
+
+    def __init__(self, app: ASGIApp, live: LiveUpdates) -> None:
+        """Take the guarded application, and its live updates."""
+        self._app = app
+        self._live = live
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self._app(scope, receive, send)
+
+    def end(self) -> None:
+        """End what answers for as long as a page is open."""
+        self._live.end()
+
+
+def create_app(
+    manager: StreamManager, options: ServeOptions, *, version: str = ""
+) -> WebApplication:
     """Return the application for a root; nothing is read before the first request."""
     root, cache = ServedRoot(manager), AnswerCache()
     watch, groups = RootWatch(root, cache, options.poll_seconds), GroupRows(root, cache)
@@ -60,7 +81,9 @@ def create_app(manager: StreamManager, options: ServeOptions, *, version: str = 
         root_api(watch, cache, groups, version=version, allow_changes=options.allow_changes),
         stream_api(answers, hide_events=options.hide_events),
         live_routes(live),
+        metrics_route(manager),
     ):
         app.include_router(routes)
+    describe_errors(app, has_token=options.token is not None)
     add_page(app)
-    return AccessGuard(app, options)
+    return WebApplication(AccessGuard(app, options), live)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
 
 from pravega_spark.errors import InvalidOption
 from pravega_spark.manager import StreamManager
 from pravega_spark.serve.serve_options import MAX_VIEWERS, ServeOptions
-from pravega_spark.serve.web_app import create_app
+from pravega_spark.serve.web_app import WebApplication, create_app
 
 _MAX_CONNECTIONS: Final = MAX_VIEWERS + 192
 _MAX_HEADER_BYTES: Final = 32 * 1_024
@@ -33,13 +33,22 @@ def serve(
     listener = _listen(options.host, options.port)
     try:
         on_start(_url(listener))
-        server = uvicorn.Server(_config(create_app(manager, options, version=version)))
-        server.run(sockets=[listener])
+        _Server(create_app(manager, options, version=version)).run(sockets=[listener])
     finally:
         listener.close()
 
 
-def _config(app: Any) -> uvicorn.Config:
+class _Server(uvicorn.Server):
+    def __init__(self, app: WebApplication) -> None:
+        super().__init__(_config(app))
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._app.end()  # else the server would wait for pages to be closed
+        await super().shutdown(sockets)
+
+
+def _config(app: WebApplication) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http="h11",

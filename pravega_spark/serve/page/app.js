@@ -29,6 +29,7 @@ function setState(kind, text) {
 /** Show the view of the present address; a view is {element, title, stream?, onRows?, reload?}. */
 function show() {
   shown?.controller.abort();
+  shown?.updates?.abort();
   const found = ROUTES.map(([pattern, nav, make]) => [location.pathname.match(pattern), nav, make])
     .find(([match]) => match);
   const [match, nav, make] = found || [[], "", () => notFound()];
@@ -40,17 +41,36 @@ function show() {
     if (item.dataset.nav === nav) item.setAttribute("aria-current", "page");
     else item.removeAttribute("aria-current");
   }
+  search.placeholder = view.search || "Search streams and tags";
+  search.setAttribute("aria-label", search.placeholder);
   search.value = new URLSearchParams(location.search).get("q") || "";
   main.replaceChildren(view.element);
   view.begin?.(controller.signal);
+  connect();
+}
+
+// A browser keeps six connections to a host, for all tabs: only pages that are seen hold one.
+function connect() {
+  shown.updates?.abort();
+  shown.updates = null;
+  if (document.hidden) return setState("off", "paused");
   setState("off");
-  live(view.stream, controller.signal, (kind, data) => {
+  shown.updates = new AbortController();
+  const { view } = shown;
+  live(view.stream, shown.updates.signal, (kind, data) => {
     if (kind === "streams") view.onRows?.(data.streams);
     if (kind === "resync") view.reload?.();
     if (kind === "trouble") setState("trouble", data.message.slice(0, 80));
     else setState("on");
   }, setState);
 }
+
+document.addEventListener("visibilitychange", () => {
+  connect();
+  if (!document.hidden) shown.view.reload?.();
+});
+addEventListener("pagehide", () => shown.updates?.abort());
+addEventListener("pageshow", (event) => { if (event.persisted) show(); });
 
 export function go(address) {
   history.pushState(null, "", address);
@@ -73,7 +93,8 @@ addEventListener("popstate", show);
 
 search.form.addEventListener("submit", (event) => {
   event.preventDefault();
-  go(search.value ? `/?q=${encodeURIComponent(search.value)}` : "/");
+  if (shown.view.search) shown.view.onSearch(search.value);
+  else go(search.value ? `/?q=${encodeURIComponent(search.value)}` : "/");
 });
 search.addEventListener("input", () => shown.view.onSearch?.(search.value));
 

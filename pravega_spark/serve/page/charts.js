@@ -30,8 +30,8 @@ export function spark(series, name) {
     svg("path", { class: "fill", d: found.area }), svg("path", { d: found.line }));
 }
 
-export function area(series, now) {
-  const [width, height, left, bottom] = [900, 230, 46, 22];
+export function area(series, now, width) {
+  const [height, left, bottom] = [230, 46, 22];
   const found = paths(series, width - left, height - bottom, 14);
   const ticks = [60, 45, 30, 15, 0].map((minutes) => {
     const x = left + (width - left) * (1 - minutes / 60);
@@ -39,7 +39,7 @@ export function area(series, now) {
     return svg("text", { x, y: height - 4, "text-anchor": anchor },
       minutes === 0 ? "now" : format.clock(now - minutes * 60000));
   });
-  return svg("svg", { class: "area", viewBox: `0 0 ${width} ${height}`, role: "img",
+  return svg("svg", { class: "area", viewBox: `0 0 ${width} ${height}`, height, role: "img",
     "aria-label": `Events a second in the last hour, up to ${format.rate(found.most)}` },
     svg("line", { x1: left, x2: width, y1: 14, y2: 14 }),
     svg("line", { x1: left, x2: width, y1: (height - bottom + 14) / 2, y2: (height - bottom + 14) / 2 }),

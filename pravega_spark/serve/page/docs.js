@@ -51,7 +51,7 @@ function operation(path, verb, found, known) {
   return h("details", { class: "card operation", id: found.operationId },
     h("summary", {}, h("code", { class: `verb ${verb}` }, verb.toUpperCase()), " ", h("code", {}, path), " ",
       h("span", { class: "muted" }, (found.description || found.summary || "").split("\n")[0])),
-    h("p", {}, found.description || ""),
+    found.description?.includes("\n") && h("p", {}, found.description.split("\n").slice(1).join(" ").trim().replaceAll("`", "")),
     parameters.length > 0 && table(["Parameter", "In", "Type", "Default"], parameters.map((given) =>
       [h("code", {}, given.name), given.in, h("code", {}, typeOf(given.schema)), given.required ? "required" : String(given.schema.default ?? "")])),
     body && [h("h2", {}, "Body"), fields(body, known)],

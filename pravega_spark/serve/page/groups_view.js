@@ -44,6 +44,7 @@ export function groupsView() {
 
   return {
     title: "Reader groups",
+    search: "Search reader groups",
     element: h("div", {}, h("div", { class: "head" }, h("h1", {}, "Reader groups")), h("section", { class: "card", "aria-label": "Reader groups" }, list)),
     begin: (signal) => repeat(load, signal),
     onSearch(text) { wanted.search = text; wanted.after = null; load(); },

@@ -41,8 +41,12 @@ export function streamView(scope, stream) {
       tile(format.bytes(row.size_bytes), "of events"),
       tile(format.count(row.segments), `segments, epoch ${row.epoch}`),
       tile(format.ago(row.updated_ms), `last commit, version ${format.count(row.version)}`));
+    drawChart(row);
+  }
+
+  function drawChart(row) {
     chart.className = "";
-    chart.replaceChildren(area(row.series, Date.now()));
+    if (chart.clientWidth) chart.replaceChildren(area(row.series, Date.now(), Math.max(300, chart.clientWidth)));
   }
 
   function drawFacts() {
@@ -109,7 +113,7 @@ export function streamView(scope, stream) {
       h("h1", {}, h("a", { class: "crumb", href: `/?q=${encodeURIComponent(`${scope}/`)}`, "data-link": true }, `${scope} / `), stream), marks), tiles, grid),
     begin(signal) {
       load();
-      new ResizeObserver(drawSegments).observe(grid);
+      new ResizeObserver(() => { drawSegments(); if (details) drawChart(details.row); }).observe(grid);
       const timer = setInterval(() => panels.age(), 10000);
       signal.addEventListener("abort", () => { clearInterval(timer); clearTimeout(waiting); });
     },

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +19,7 @@ from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.root_watch import RootWatch
 from pravega_spark.serve.served_root import ServedRoot
 from tests.harness.lively_root import HOSTILE, make_lively_root
-from tests.harness.web_world import new_manager, web_client
+from tests.harness.web_world import BEARER, TOKEN, new_manager, web_client
 
 FLIGHTS = "/api/streams/nyc/flights"
 PANELS = ("", "/segments", "/readers", "/retention", "/transactions", "/watermarks", "/storage")
@@ -309,3 +311,54 @@ def test_a_root_of_more_streams_than_are_watched_forgets_the_oldest(
     watch.stream("shop/orders")
     watch.stream("shop/clicks")
     assert watch.stream("nyc/flights") is not first
+
+
+# ------------------------------------------------------------------------- the document, metrics
+
+
+def test_the_openapi_document_describes_every_operation_completely(manager: StreamManager) -> None:
+    with web_client(manager, token=TOKEN, headers=BEARER) as client:
+        found = get(client, "/api/openapi.json")
+    operations = [
+        (path, verb, operation)
+        for path, verbs in found["paths"].items()
+        for verb, operation in verbs.items()
+    ]
+    assert len(operations) > 40
+    ids = [operation["operationId"] for _, _, operation in operations]
+    assert len(set(ids)) == len(ids)
+    known = found["components"]["schemas"]
+    for path, verb, operation in operations:
+        assert operation["summary"], path
+        assert operation["tags"], path
+        answers = operation["responses"]
+        assert "422" not in answers, path
+        assert "401" in answers, path
+        assert ("403" in answers) == (verb != "get" or path.endswith("/events")), path
+        for status, answer in answers.items():
+            assert answer["description"], (path, status)
+            if status >= "400":
+                schema = answer["content"]["application/json"]["schema"]
+                assert schema == {"$ref": "#/components/schemas/ProblemAnswer"}, (path, status)
+    text = json.dumps(found)
+    for name in re.findall(r"#/components/schemas/(\w+)", text):
+        assert name in known
+    assert found["security"] == [{"token": []}]
+
+
+def test_errors_have_the_body_that_the_document_says(client: TestClient) -> None:
+    for path in ("/v1/scopes/none", "/api/streams?limit=0", "/api/streams/a/b", "/nothing"):
+        body = client.get(path).json()
+        assert set(body) == {"error"}
+        assert set(body["error"]) == {"type", "message"}
+
+
+def test_metrics_are_prometheus_text_and_need_the_token(manager: StreamManager) -> None:
+    with web_client(manager, token=TOKEN) as client:
+        assert client.get("/metrics").status_code == 401
+        answer = client.get("/metrics", headers=BEARER)
+    assert answer.headers["Content-Type"].startswith("text/plain")
+    events = manager.stream_info("shop/orders").events
+    sample = r'pravega_stream_events\{scope="shop",stream="orders"\} ([0-9.e+]+)'
+    (value,) = re.findall(sample, answer.text)
+    assert float(value) == events
