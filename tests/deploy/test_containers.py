@@ -12,7 +12,7 @@ import compose_spec
 import pytest
 import yaml
 
-from pravega_spark import __version__
+from pravega_spark import __version__, cli
 from tests.harness.launch_lines import DEPLOY, REPOSITORY, job_of
 
 DOCKERFILE = DEPLOY / "docker/Dockerfile"
@@ -109,6 +109,6 @@ def test_compose_makes_a_root_on_its_bucket(s3: Any, monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, value)
     s3.make_bucket("streams")
     program, *arguments = root["command"]
-    assert program == "python"
-    subprocess.run([sys.executable, *arguments], cwd=REPOSITORY, check=True)
+    assert program == "pravega-spark"
+    assert cli.main(arguments) == 0
     assert StreamManager("s3://streams/root").list_scopes() == ["demo"]

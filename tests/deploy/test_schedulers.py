@@ -40,6 +40,15 @@ def pods(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     return [template["spec"]] if template else []
 
 
+def test_page_links_every_file() -> None:
+    page = (REPOSITORY / "docs/deploy.md").read_text()
+    folders = ("airflow", "cron", "databricks", "docker", "kubernetes", "spark", "systemd")
+    files = [file for folder in folders for file in (DEPLOY / folder).iterdir()]
+    links = set(re.findall(r"\(\.\./(deploy/[^)]+)\)", page))
+    missing = {str(file.relative_to(REPOSITORY)) for file in files if file.is_file()} - links
+    assert missing == {"deploy/docker/Dockerfile.dockerignore"}
+
+
 # ----------------------------------------------------------------------------------------- cron
 
 
