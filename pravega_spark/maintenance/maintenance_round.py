@@ -19,6 +19,7 @@ from pravega_spark.engine.tables.due_hints import DueHints, basis_of, drop_hints
 from pravega_spark.engine.tables.maintenance_table import open_maintenance
 from pravega_spark.engine.tables.scopes import Scope, log_names
 from pravega_spark.engine.tables.settings_table import open_settings
+from pravega_spark.engine.tracing import span
 from pravega_spark.errors import Damaged, NoSuchScope, NoSuchStream
 from pravega_spark.limits import MAINTAINED_ROWS
 from pravega_spark.maintenance import table_folding
@@ -94,6 +95,11 @@ class MaintenanceRound:
         named, Damaged for settings that cannot be read, RootChanged, and errors of the storage
         that concern more than one stream.
         """
+        kinds = tuple(kind.value for kind in self._request.kinds)
+        with span("maintain", self._store.url, kinds=kinds):
+            return self._round()
+
+    def _round(self) -> MaintenanceResult:
         began, request, store = self._runtime.monotonic(), self._request, self._store
         if read_root(store) is None:
             raise missing_marker(store)

@@ -22,6 +22,7 @@ from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_limit import run_within, still_running
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.tracing import span
 from pravega_spark.errors import NoSuchStream, RootChanged
 from pravega_spark.event_time.watermark_update import update_watermark
 from pravega_spark.limits import STATE_FILE_COMMITS, STREAM_TIMEOUT
@@ -116,7 +117,8 @@ def do_work(
         now_ms = stream.now_ms()
         view = existing_view(stream)
         written_ms = stream.log.reader.written_ms(view.version)
-        done = (work or WORKS[kind])(stream, view, options)
+        with span(kind.value, stream.name):
+            done = (work or WORKS[kind])(stream, view, options)
         times = view.version, written_ms, done.due_ms, now_ms
         texts = done.did, done.left
         return WorkOutcome(stream.name, kind, *texts, done.figures, done.failures, *times)

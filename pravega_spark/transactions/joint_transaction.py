@@ -13,6 +13,7 @@ from pravega_spark.arguments import check_timestamp_us, shown
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.stream.records import TransactionOutcome
+from pravega_spark.engine.tracing import span
 from pravega_spark.errors import (
     IllegalState,
     InvalidInput,
@@ -25,7 +26,7 @@ from pravega_spark.errors import (
 from pravega_spark.handles import CommittedByBlock, NotPicklable
 from pravega_spark.model import TransactionStatus
 from pravega_spark.transactions import settlement
-from pravega_spark.transactions.decision_log import DecisionLog, JointRecord
+from pravega_spark.transactions.decision_log import DECISIONS_TABLE, DecisionLog, JointRecord
 from pravega_spark.transactions.position_participants import (
     PositionParticipants,
     ReaderParticipant,
@@ -185,7 +186,8 @@ class JointTransaction(CommittedByBlock, NotPicklable):
         id is open; CommitUnknown if the outcome is unknown.
         """
         timestamp_us = check_timestamp_us("a commit's timestamp", timestamp)
-        with self._lock:
+        token = self._record.token
+        with self._lock, span("commit joint transaction", DECISIONS_TABLE, transaction=token):
             if self._status is TransactionStatus.COMMITTED:
                 return
             record = self._decide(timestamp_us)
@@ -255,7 +257,8 @@ class JointTransaction(CommittedByBlock, NotPicklable):
 
         Raises TxnFailed if the commit was decided.
         """
-        with self._lock:
+        token = self._record.token
+        with self._lock, span("abort joint transaction", DECISIONS_TABLE, transaction=token):
             if self._status is TransactionStatus.ABORTED:
                 return
             record = self._decisions.abort(self._record.token, ASKED_BY_APPLICATION)

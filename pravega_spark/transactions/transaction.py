@@ -15,6 +15,7 @@ from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutcome
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.tracing import span
 from pravega_spark.engine.writing.event_encoder import EventEncoder, Serializer
 from pravega_spark.engine.writing.event_times import EventTimes, LatestTime
 from pravega_spark.errors import TxnFailed
@@ -274,7 +275,7 @@ class Transaction(CommittedByBlock, NotPicklable):
         check_flag("wait", wait)
         timestamp_us = check_timestamp_us("a commit's timestamp", timestamp)
         self._guard.check()
-        with self._lock:
+        with self._lock, span("commit transaction", self._stream.name, transaction=self._id):
             if self._final is TransactionStatus.COMMITTED and self._buffer.is_empty:
                 self._mark_done()
                 return
@@ -316,7 +317,7 @@ class Transaction(CommittedByBlock, NotPicklable):
     def abort(self) -> None:
         """Discard all events. A second call does nothing. Raises TxnFailed if it was committed."""
         self._guard.check()
-        with self._lock:
+        with self._lock, span("abort transaction", self._stream.name, transaction=self._id):
             if self._final is not TransactionStatus.ABORTED:
                 _, found = self._find()
                 if isinstance(found, OpenTransaction):

@@ -27,6 +27,7 @@ from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime import SYSTEM, ProcessGuard, Runtime
 from pravega_spark.engine.store import Store, ensure_probed
 from pravega_spark.engine.store.root_marker import check_same
+from pravega_spark.engine.tracing import span
 from pravega_spark.errors import CommitUnknown, PravegaSparkError, TooBusy
 from pravega_spark.limits import (
     COMMIT_ATTEMPTS,
@@ -318,8 +319,7 @@ class Log:
         known = follower.snapshot
         version = 0 if known is None else known.version + 1
         token = self.runtime.token()
-        previous_ms = None if known is None else known.timestamp_ms
-        timestamp_ms, clock_ms = self.clock.next_ms(previous_ms)
+        timestamp_ms, clock_ms = self.clock.next_ms(None if known is None else known.timestamp_ms)
         data = body.encode(token, timestamp_ms, clock_ms)
         sent_at = follower.clock_readings()
         failpoint("commit.before")
@@ -329,7 +329,8 @@ class Log:
             return False
         self._winner = None
         self.durable.sent(version)
-        won = self._put(version, token, data, [f"{self.path}/{path}" for path in body.added_paths])
+        with span("commit", self.path, version=version, operation=body.operation):
+            won = self._put(version, token, data, body.added_paths)
         if won and known is not None and follower.is_stale() and follower.was_cleaned_past(known):
             raise CommitUnknown(
                 f"{self.reader.where}: version {version} was written after cleanup had deleted the "
@@ -381,7 +382,7 @@ class Log:
             is_ours=is_ours,
             unknown=lambda: self._unknown(version),
             after=self.reader.key(version - 1) if version > 0 else None,
-            staged=staged,
+            staged=[f"{self.path}/{path}" for path in staged],
         )
 
     def _unknown(self, version: int) -> CommitUnknown:

@@ -16,6 +16,7 @@ from pravega_spark.engine.chunks.reference_batches import marked_ref
 from pravega_spark.engine.observers import observers
 from pravega_spark.engine.stream.large_event import with_payload
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.tracing import count_events, span
 from pravega_spark.errors import DataLoss, PravegaSparkError, TruncatedData
 from pravega_spark.limits import READ_BATCH_EVENTS
 from pravega_spark.model import SegmentRange
@@ -114,14 +115,22 @@ class _RangeReader:
 
     def _read(self, refs: Sequence[ChunkRef], rng: SegmentRange) -> Iterator[pa.RecordBatch]:
         store, path, rows = self._stream.store, self._stream.path, self._batch_rows
-        for batch in chunk_reader.read_range(
+        batches = chunk_reader.read_range(
             store, path, refs, rng, columns=self._columns, batch_rows=rows
-        ):
+        )
+        while (batch := self._traced(batches)) is not None:
             full = with_payload(self._stream, batch, self.payload_bytes)
             self._at += batch.num_rows
             if observers:
                 _report(self._stream.name, batch)
             yield full
+
+    def _traced(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+        with span("read", self._stream.name) as current:
+            batch = next(batches, None)
+            if batch is not None:
+                count_events(current, batch.num_rows)
+            return batch
 
     def _look_up(self) -> None:
         """Find the next chunks in the log, or report the events that it does not hold."""

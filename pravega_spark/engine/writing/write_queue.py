@@ -23,8 +23,13 @@ from typing import Any, cast
 from pravega_spark.engine.observers import observers
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream.time_marks import TimeNote
+from pravega_spark.engine.tracing import count_events, span
 from pravega_spark.engine.writing import writer_exit
-from pravega_spark.engine.writing.batch_committer import BatchCommitter, PreparedBatch
+from pravega_spark.engine.writing.batch_committer import (
+    BatchCommitter,
+    BatchPositions,
+    PreparedBatch,
+)
 from pravega_spark.engine.writing.pending_writes import EventOutcomes, PendingWrites
 from pravega_spark.engine.writing.write_batch import CLOSE, FIELDS, QueueEntry, WriteBatch
 from pravega_spark.engine.writing.write_futures import WriteFuture
@@ -257,7 +262,7 @@ class WriteQueue:
         if self.failure is None:
             try:
                 is_empty = batch.is_empty and prepared.error is None
-                found = None if is_empty else self._committer.commit(batch, prepared)
+                found = None if is_empty else self._commit_traced(batch, prepared)
                 if observers:
                     self._report_append(batch)
                 batch.complete(found)
@@ -279,6 +284,11 @@ class WriteQueue:
         if self.failure is None:
             self.limit_bytes = self._completed_bytes + self._buffer_bytes
         self.pending.notify_completed(self._around_callbacks)
+
+    def _commit_traced(self, batch: WriteBatch, prepared: PreparedBatch) -> BatchPositions:
+        with span("append", self.name) as current:
+            count_events(current, batch.count)
+            return self._committer.commit(batch, prepared)
 
     def _report_append(self, batch: WriteBatch) -> None:
         """Report a durable batch; not one that was taken before anybody observed."""

@@ -28,14 +28,14 @@ from pravega_spark.model import StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
 
-A = {"scope": "s", "stream": "a"}
+A = {"scope": "metered", "stream": "a"}
 
 
 @pytest.fixture
 def manager() -> StreamManager:
     manager = StreamManager(f"memory://{uuid.uuid4().hex}")
-    manager.create_scope("s")
-    manager.create_stream("s/a")
+    manager.create_scope("metered")
+    manager.create_stream("metered/a")
     return manager
 
 
@@ -58,7 +58,7 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
 def test_writers_count_events_bytes_and_the_time_of_each_batch(
     manager: StreamManager, registry: CollectorRegistry
 ) -> None:
-    with manager.create_writer("s/a") as writer:
+    with manager.create_writer("metered/a") as writer:
         for event in (b"1", b"22", b"333"):
             writer.write_event(event, "k").result()
         writer.write_events([b"4444"] * 10, routing_key="k").result()
@@ -87,7 +87,7 @@ def test_queue_s_length_is_what_is_accepted_and_not_durable(
         reached.set()
         goes_on.wait(60)
 
-    with manager.create_writer("s/a") as writer:
+    with manager.create_writer("metered/a") as writer:
         with at_failpoint("append.staged", stop):
             writer.write_event(b"12345", "k")
             assert reached.wait(60)
@@ -106,10 +106,12 @@ def test_queue_s_length_is_what_is_accepted_and_not_durable(
 def test_events_that_cannot_be_committed_are_counted(
     manager: StreamManager, registry: CollectorRegistry
 ) -> None:
-    writer = manager.create_writer("s/a")
-    manager.seal_stream("s/a")
+    writer = manager.create_writer("metered/a")
+    manager.seal_stream("metered/a")
     with pytest.raises(StreamSealed):
         writer.write_events([b"1", b"2"], routing_key="k").result()
+    with pytest.raises(StreamSealed):
+        writer.close()
     assert value(registry, "writer_failed_events_total") == 2
     assert value(registry, "writer_events_total") is None
 
@@ -118,9 +120,9 @@ def test_events_that_cannot_be_committed_are_counted(
 def test_readers_count_what_they_read_and_show_how_far_they_are_behind(
     manager: StreamManager, registry: CollectorRegistry
 ) -> None:
-    with manager.create_writer("s/a") as writer:
+    with manager.create_writer("metered/a") as writer:
         writer.write_events([b"12345"] * 4, routing_key="k").result()
-    reader = manager.stream("s/a").create_reader()
+    reader = manager.stream("metered/a").create_reader()
     events = reader.events()
     next(events)
     plain = {"group": "", "reader": "", **A}
@@ -137,10 +139,10 @@ def test_readers_count_what_they_read_and_show_how_far_they_are_behind(
 def test_readers_of_a_group_show_their_lag_until_they_leave(
     manager: StreamManager, registry: CollectorRegistry
 ) -> None:
-    with manager.create_writer("s/a") as writer:
+    with manager.create_writer("metered/a") as writer:
         writer.write_events([b"12345"] * 4, routing_key="k").result()
-    group = manager.create_reader_group("s/g", {"s/a": StreamCut.EARLIEST})
-    named = {"group": "s/g", "reader": "r1", **A}
+    group = manager.create_reader_group("metered/g", {"metered/a": StreamCut.EARLIEST})
+    named = {"group": "metered/g", "reader": "r1", **A}
     with group.create_reader("r1") as reader:
         assert reader.read_next_event(timeout=1).event
         assert value(registry, "reader_lag_events", **named) == 3
@@ -154,9 +156,9 @@ def test_readers_of_a_group_show_their_lag_until_they_leave(
 def test_a_look_at_times_is_no_read_of_events(
     manager: StreamManager, registry: CollectorRegistry
 ) -> None:
-    with manager.create_writer("s/a") as writer:
+    with manager.create_writer("metered/a") as writer:
         writer.write_event(b"x", "k").result()
-    assert manager.create_reader_group("s/g", {"s/a": StreamCut.EARLIEST}).lag().events == 1
+    assert manager.create_reader_group("metered/g", {"metered/a": StreamCut.EARLIEST}).lag().events == 1
     assert value(registry, "reader_events_total") is None
 
 
@@ -165,9 +167,9 @@ def test_large_event_counts_with_the_bytes_of_its_payload(
     manager: StreamManager, registry: CollectorRegistry
 ) -> None:
     size = 9 * 1024 * 1024
-    with manager.create_writer("s/a", large_events=True) as writer:
+    with manager.create_writer("metered/a", large_events=True) as writer:
         writer.write_event(b"x" * size, "k").result()
-    assert [event.size_bytes for event in manager.read("s/a")] == [size]
+    assert [event.size_bytes for event in manager.read("metered/a")] == [size]
     assert value(registry, "reader_bytes_total") == size
 
 
@@ -175,11 +177,11 @@ def test_large_event_counts_with_the_bytes_of_its_payload(
 def test_commits_are_counted_by_their_operation(
     manager: StreamManager, registry: CollectorRegistry
 ) -> None:
-    with manager.create_transactional_writer("s/a", writer_id="w") as writer:
+    with manager.create_transactional_writer("metered/a", writer_id="w") as writer:
         with writer.begin_transaction() as txn:
             txn.write_event(b"x", "k")
         writer.begin_transaction().abort()
-    manager.truncate_stream("s/a", manager.tail("s/a"))
+    manager.truncate_stream("metered/a", manager.tail("metered/a"))
     operations = {
         "BEGIN TRANSACTION": 2,
         "COMMIT TRANSACTION": 1,
@@ -198,14 +200,14 @@ def test_lost_race_is_counted_once_and_nothing_is_written_twice(
     manager: StreamManager, registry: CollectorRegistry
 ) -> None:
     def overtake() -> None:
-        other = StreamLog(manager._store, "s/a")  # as another process opens it
+        other = StreamLog(manager._store, "metered/a")  # as another process opens it
         fence(other, 1, "token")
 
-    with manager.create_writer("s/a") as writer, at_failpoint("append.staged", overtake):
+    with manager.create_writer("metered/a") as writer, at_failpoint("append.staged", overtake):
         writer.write_event(b"x", "k").result()
     assert value(registry, "commit_races_lost_total") == 1
     assert value(registry, "writer_events_total") == 1
-    assert len(list(manager.read("s/a"))) == 1
+    assert len(list(manager.read("metered/a"))) == 1
 
 
 def test_repeated_call_of_a_storage_is_counted(
@@ -249,7 +251,7 @@ def test_buckets_are_cumulative_and_a_bound_belongs_to_its_bucket(
 ) -> None:
     for seconds in (0.001, 0.0011, 31.0):
         for observer in observers.observers:
-            observer.appended("s/a", 1, 1, seconds)
+            observer.appended("metered/a", 1, 1, seconds)
     counts = [
         value(registry, "writer_append_seconds_bucket", **A, le=str(bound))
         for bound in APPEND_BUCKETS
@@ -261,11 +263,11 @@ def test_buckets_are_cumulative_and_a_bound_belongs_to_its_bucket(
 def test_server_answers_a_scrape_until_it_is_closed(manager: StreamManager) -> None:
     metrics = start_metrics(0, registry=CollectorRegistry())
     url = f"http://127.0.0.1:{metrics.port}/metrics"
-    with manager.create_writer("s/a") as writer:
+    with manager.create_writer("metered/a") as writer:
         writer.write_event(b"x", "k").result()
     with urllib.request.urlopen(url, timeout=10) as answer:
         text = answer.read().decode()
-    assert 'pravega_writer_events_total{scope="s",stream="a"} 1.0' in text
+    assert 'pravega_writer_events_total{scope="metered",stream="a"} 1.0' in text
     metrics.close()
     metrics.close()
     with pytest.raises(OSError, match="refused"):
@@ -318,11 +320,11 @@ taken = []
 of = WriteBatch.of.__func__
 WriteBatch.of = classmethod(lambda cls, items: (taken.append(of(cls, items)), taken[-1])[1])
 manager = pravega.StreamManager(f"memory://{uuid.uuid4().hex}")
-manager.create_scope("s")
-manager.create_stream("s/a")
-with manager.create_writer("s/a") as writer:
+manager.create_scope("metered")
+manager.create_stream("metered/a")
+with manager.create_writer("metered/a") as writer:
     writer.write_event(b"x", "k").result()
-assert len(list(manager.read("s/a"))) == 1
+assert len(list(manager.read("metered/a"))) == 1
 assert taken and {batch.taken_at for batch in taken} == {None}
 found = [name for name in sys.modules if name.startswith(("prometheus", "opentelemetry"))]
 found += [name for name in sys.modules if name.startswith("pravega_spark.metrics")]
