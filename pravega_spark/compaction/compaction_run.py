@@ -13,6 +13,7 @@ from pravega_spark.compaction.merge_parts import merge_parts
 from pravega_spark.compaction.merge_range import MergedRange
 from pravega_spark.compaction.size_estimate import estimate_bytes, present_bytes
 from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.stream_log import StreamLog
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ def run_compaction(
     files_after = plan.files - result.files_removed
     result = replace(result, files_before=plan.files, files_after=files_after)
     if plan.ranges:
-        logger.info("compacted %s", result)
+        logger.info("compacted %s", result, extra=log_fields("compact", stream.name))
     return result
 
 

@@ -11,6 +11,7 @@ from pravega_spark.compaction.merge_range import MergedRange, MergeRange
 from pravega_spark.compaction.range_merge import merge_range
 from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import Damaged, KeyUnavailable
 
@@ -29,7 +30,14 @@ def merge_parts(stream: StreamLog, rng: MergeRange) -> list[MergedRange]:
     if len(refs) < 2 or not bad:
         return [whole]
     if len(bad) > 1:
-        logger.warning("%d chunks of %s are damaged or lost, and are not merged", len(bad), rng)
+        why = next(iter(bad.values()))
+        logger.warning(
+            "%d chunks of %s are damaged or lost, and are not merged; the first: %s",
+            len(bad),
+            rng,
+            why,
+            extra=log_fields("compact", rng.stream),
+        )
     found: list[MergedRange] = []
     for is_bad, group in groupby(refs, key=lambda ref: ref.path in bad):
         part = list(group)

@@ -21,6 +21,7 @@ import xxhash
 from pravega_spark.compaction.compaction_result import SkippedRange
 from pravega_spark.compaction.merge_plan import LiveChunk
 from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import StoreError
@@ -151,7 +152,12 @@ def store_record(stream: StreamLog, record: PlanRecord) -> None:
         # No fsync: the digest of an object that a power cut tears does not match.
         stream.store.put(record_key(stream.path), record.encode(), durable=False)
     except StoreError as error:
-        logger.debug("left the record of the compaction of %s as it is: %s", stream.name, error)
+        logger.debug(
+            "left the record of the compaction of %s as it is: %s",
+            stream.name,
+            error,
+            extra=log_fields("compact", stream.name),
+        )
 
 
 def note_commit(

@@ -11,6 +11,7 @@ from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, ChunkRef, StagedChunk
 from pravega_spark.engine.chunks.chunk_writer import ChunkWriter
 from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -45,7 +46,12 @@ def merge_range(stream: StreamLog, rng: MergeRange) -> MergedRange:
             base_bytes = stream.bytes_at(rng.segment_id, rng.start, view)
         chunk = _stage(stream, view, rng, refs, base_bytes)
     except KmsUnavailable as error:
-        logger.warning("%s is not merged: %s", rng, error)
+        logger.warning(
+            "%s is not merged: %s",
+            rng,
+            error,
+            extra=log_fields("compact", rng.stream, view.version),
+        )
         return MergedRange(rng, reason=str(error))
     except (Damaged, FileNotFoundError, KeyUnavailable, TruncatedData) as error:
         return _left(stream, rng, refs, error)
@@ -132,5 +138,7 @@ def _left(
     reason = str(error)
     if isinstance(error, FileNotFoundError):
         reason = f"a file that the log names is lost ({error}). Restore it from a copy."
-    logger.warning("a chunk of %s is not merged: %s", rng, reason)
+    logger.warning(
+        "a chunk of %s is not merged: %s", rng, reason, extra=log_fields("compact", rng.stream)
+    )
     return MergedRange(rng, reason=reason, is_damaged=True)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from inotify_simple import Event, INotify
 
+from pravega_spark.engine.log_fields import log_fields
+
 logger = logging.getLogger(__name__)
 
 _IDLE_MS = 5_000
@@ -76,7 +78,12 @@ class _FolderWatches:
                 return None
             except (OSError, RuntimeError) as error:  # a limit of the system, or its exit
                 if not self._is_refused:
-                    logger.info("polling instead of watching %s: %s", folder, error)
+                    logger.info(
+                        "polling instead of watching %s: %s",
+                        folder,
+                        error,
+                        extra=log_fields("follow"),
+                    )
                 self._is_refused = True
                 return None
             made = FolderWatch(changed, is_used)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.root_marker import MARKER_KEY, missing_marker
 from pravega_spark.engine.stream.open_streams import open_stream
@@ -157,6 +158,13 @@ def _rows(root: str, task: Task, work: Work) -> list[Mapping[str, Any]]:
         return []
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        logger.warning("work on stream %s failed: %s", stream, " ".join(reason.split()))
-        logger.debug("work on stream %s failed", stream, exc_info=True)
+        logger.warning(
+            "work on stream %s failed: %s",
+            stream,
+            " ".join(reason.split()),
+            extra=log_fields("job", stream),
+        )
+        logger.debug(
+            "work on stream %s failed", stream, exc_info=True, extra=log_fields("job", stream)
+        )
         return [{"error": reason}]

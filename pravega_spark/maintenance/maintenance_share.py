@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import is_away, read_root
@@ -244,4 +245,9 @@ class MaintenanceShares:
         """Log a warning, once for each cause."""
         if cause not in self._warned and len(self._warned) < _MAX_WARNINGS:
             self._warned.add(cause)
-            logger.warning(f"{message}: %s", self._store.url, error)
+            logger.warning(
+                f"{message}: %s",
+                self._store.url,
+                error,
+                extra=log_fields("maintain", root=self._store.url),
+            )

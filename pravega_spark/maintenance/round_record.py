@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Protocol
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.tables.claim_keeper import ClaimKeeper
@@ -122,7 +123,15 @@ class RoundRecord:
             self._keeper.end()
 
     def _warn(self, done: str, error: Exception) -> None:
-        logger.warning("the round of %s could not be %s: %s", self.kind.value, done, error)
+        kind, root = self.kind.value, self._store.url
+        logger.warning(
+            "the round of %s of %s could not be %s: %s",
+            kind,
+            root,
+            done,
+            error,
+            extra=log_fields("maintain", kind=kind, root=root),
+        )
 
     def __enter__(self) -> RoundRecord:
         """Return itself."""

@@ -14,6 +14,7 @@ from pravega_spark.compaction.compaction_result import CompactionResult
 from pravega_spark.compaction.compaction_run import run_compaction
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.table_sweep import next_due_ms
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import stream_sweep
@@ -144,8 +145,20 @@ def _all_failed(
 ) -> list[WorkOutcome]:
     """Return the outcomes of kinds of work that failed by one error, which is logged once."""
     reason, names = f"{type(error).__name__}: {error}", ", ".join(kind.value for kind in kinds)
-    logger.warning("%s of %s failed: %s", names, what, " ".join(reason.split()))
-    logger.debug("%s of %s failed", names, what, exc_info=error)
+    logger.warning(
+        "%s of %s failed: %s",
+        names,
+        what,
+        " ".join(reason.split()),
+        extra=log_fields("maintain", kind=names, failed=what),
+    )
+    logger.debug(
+        "%s of %s failed",
+        names,
+        what,
+        exc_info=error,
+        extra=log_fields("maintain", kind=names, failed=what),
+    )
     return [WorkOutcome(unit, kind, failures={what: reason}) for kind in kinds]
 
 

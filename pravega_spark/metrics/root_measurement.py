@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.backlog import known_backlog
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.view import StreamView
@@ -197,4 +198,13 @@ class RootMeasurement:
 
 
 def _log(what: str, name: str, error: Exception) -> None:
-    logger.warning("%s %s could not be measured: %s", what, name, error)
+    is_group, is_stream = what == "reader group", what == "stream"
+    logger.warning(
+        "%s %s could not be measured: %s",
+        what,
+        name,
+        error,
+        extra=log_fields(
+            "measure", name if is_stream else "", group=name if is_group else "", failed=name
+        ),
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import StoreReadOnly
@@ -44,10 +45,13 @@ class ChangeAnnouncements:
         try:
             self._store.delete(keys)
         except StoreReadOnly as error:
+            group = "/".join(keys[0].split("/")[1:3]) if keys else ""
             logger.warning(
-                "an announced change of a reader group is finished; its announcement stays until "
+                "an announced change of reader group %s is finished; its announcement stays until "
                 "someone who may delete it runs the retention of a stream: %s",
+                group,
                 error,
+                extra=log_fields("finish change", group=group),
             )
 
     def repair(self, repair_group: Callable[[str], str | None]) -> dict[str, str]:

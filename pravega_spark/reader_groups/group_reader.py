@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
@@ -39,8 +38,6 @@ from pravega_spark.reader_groups.segment_buffer import SCHEMA, SegmentBuffer
 from pravega_spark.reader_groups.segment_selector import SegmentSelector, view_in_life
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 from pravega_spark.reader_groups.truncated_ranges import truncated_ranges
-
-logger = logging.getLogger(__name__)
 
 _Events = TypeVar("_Events")
 
@@ -244,7 +241,7 @@ class EventStreamReader(NotPicklable):
         try:
             self._leave(offsets)
         except Exception as error:
-            logger.warning("failed to close %s after an error: %s", self._membership, error)
+            self._membership.warn("failed to close %s after an error: %s", error)
 
     @property
     def _configuration(self) -> ReaderGroupConfiguration:
@@ -256,9 +253,7 @@ class EventStreamReader(NotPicklable):
         except ReinitializationRequired as error:
             if self._configuration.acknowledges_at_checkpoints:
                 raise
-            logger.warning(
-                "closed %s; its last events may be read again: %s", self._membership, error
-            )
+            self._membership.warn("closed %s; its last events may be read again: %s", error)
 
     def _leave(self, offsets: Mapping[SegmentKey, int]) -> None:
         if self._closed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -27,8 +28,18 @@ def repair_group(store: Store, group: str, streams: Streams, runtime: Runtime) -
         GroupLifecycle(store, group, streams, runtime).repair()
     except PravegaSparkError as error:
         reason = f"{type(error).__name__}: {error}"
-        logger.warning("failed to repair reader group %s: %s", group, " ".join(reason.split()))
-        logger.debug("failed to repair reader group %s", group, exc_info=True)
+        logger.warning(
+            "failed to repair reader group %s: %s",
+            group,
+            " ".join(reason.split()),
+            extra=log_fields("repair reader group", group=group),
+        )
+        logger.debug(
+            "failed to repair reader group %s",
+            group,
+            exc_info=True,
+            extra=log_fields("repair reader group", group=group),
+        )
         return reason
     return None
 
@@ -62,4 +73,5 @@ def release_absent_groups(stream: StreamLog, streams: Streams) -> None:
                 "unsubscribed reader group %s from %s: the root no longer has the group",
                 found.name,
                 stream.name,
+                extra=log_fields("unsubscribe", stream.name, view.version, group=found.name),
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -47,4 +48,5 @@ def _log_checkpoint(before: GroupState, after: GroupState) -> None:
         last.name,
         after.group,
         after.generation,
+        extra=log_fields("checkpoint", group=after.group, checkpoint=last.name),
     )

@@ -6,6 +6,7 @@ import logging
 import threading
 import weakref
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.errors import ObjectClosed, ReinitializationRequired
 from pravega_spark.reader_groups.reader_membership import ReaderMembership
 
@@ -56,13 +57,19 @@ def _extend_until_stopped(
         except (ReinitializationRequired, ObjectClosed):
             return
         except Exception as error:
-            logger.warning("failed to extend the lease of %s: %s", membership, error)
+            logger.warning(
+                "failed to extend the lease of %s: %s",
+                membership,
+                error,
+                extra=log_fields("extend lease", group=membership.state.group),
+            )
         if was_busy and not is_busy:
             logger.warning(
                 "%s has made no call for %g s, its max_poll_interval; its lease is no longer "
                 "extended",
                 membership,
                 max_poll_seconds,
+                extra=log_fields("extend lease", group=membership.state.group),
             )
         pause = max(membership.lease.seconds_to_heartbeat(), _RETRY_SECONDS)
         del membership

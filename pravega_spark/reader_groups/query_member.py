@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from pravega_spark.engine import processes
 from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.errors import (
     CommitUnknown,
     IllegalState,
@@ -97,6 +98,7 @@ class QueryMember:
             "found silent readers of reader group %s: %s; waiting until their leases expire",
             state.group,
             ", ".join(sorted(state.readers)),
+            extra=log_fields("join", group=state.group),
         )
         while not expire_readers(self._sync, self._leases):
             now = self._leases.heartbeat_times_ms()
@@ -136,7 +138,12 @@ class QueryMember:
             except ReinitializationRequired:
                 return
             except Exception as error:
-                logger.warning("failed to extend a lease in reader group %s: %s", self._name, error)
+                logger.warning(
+                    "failed to extend a lease in reader group %s: %s",
+                    self._name,
+                    error,
+                    extra=log_fields("extend lease", group=self._name),
+                )
 
     def check(self) -> None:
         """Raise ReinitializationRequired if the group was changed or the query was evicted.
@@ -248,6 +255,7 @@ def with_finished_batch(state: GroupState, cuts: Cuts, streams: Streams) -> Grou
                 name,
                 state.group,
                 error,
+                extra=log_fields("acknowledge", name, group=state.group),
             )
             continue
         after = segment_transitions.move_to(after, view, cut)

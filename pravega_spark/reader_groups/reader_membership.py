@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from concurrent import futures
 from functools import partial
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.errors import (
     CommitUnknown,
@@ -130,6 +131,7 @@ class ReaderMembership:
                     "ends: %s",
                     self,
                     error,
+                    extra=log_fields("refresh", group=self.state.group),
                 )
             self.refreshes.schedule_retry()
             return False, None
@@ -236,13 +238,21 @@ class ReaderMembership:
             self._subscriptions.publish_last_checkpoint(state)
         except (StoreError, CommitUnknown):
             pass  # the next publication covers it
-        except Exception:
+        except Exception as error:
             logger.warning(
                 "failed to publish a checkpoint of reader group %s; its streams keep more than "
-                "they need to",
+                "they need to: %s",
                 state.group,
+                error,
                 exc_info=True,
+                extra=log_fields("publish", group=state.group),
             )
+
+    def warn(self, message: str, error: Exception) -> None:
+        """Log a message with places for the reader and the error."""
+        logger.warning(
+            message, self, error, extra=log_fields("close reader", group=self.state.group)
+        )
 
     def rewind(self, selector: SegmentSelector) -> None:
         """Let the reader hand out again what nothing has acknowledged; reads the group's state.

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping
 
 from pravega_spark.engine.layout.located_cut import locate
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream import subscribers
 from pravega_spark.errors import (
     GenerationMismatch,
@@ -117,4 +118,5 @@ class Subscriptions:
                     name,
                     state.group,
                     error,
+                    extra=log_fields("publish", name, group=state.group),
                 )

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.table_sweep import SweepResult
 from pravega_spark.engine.log.version_ages import VersionAges
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream import stream_sweep
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_settings import log_flags
@@ -199,4 +200,5 @@ def _log_passed(explanation: RetentionExplanation) -> None:
         policy_text(policy),
         "; ".join(map(str, passed)),
         explanation.rule.value,
+        extra=log_fields("retention", explanation.stream),
     )

@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.errors import (
     Damaged,
     IllegalState,
@@ -83,7 +84,13 @@ async def _on_known(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, PravegaSparkError)
     status = status_of(error)
     if status >= 500:
-        logger.warning("%s %s: %s: %s", *_place(request), type(error).__name__, error)
+        logger.warning(
+            "%s %s: %s: %s",
+            *_place(request),
+            type(error).__name__,
+            error,
+            extra=log_fields("answer"),
+        )
     answer = problem(status, type(error).__name__, without_credentials(str(error)))
     if status == 503:
         answer.headers["Retry-After"] = "5"
@@ -104,7 +111,7 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _on_unknown(request: Request, error: Exception) -> JSONResponse:
-    logger.error("%s %s failed", *_place(request), exc_info=error)
+    logger.error("%s %s failed", *_place(request), exc_info=error, extra=log_fields("answer"))
     return problem(500, "InternalError", "the server failed to answer; its log has the reason.")
 
 

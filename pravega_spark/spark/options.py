@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pravega_spark.arguments import shown
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.errors import InvalidOption
 from pravega_spark.spark import option_values
 
@@ -380,7 +381,8 @@ def _check_foreign(key: str, by_key: Mapping[str, Option], source: Format) -> No
             f"{source.name} OPTIONS (...)."
         )
     if low in _IGNORED:
-        logger.warning("option %s is ignored: %s.", key, _IGNORED[low])
+        fields = log_fields("read options", option=key)
+        logger.warning("option %s is ignored: %s.", key, _IGNORED[low], extra=fields)
         return
     if low in _NOT_YET_AVAILABLE:
         raise InvalidOption(

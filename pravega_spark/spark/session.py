@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.limits import DELTA_PACKAGE
 
 if TYPE_CHECKING:
@@ -184,6 +185,7 @@ def _attach(builder: Any) -> SparkSession:
             "this Spark has no Delta Lake: format('pravega') works, format('delta') does not. "
             "Start Spark with --packages %s, or call session() first in a new process.",
             DELTA_PACKAGE,
+            extra=log_fields("start session"),
         )
     if has_delta and SparkContext._active_spark_context is None:
         known = {**dict(SparkConf().getAll()), **getattr(builder, "_options", {})}
@@ -199,6 +201,7 @@ def _attach(builder: Any) -> SparkSession:
             DELTA_EXTENSION,
             CATALOG,
             DELTA_CATALOG,
+            extra=log_fields("start session"),
         )
     return found
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from pravega_spark.engine.log.clock_record import Now
 from pravega_spark.engine.log.version_ages import VersionAges
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.limits import MAX_LEASE_MS
@@ -62,6 +63,7 @@ def _finish(
                 record.token,
                 name,
                 error,
+                extra=log_fields("commit transaction", name, transaction=record.token),
             )
             return
     decisions.add_finished(record.token)

@@ -7,6 +7,7 @@ import threading
 import weakref
 from math import inf
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.limits import FIRST_PING_SECONDS
 from pravega_spark.transactions import transaction_leases
@@ -119,7 +120,13 @@ class LeaseKeeper:
                 return inf
         except Exception as error:  # one failure must not stop the pings of other transactions
             level = logging.DEBUG if transaction._id in self._failing else logging.WARNING
-            logger.log(level, "could not extend the lease of %r: %s", transaction, error)
+            logger.log(
+                level,
+                "could not extend the lease of %r: %s",
+                transaction,
+                error,
+                extra=log_fields("ping", self._stream.name, transaction=transaction._id),
+            )
             self._failing.add(transaction._id)
             return min(pause, _RETRY_SECONDS)
         self._failing.discard(transaction._id)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutcome
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -92,7 +93,13 @@ def abort(
     with suppress(TxnFailed):
         if transaction_decisions.put_closing_manifest(manifests, closing, if_open=if_open):
             name = opened.transaction_id
-            logger.info("aborted transaction %s of stream %s: %s", name, stream.name, reason)
+            logger.info(
+                "aborted transaction %s of stream %s: %s",
+                name,
+                stream.name,
+                reason,
+                extra=log_fields("abort transaction", stream.name, transaction=name),
+            )
             return True
     return False
 

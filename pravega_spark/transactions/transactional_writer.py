@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import Future, wait
 
 from pravega_spark.arguments import check_flag, check_function, shown
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.records import StreamState, WriterRecord
@@ -214,7 +215,10 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
                     sweeper.delete_remains_of(self._stream, name, outcome)
         except PravegaSparkError as error:
             logger.info(
-                "could not delete the remains of transactions of %s: %s", self._stream.name, error
+                "could not delete the remains of transactions of %s: %s",
+                self._stream.name,
+                error,
+                extra=log_fields("sweep transactions", self._stream.name),
             )
         else:
             with self._lock:
@@ -232,7 +236,12 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
             if self._stream.view(life=self._life).transactions.keys() - ours:
                 sweeper.sweep_transactions(self._stream, life=self._life)
         except PravegaSparkError as error:
-            logger.warning("could not sweep transactions of %s: %s", self._stream.name, error)
+            logger.warning(
+                "could not sweep transactions of %s: %s",
+                self._stream.name,
+                error,
+                extra=log_fields("sweep transactions", self._stream.name),
+            )
 
     def close(self) -> None:
         """Stop extending leases; open transactions expire unless another handle extends them.
@@ -264,7 +273,12 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
             if mark_of(view, name) is not None:
                 transaction_lifecycle.leave(stream, self._life, record)
         except PravegaSparkError as error:
-            logger.debug("writer of %s could not say that it leaves: %s", stream.name, error)
+            logger.debug(
+                "writer of %s could not say that it leaves: %s",
+                stream.name,
+                error,
+                extra=log_fields("close writer", stream.name),
+            )
 
     def _check_usable(self) -> None:
         self._guard.check()

@@ -28,6 +28,7 @@ from pravega_spark.engine.log.file_index import Layer, RecentLayer
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
 from pravega_spark.engine.log.state_file import encode_state, state_key
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.errors import CorruptLog
 from pravega_spark.limits import CHECKPOINT_COMMITS, CHECKPOINT_GROWTH
 
@@ -44,9 +45,16 @@ def maintain_in_background(log: Log, version: int) -> Future[None] | None:
         _workers[os.getpid()] = worker
     try:
         return worker.submit(_maintain_quietly, log, version)
-    except RuntimeError:
+    except RuntimeError as error:
         # The interpreter is shutting down, or cannot start a thread. The commit is valid anyway.
-        logger.warning("skipped maintenance of %s at version %d", log.reader.where, version)
+        where = log.reader.where
+        logger.warning(
+            "skipped maintenance of %s at version %d: %s",
+            where,
+            version,
+            error,
+            extra=log_fields("checkpoint", log.path, version),
+        )
         return None
 
 
@@ -59,8 +67,20 @@ def _maintain_quietly(log: Log, version: int) -> None:
             log.forget()  # this detects an object store that was emptied under an open writer
         # Missing maintenance costs time, never data: the next run catches up.
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        logger.warning("maintenance of %s at version %d failed: %s", reader.where, version, reason)
-        logger.debug("maintenance of %s failed", reader.where, exc_info=True)
+        logger.warning(
+            "maintenance of %s at version %d failed: %s",
+            reader.where,
+            version,
+            reason,
+            extra=log_fields("checkpoint", reader.path, version),
+        )
+        logger.debug(
+            "maintenance of %s at version %d failed",
+            reader.where,
+            version,
+            exc_info=True,
+            extra=log_fields("checkpoint", reader.path, version),
+        )
 
 
 def maintain(reader: LogReader, version: int, *, checkpoint: bool | None = None) -> None:

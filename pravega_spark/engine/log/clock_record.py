@@ -14,6 +14,7 @@ from datetime import datetime, timedelta, timezone
 from weakref import WeakSet
 
 from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import StoreReadOnly
@@ -107,6 +108,7 @@ def read_now(store: Store, runtime: Runtime, *, keep: bool = True, warn: bool = 
                 "that much. Set the host's clock.",
                 length_text(storage_ms - wall_ms),
                 store.url,
+                extra=log_fields("read clock", root=store.url),
             )
         return Now(min(storage_ms, wall_ms), storage_ms)
     known = _stored(store)
@@ -119,6 +121,7 @@ def read_now(store: Store, runtime: Runtime, *, keep: bool = True, warn: bool = 
             store.url,
             length_text(storage_ms - record.believed_ms),
             time_text(storage_ms),
+            extra=log_fields("read clock", root=store.url),
         )
     if keep and (known is None or _is_outdated(known, record)):
         try:
@@ -133,6 +136,7 @@ def read_now(store: Store, runtime: Runtime, *, keep: bool = True, warn: bool = 
                     "after a restart of this machine: %s",
                     store.url,
                     error,
+                    extra=log_fields("read clock", root=store.url),
                 )
     return Now(min(record.believed_ms, wall_ms), storage_ms)
 
@@ -156,7 +160,12 @@ def confirm_clock(store: Store, runtime: Runtime, limit: str | float | None = No
         limit_ms = parse_duration_ms("the limit of a clock's jump", limit)
     if not store.has_clock:
         store.put(CLOCK_KEY, replace(_first(now_ms, runtime), limit_ms=limit_ms).encode())
-    logger.info("confirmed the clock of %s: it is %s", store.url, time_text(now_ms))
+    logger.info(
+        "confirmed the clock of %s: it is %s",
+        store.url,
+        time_text(now_ms),
+        extra=log_fields("confirm clock", root=store.url),
+    )
     return now_ms
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 
 from pravega_spark.engine.log.clock_record import length_text
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.limits import CLOCK_SKEW_MS
@@ -42,6 +43,7 @@ class CommitClock:
                 length_text(wall_ms - storage_ms),
                 "ahead of" if wall_ms > storage_ms else "behind",
                 self._store.url,
+                extra=log_fields("read clock", root=self._store.url),
             )
         return storage_ms
 

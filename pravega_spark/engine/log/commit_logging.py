@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.actions import RESTORE, Body
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.observers import observers
 
 logger = logging.getLogger(__name__)
@@ -72,7 +73,15 @@ def log_commit(where: str, version: int, body: Body, path: str) -> None:
         fields["removedBytes"] = body.removed_bytes
     parts = [f"{name}={short(value)}" for name, value in fields.items() if value not in _EMPTY]
     details = f": {', '.join(parts)}" if parts else ""
-    logger.log(level, "%s of %s, version %d%s", body.operation, where, version, details)
+    logger.log(
+        level,
+        "%s of %s, version %d%s",
+        body.operation,
+        where,
+        version,
+        details,
+        extra=log_fields(body.operation, path, version, parameters=fields),
+    )
 
 
 _EMPTY: Final[tuple[object, ...]] = (None, "", [], {}, 0)

@@ -26,6 +26,7 @@ from pravega_spark.engine.log.version_pins import (
     pins,
     release_expired,
 )
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.limits import STATE_FILE_COMMITS
 from pravega_spark.units import count_text, duration_text, size_text, time_text
 
@@ -208,6 +209,7 @@ def finish_sweep(
             deleted.size_bytes,
             plan.commits,
             "".join(f"; kept {pending_text(part, now_ms)}" for part in pending),
+            extra=log_fields("sweep", log.path, snapshot.version),
         )
     return SweepResult(
         snapshot.horizon,

@@ -8,6 +8,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store.base import Put, Store
 from pravega_spark.engine.store.retries import pause_seconds
@@ -42,7 +43,11 @@ def ensure_probed(store: Store, runtime: Runtime = SYSTEM, *, refresh: bool = Tr
         root = read_root(store, refresh=True)  # another process may have probed it since
     if root is None or not root.names(storage):
         probe(store, runtime=runtime)
-        logger.info("probed %s: its creates are exclusive", store.url)
+        logger.info(
+            "probed %s: its creates are exclusive",
+            store.url,
+            extra=log_fields("probe", root=store.url),
+        )
         if root is None:
             record = {
                 "format": MARKER_FORMAT,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import thread as pools
 from typing import TypeVar
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.observers import observers
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.errors import StoreUnavailable
@@ -114,6 +115,7 @@ class Retries:
                 self._url,
                 self.seconds,
                 error,
+                extra=log_fields("retry", root=self._url),
             )
 
     def _end(self) -> None:
@@ -122,4 +124,9 @@ class Retries:
             began = self._outage.pop("began", None)
             if began is not None:
                 passed = self._runtime.monotonic() - began[0]
-                logger.info("%s answers again, after %.1f s", self._url, passed)
+                logger.info(
+                    "%s answers again, after %.1f s",
+                    self._url,
+                    passed,
+                    extra=log_fields("retry", root=self._url),
+                )

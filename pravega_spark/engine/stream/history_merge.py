@@ -19,6 +19,7 @@ from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.actions import Add, Body, Remove
 from pravega_spark.engine.log.commit_log import Log, Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.history_table import (
     APPENDS_DOMAIN,
     append_counts,
@@ -94,5 +95,10 @@ def _rows_of(log: Log, add: Add) -> pa.Table | None:
     try:
         return read_rows(log, add)
     except (DataLoss, CorruptLog) as error:
-        logger.warning("left a file of a history as it is: %s", error)
+        logger.warning(
+            "left a file of %s as it is: %s",
+            log.reader.where,
+            error,
+            extra=log_fields("sweep", log.path),
+        )
         return None

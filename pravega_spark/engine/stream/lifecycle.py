@@ -20,6 +20,7 @@ from pravega_spark.engine.log.horizon import encode_log_domain
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
 from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
 from pravega_spark.engine.stream.configuration_update import (
     ConfigurationUpdate,
@@ -292,6 +293,7 @@ def delete(stream: StreamLog, *, life: int | None = None) -> bool:
             "stream %s is deleted; its files stay for a sweep by someone who may delete them: %s",
             stream.name,
             error,
+            extra=log_fields("delete stream", stream.name),
         )
     return deleted
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.settings_table import open_settings
@@ -37,4 +38,10 @@ def log_flags(what: str, stream: StreamLog, settings: EffectiveSettings) -> None
     """Log the flags that decide in place of the stream's and the root's settings."""
     flags = settings.given_by(SettingOrigin.FLAG)
     if flags:
-        logger.info("%s of stream %s follows the flags %s", what, stream.name, flags)
+        logger.info(
+            "%s of stream %s follows the flags %s",
+            what,
+            stream.name,
+            flags,
+            extra=log_fields(what, stream.name),
+        )

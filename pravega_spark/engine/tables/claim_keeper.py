@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.tables.maintenance_table import ClaimedWork, MaintenanceTable
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.limits import CLAIM_MS
@@ -42,6 +43,13 @@ class ClaimKeeper:
             try:
                 self.is_lost = not self._table.extend(self._work)
             except (PravegaSparkError, OSError) as error:  # the next attempt comes before the end
-                logger.debug("could not extend the claim on %s: %s", self._work.kind.value, error)
+                kind, root = self._work.kind.value, self._table.root_url
+                logger.debug(
+                    "could not extend the claim on %s of %s: %s",
+                    kind,
+                    root,
+                    error,
+                    extra=log_fields("claim", kind=kind, root=root),
+                )
             if self.is_lost:
                 return

@@ -21,6 +21,7 @@ import xxhash
 
 from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.engine.log.log_reader import LogReader
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import check_same
 from pravega_spark.engine.tables.maintenance_table import MAINTENANCE_TABLE
@@ -112,7 +113,13 @@ class DueHints:
         try:
             stored = self._store.get_many(keys)
         except StoreError as error:
-            logger.warning("due hints could not be read, so all is looked at fully: %s", error)
+            root = self._store.url
+            logger.warning(
+                "due hints of %s could not be read; all is looked at: %s",
+                root,
+                error,
+                extra=log_fields("maintain", root=root),
+            )
             return
         for data in stored:
             found = {} if data is None else _decode(data, self._basis)
@@ -200,7 +207,13 @@ class DueHints:
             try:
                 self._store.put(self._key(shard), _encode(kept, self._basis), durable=False)
             except StoreError as error:
-                logger.warning("due hints could not be written, which costs work: %s", error)
+                root = self._store.url
+                logger.warning(
+                    "due hints of %s could not be written: %s",
+                    root,
+                    error,
+                    extra=log_fields("maintain", root=root),
+                )
                 return
 
     def keys(self) -> set[str]:
@@ -224,7 +237,12 @@ def drop_hints(store: Store, kept: Collection[str] = ()) -> None:
     try:
         store.delete([entry.key for entry in store.list(DUE_FOLDER) if entry.key not in kept])
     except StoreError as error:
-        logger.warning("old due hints could not be deleted: %s", error)
+        logger.warning(
+            "old due hints of %s could not be deleted: %s",
+            store.url,
+            error,
+            extra=log_fields("maintain", root=store.url),
+        )
 
 
 def _shard_count(tables: int) -> int:

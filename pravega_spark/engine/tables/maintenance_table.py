@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 from pravega_spark.engine.json_codec import DECODE_ERRORS, decode_error_text
 from pravega_spark.engine.log.table_sweep import sweep_table
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.processes import has_ended, identity
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
@@ -75,6 +76,11 @@ class MaintenanceTable:
         self._unswept: int | None = None
         """The first version that this process committed since it last decided whether to sweep."""
         self._open()
+
+    @property
+    def root_url(self) -> str:
+        """The root of which this is the record."""
+        return self._store.url
 
     def entries(self, *, heal: bool = False) -> Entries:
         """Return what is recorded now; one storage call if nothing changed.
@@ -279,6 +285,7 @@ class MaintenanceTable:
             "is due: %s",
             self._store.url,
             error,
+            extra=log_fields("maintain", root=self._store.url),
         )
         self._store.delete([entry.key for entry in self._store.list(MAINTENANCE_TABLE)])
         self._open()

@@ -21,6 +21,7 @@ from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append_draft import (
     APPEND,
@@ -143,7 +144,8 @@ class AppendGroup:
                 if self._contention.linger:
                     self._runtime.sleep(self._contention.linger)
         except Exception as error:
-            logger.debug("stopped to commit for others of %s: %r", self._stream.name, error)
+            name, fields = self._stream.name, log_fields("append", self._stream.name)
+            logger.debug("stopped to commit for others of %s: %r", name, error, extra=fields)
         finally:
             self._takes = False
             self._hand_over(goes_on=False)
@@ -368,8 +370,6 @@ class AppendGroup:
             return None
         self._stream.log.make_durable()
         return landed(self._stream, batch, self._newest)
-
-    # ------------------------------------------------------------------------------ outcomes
 
     def _finish(
         self,

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.writing.write_outcomes import (
     DurableEvents,
     DurableTable,
@@ -127,7 +128,7 @@ class PendingWrites:
             try:
                 taken(future)
             except BaseException:  # SystemExit as well: the thread belongs to the writer
-                logger.exception("a callback of %r failed", future)
+                logger.exception("a callback of %r failed", future, extra=log_fields("call back"))
 
     def reset_after_fork(self) -> list[Future[Any]]:
         """In a forked child: drop the callbacks and the waiting threads; return the futures."""
@@ -191,4 +192,4 @@ def call(callback: _Callback, future: Future[Any]) -> None:
     try:
         callback(future)
     except Exception:
-        logger.exception("a callback of %r failed", future)
+        logger.exception("a callback of %r failed", future, extra=log_fields("call back"))

@@ -20,6 +20,7 @@ from functools import partial
 from itertools import count
 from typing import Any, cast
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.observers import observers
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream.time_marks import TimeNote
@@ -270,7 +271,14 @@ class WriteQueue:
                 batch.refuse(refusal)
             except BaseException as error:
                 if batch.only_leaves and isinstance(error, PravegaSparkError):
-                    logger.debug("writer of %s could not say that it leaves: %s", self.name, error)
+                    logger.debug(
+                        "writer of %s could not say that it leaves: %s",
+                        self.name,
+                        error,
+                        extra=log_fields(
+                            "close writer", self.name, writer=self._committer.writer_id
+                        ),
+                    )
                     batch.complete(None)
                 else:
                     self._fail(error)
@@ -317,6 +325,9 @@ class WriteQueue:
                 self.name,
                 lost,
                 self.failure or _WRITTEN_LATE,
+                extra=log_fields(
+                    "close writer", self.name, writer=self._committer.writer_id, lost=lost
+                ),
             )
 
     def begin_exit(self, *, close: bool) -> None:
@@ -344,6 +355,9 @@ class WriteQueue:
             self.name,
             left,
             waited_seconds,
+            extra=log_fields(
+                "close writer", self.name, writer=self._committer.writer_id, lost=left
+            ),
         )
 
     def reset_after_fork(self) -> None:

@@ -27,6 +27,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.limits import (
     MOST_WRITER_THREADS,
     WRITER_STREAM_THREADS,
@@ -206,7 +207,7 @@ class WriterThreads:
             try:
                 self._do(following, share)
             except BaseException:
-                logger.exception("a thread of writers failed")
+                logger.exception("a thread of writers failed", extra=log_fields("append"))
             with self._lock:
                 is_extra = share.threads > WRITER_STREAM_THREADS
                 following = share.parked.popleft() if share.parked and not is_extra else None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.limits import GROUP_INTERVAL_MS
 from pravega_spark.reader_groups.group_lifecycle import open_group
 from pravega_spark.reader_groups.query_member import acknowledge_batch
@@ -94,5 +95,11 @@ class GroupListener(StreamingQueryListener):
             try:
                 _acknowledge(record)
             except Exception as error:
-                logger.warning("failed to acknowledge a batch to its reader group: %s", error)
+                group = str(record["group"])
+                logger.warning(
+                    "failed to acknowledge a batch to %s: %s",
+                    group,
+                    error,
+                    extra=log_fields("acknowledge", group=group),
+                )
         self._due[run] = self._clock() + GROUP_INTERVAL_MS / 1_000

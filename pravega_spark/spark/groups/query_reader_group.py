@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.layout.located_cut import locate
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
@@ -156,7 +157,11 @@ class QueryMembership:
                     "start with a new checkpoint folder and without this stream."
                 ) from error
             except TruncatedData:
-                logger.info("retried creating reader group %s: head moved", self._name)
+                logger.info(
+                    "retried creating reader group %s: head moved",
+                    self._name,
+                    extra=log_fields("create reader group", group=self._name),
+                )
             else:
                 return
 

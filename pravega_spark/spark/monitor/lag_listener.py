@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.limits import LAG_HISTORY_BATCHES
 from pravega_spark.spark.monitor.query_lag import Progress, QueryLag, SourceLag, lag_of
 from pravega_spark.spark.source_offsets import find_record
@@ -114,9 +115,14 @@ class StreamLagListener(StreamingQueryListener):
         try:
             lag = lag_of(progress, root=self._root)
         except Exception:  # Spark must not fail for it
-            logger.warning("failed to measure the lag of query %s", progress["id"], exc_info=True)
+            logger.warning(
+                "failed to measure the lag of query %s",
+                progress["id"],
+                exc_info=True,
+                extra=log_fields("measure lag", query=progress["id"]),
+            )
             return
-        logger.info("%s", lag)
+        logger.info("%s", lag, extra=log_fields("measure lag", query=lag.query_id))
         with self._lock:
             self._history.append(lag)
             self._latest.pop(lag.query_id, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from pravega_spark.engine.layout.located_cut import LocatedCut, lost_text
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import TruncatedData
 from pravega_spark.model import SegmentRange
@@ -34,7 +35,10 @@ def log_skipped(view: StreamView, lost: tuple[SegmentRange, ...]) -> None:
     """Log the ranges that a read with failOnDataLoss=false skips."""
     count = sum(map(len, lost))
     logger.warning(
-        "failOnDataLoss=false: skipped at least %d events: %s", count, _described(view, lost)
+        "failOnDataLoss=false: skipped at least %d events: %s",
+        count,
+        _described(view, lost),
+        extra=log_fields("read", view.stream, view.version, lost=count),
     )
 
 

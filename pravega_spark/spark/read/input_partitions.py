@@ -20,6 +20,7 @@ from pravega_spark.engine.chunks.arrow_arrays import mask, numbers
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.routing import positions
 from pravega_spark.engine.layout.read_plan import share
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.range_reader import fail, read_range
 from pravega_spark.errors import PravegaSparkError
@@ -146,4 +147,10 @@ def read_events(
 
 
 def _skip(lost: SegmentRange, error: PravegaSparkError) -> None:
-    logger.warning("failOnDataLoss=false: skipped %d events of %s: %s", len(lost), lost, error)
+    logger.warning(
+        "failOnDataLoss=false: skipped %d events of %s: %s",
+        len(lost),
+        lost,
+        error,
+        extra=log_fields("read", lost.stream, lost=len(lost)),
+    )

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.layout.located_cut import locate
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -189,7 +190,12 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except (NoSuchStream, StaleIdentity) as error:
             if self.settings.fail_on_data_loss:
                 raise
-            logger.warning("failOnDataLoss=false: left a stream out of a planned batch: %s", error)
+            logger.warning(
+                "failOnDataLoss=false: left stream %s out of a batch: %s",
+                name,
+                error,
+                extra=log_fields("read", name),
+            )
             return []
         start, end = locate(view, begin), locate(view, offset.cut)
         if not self.settings.fail_on_data_loss:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import StaleIdentity
@@ -182,7 +183,9 @@ class OffsetPlanner:
         """Raise the error, or log it if failOnDataLoss is false."""
         if self._settings.fail_on_data_loss:
             raise error
-        logger.warning("failOnDataLoss=false: %s", error)
+        logger.warning(
+            "failOnDataLoss=false: %s", error, extra=log_fields("read", error.name or "")
+        )
 
     def _end(self, name: str, view: StreamView) -> LocatedCut:
         if self._available_now_end is None:

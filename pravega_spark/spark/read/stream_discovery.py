@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -117,7 +118,12 @@ class StreamDiscovery:
             view = self.track(name)[1]
         except NoSuchStream as error:
             if name not in self._missing and not self.settings.fail_on_data_loss:
-                logger.warning("failOnDataLoss=false: continued without a stream: %s", error)
+                logger.warning(
+                    "failOnDataLoss=false: continued without stream %s: %s",
+                    name,
+                    error,
+                    extra=log_fields("read", name),
+                )
             self._missing[name] = now, error
             self._tracked.pop(name, None)
             raise
@@ -147,7 +153,9 @@ class StreamDiscovery:
                     f"{change}. Name {lost} too, start with a new checkpoint folder, or set "
                     f"failOnDataLoss to false to skip the unread events of {lost}."
                 )
-            logger.warning("failOnDataLoss=false: %s.", change)
+            logger.warning(
+                "failOnDataLoss=false: %s.", change, extra=log_fields("read", dropped=lost)
+            )
         return dropped
 
 

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.writing.batch_identity import NumberedBatch
 from pravega_spark.errors import InvalidInput, InvalidOption, StoreError
@@ -112,6 +113,9 @@ class PravegaBatchWriter(DataSourceArrowWriter):
             self.settings.stream,
             number,
             name,
+            extra=log_fields(
+                "append", self.settings.stream, transaction=transaction or "", txnVersion=number
+            ),
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -165,6 +169,7 @@ class PravegaStreamWriter(DataSourceStreamArrowWriter):
                 self.settings.stream,
                 batchId,
                 identity.writer_id,
+                extra=log_fields("append", self.settings.stream, batch=batchId),
             )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

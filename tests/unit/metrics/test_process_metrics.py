@@ -157,7 +157,10 @@ def test_a_look_at_times_is_no_read_of_events(
 ) -> None:
     with manager.create_writer("metered/a") as writer:
         writer.write_event(b"x", "k").result()
-    assert manager.create_reader_group("metered/g", {"metered/a": StreamCut.EARLIEST}).lag().events == 1
+    assert (
+        manager.create_reader_group("metered/g", {"metered/a": StreamCut.EARLIEST}).lag().events
+        == 1
+    )
     assert value(registry, "reader_events_total") is None
 
 

@@ -1,0 +1,35 @@
+"""The fields of log records: operation, scope, stream, version, and others, for JSON formatters.
+
+Every line of this package carries the first four as attributes of its record, so a formatter may
+name them; a field that a line has no value for is empty, or None for a version.
+"""
+
+from __future__ import annotations
+
+from pravega_spark.names import split_path
+
+
+def log_fields(
+    operation: str,
+    path: str = "",
+    version: int | None = None,
+    *,
+    group: str = "",
+    **others: object,
+) -> dict[str, object]:
+    """Return the fields of a line, for ``extra``.
+
+    ``path`` is a stream's name, or the path of any table below the root; ``group`` the name of a
+    reader group, whose scope it is then. The other fields must not have the name of an attribute
+    that records have.
+    """
+    scope, stream = split_path(path or group)
+    fields: dict[str, object] = {
+        "operation": operation,
+        "scope": scope,
+        "stream": stream if path else "",
+        "version": version,
+    }
+    if group:
+        fields["group"] = group
+    return fields | others

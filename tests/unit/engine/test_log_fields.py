@@ -1,0 +1,118 @@
+"""Each line of the log says where it belongs, in fields that formatters of JSON write."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import logging
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pravega_spark
+from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.manager import StreamManager
+
+PACKAGE = Path(pravega_spark.__file__).parent
+_CALLS = {"critical", "debug", "error", "exception", "info", "log", "warning"}
+_OF_RECORDS = logging.makeLogRecord({}).__dict__.keys() | {"message", "asctime"}
+
+
+def _logger_calls() -> Iterator[tuple[str, ast.Call]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                of = node.func.value
+                if node.func.attr in _CALLS and isinstance(of, ast.Name) and of.id == "logger":
+                    yield f"{path.relative_to(PACKAGE)}:{node.lineno}", node
+
+
+def test_every_line_has_fields() -> None:
+    found = list(_logger_calls())
+    assert len(found) > 60
+    for where, call in found:
+        extra = next((word.value for word in call.keywords if word.arg == "extra"), None)
+        if isinstance(extra, ast.Name):  # made in the line before
+            assert extra.id == "fields", where
+            continue
+        assert isinstance(extra, ast.Call), where
+        assert ast.unparse(extra.func) == "log_fields", where
+
+
+def test_no_field_hides_an_attribute_of_records() -> None:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "log_fields":
+                assert not {word.arg for word in node.keywords} & _OF_RECORDS, path
+
+
+def test_no_module_logs_past_the_loggers_that_are_named_after_modules() -> None:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                of = node.func.value
+                if isinstance(of, ast.Name) and of.id == "logging":
+                    assert node.func.attr not in _CALLS, path
+                    if node.func.attr == "getLogger" and path.parts[-2] != "serve":
+                        assert ast.unparse(node) == "logging.getLogger(__name__)", path
+
+
+@pytest.mark.parametrize(
+    ("path", "group", "scope", "stream"),
+    [
+        ("nyc/flights", "", "nyc", "flights"),
+        ("nyc/flights/events", "", "nyc", "flights"),
+        ("nyc/flights/metadata", "", "nyc", "flights"),
+        ("nyc/_kv_tables/seats", "", "nyc", "_kv_tables/seats"),
+        ("nyc/_kv_tables/seats/events", "", "nyc", "_kv_tables/seats"),
+        ("nyc/_scope", "", "nyc", ""),
+        ("nyc/_reader_groups/g", "", "nyc", ""),
+        ("_settings", "", "", ""),
+        ("", "nyc/g", "nyc", ""),
+        ("other/s", "nyc/g", "other", "s"),
+    ],
+)
+def test_scope_and_stream_are_those_of_the_table_or_the_group(
+    path: str, group: str, scope: str, stream: str
+) -> None:
+    fields = log_fields("append", path, 7, group=group, lost=2)
+    expected = {"operation": "append", "scope": scope, "stream": stream, "version": 7, "lost": 2}
+    assert fields == (expected | {"group": group} if group else expected)
+    assert log_fields("append")["version"] is None
+
+
+class _JsonFormatter(logging.Formatter):
+    """What applications do: the message, and every attribute that records do not have anyway."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        more = {k: v for k, v in record.__dict__.items() if k not in _OF_RECORDS}
+        return json.dumps({"message": record.getMessage(), **more}, default=str)
+
+
+def test_lines_become_json_with_scope_stream_version_and_operation() -> None:
+    text, logger = io.StringIO(), logging.getLogger("pravega_spark")
+    handler = logging.StreamHandler(text)
+    handler.setFormatter(_JsonFormatter())
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        manager = StreamManager(f"memory://{uuid.uuid4().hex}")
+        manager.create_scope("s")
+        manager.create_stream("s/a")
+        manager.seal_stream("s/a")
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    lines = [json.loads(line) for line in text.getvalue().splitlines()]
+    found = [(line["operation"], line["scope"], line["stream"], line["version"]) for line in lines]
+    assert found == [
+        ("probe", "", "", None),
+        ("CREATE SCOPE", "s", "", 0),
+        ("CREATE STREAM", "s", "a", 0),
+        ("SEAL STREAM", "s", "a", 1),
+    ]
+    assert lines[2]["parameters"]["life"] == 1
