@@ -30,7 +30,7 @@ MUST_RUN = {
     "docs/key-value-tables.md": 16,
     "docs/large-events.md": 5,
     "docs/maintenance.md": 7,
-    "docs/monitoring.md": 10,
+    "docs/monitoring.md": 11,
     "docs/reader-groups.md": 6,
     "docs/reliability.md": 1,
     "docs/retention.md": 11,

@@ -204,6 +204,13 @@ def test_groups_readers_and_checkpoints_are_logged(stream: StreamManager, log: L
         reader.close()
 
 
+def test_settings_and_fencing_tokens_are_logged(stream: StreamManager, log: LogLines) -> None:
+    stream.update_settings(grace="2 hours")
+    log.expect("SET SETTINGS of .*/_settings, version 0: .*grace")
+    stream.stream("s/a").fence("leader-2")
+    log.expect("FENCE STREAM of .*/s/a/events, version [0-9]+")
+
+
 def test_long_parameter_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="pravega_spark"):
         body = Body("APPEND", {"cut": "x" * 1_000, "none": []})

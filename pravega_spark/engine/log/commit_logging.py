@@ -27,6 +27,8 @@ INFO_OPERATIONS: Final = frozenset(
         "SEAL STREAM",
         "DELETE STREAM",
         "SCALE STREAM",
+        "FENCE STREAM",
+        "SET SETTINGS",
         "TRUNCATE STREAM",
         "SAMPLE",
         "SWEEP",
