@@ -29,6 +29,7 @@ from pravega_spark.maintenance.root_maintenance import (
     split_kinds,
 )
 from pravega_spark.maintenance.round_retries import RoundRetries
+from pravega_spark.metrics.metrics_textfile import MetricsTextfile, check_textfile
 from pravega_spark.units import parse_duration_ms
 
 INTERRUPTED = 130
@@ -71,6 +72,11 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     metavar="TIME",
     help="Fail a kind of work that takes longer than this at a stream.",
 )
+@click.option(
+    "--metrics-textfile",
+    metavar="PATH",
+    help="After each round, write the metrics of the root to this file *.prom for node_exporter.",
+)
 @click.argument("more_kinds", nargs=-1, metavar="")
 @root_option
 def maintain(
@@ -82,6 +88,7 @@ def maintain(
     once: bool,
     interval: str | None,
     parallelism: int,
+    metrics_textfile: str | None,
     **options: Any,
 ) -> int:
     """Do the maintenance of the root: transactions, watermarks, scaling, folding and the rest.
@@ -102,8 +109,10 @@ def maintain(
         if not pause:
             raise InvalidInput("the interval must be longer than 0 s.")
     threads = check_parallelism(parallelism)
+    if metrics_textfile is not None:
+        check_textfile("--metrics-textfile", metrics_textfile)
     try:
-        rounds = _Rounds(root, every, scopes, streams, threads, options)
+        rounds = _Rounds(root, every, scopes, streams, threads, options, metrics_textfile)
         return rounds.run(pause, once=interval is None)
     except (NotFound, StoreRefused) as error:
         raise click.UsageError(f"{type(error).__name__}: {error}") from error
@@ -120,8 +129,12 @@ class _Rounds:
         streams: Sequence[str],
         parallelism: int,
         options: dict[str, Any],
+        textfile: str | None,
     ) -> None:
-        self._store = open_root(root).store
+        manager, self._store = open_root(root)
+        self._textfile = None
+        if textfile is not None:
+            self._textfile = MetricsTextfile("maintain", manager, textfile)
         self._kinds = parse_kinds(kinds)
         self._named = scopes, streams
         self._parallelism = parallelism
@@ -143,6 +156,8 @@ class _Rounds:
             schedule = None if once else KindSchedule(self._store, self._kinds)
             while not self._stop.is_set:
                 self._round(schedule)
+                if self._textfile is not None:
+                    self._textfile.write()
                 if schedule is None:
                     break
                 self._stop.wait(self._pause_seconds(schedule, pause))

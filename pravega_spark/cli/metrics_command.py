@@ -7,11 +7,8 @@ from collections.abc import Sequence
 import click
 
 from pravega_spark.cli.root_option import open_root, root_option
-from pravega_spark.errors import InvalidInput
 from pravega_spark.metrics.metric_catalog import MAX_MEASURED_STREAMS
-
-SUFFIX = ".prom"
-"""node_exporter reads no files with another one."""
+from pravega_spark.metrics.metrics_textfile import check_textfile
 
 
 @click.command("metrics")
@@ -36,11 +33,8 @@ def metrics(root: str | None, textfile: str | None, scopes: Sequence[str], max_s
     From cron: pravega-spark metrics --textfile /var/lib/node_exporter/streams.prom, where
     node_exporter runs with --collector.textfile.directory=/var/lib/node_exporter.
     """
-    if textfile is not None and not textfile.endswith(SUFFIX):
-        raise InvalidInput(
-            f"--textfile is {textfile!r}: node_exporter reads files that end in {SUFFIX} only; "
-            f"give {textfile + SUFFIX!r}."
-        )
+    if textfile is not None:
+        check_textfile("--textfile", textfile)
     try:
         from pravega_spark.metrics.prometheus_export import root_metrics
     except ModuleNotFoundError as error:

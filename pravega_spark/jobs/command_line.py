@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import Final
 
-from pravega_spark.errors import InvalidConfiguration
+from pravega_spark.errors import InvalidConfiguration, InvalidInput
+from pravega_spark.metrics.metrics_textfile import check_textfile
 from pravega_spark.root_settings import SETTING_NAMES, parse_flags, rule_of
 from pravega_spark.setting_rules import NEVER, SettingValue
 from pravega_spark.units import parse_duration_ms
@@ -65,7 +66,21 @@ def make_parser(doc: str, prog: str) -> argparse.ArgumentParser:
         metavar="TIME",
         help=f"keep running: {_when_rounds_start(prog)} (default: one round)",
     )
+    parser.add_argument(
+        "--metrics-textfile",
+        type=_textfile,
+        metavar="PATH",
+        help="after each round, write the metrics of the root to this file *.prom for "
+        "node_exporter's textfile collector (needs the extra metrics)",
+    )
     return parser
+
+
+def _textfile(text: str) -> str:
+    try:
+        return check_textfile("--metrics-textfile", text)
+    except InvalidInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def interval_of(prog: str) -> str | None:

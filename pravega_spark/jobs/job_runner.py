@@ -32,6 +32,8 @@ from pravega_spark.jobs.stream_tasks import find_root, find_streams
 from pravega_spark.jobs.text_table import TextTable
 from pravega_spark.maintenance.round_record import RoundRecord, recorded_scopes
 from pravega_spark.maintenance.round_retries import RoundRetries
+from pravega_spark.manager import StreamManager
+from pravega_spark.metrics.metrics_textfile import MetricsTextfile
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.root_settings import SETTING_NAMES, EffectiveSettings, SettingSources
 
@@ -193,7 +195,8 @@ def rounds(
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
     started, sums, number = time.monotonic(), Counter(zeros), 0
     settings, retries = _JobSettings(prog, arguments, console), RoundRetries()
-    has_found = False
+    has_found, path = False, getattr(arguments, "metrics_textfile", None)
+    textfile = MetricsTextfile(prog, StreamManager(arguments.root), path) if path else None
     try:
         while spark is not None and not stop.is_set:
             at = time.monotonic()
@@ -214,6 +217,8 @@ def rounds(
             retries.end()
             counts = done.counts
             sums.update(counts)
+            if textfile is not None:
+                textfile.write()
             number += 1
             if arguments.interval is None:
                 break

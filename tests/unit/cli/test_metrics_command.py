@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.cli import main
+from pravega_spark.jobs.maintenance import parse as parse_job
 from pravega_spark.manager import StreamManager
 
 
@@ -65,3 +66,24 @@ def test_unusable_input_is_refused_with_the_way_on(
     monkeypatch.delitem(sys.modules, "pravega_spark.metrics.prometheus_export", raising=False)
     assert main(["metrics"]) == 1
     assert "pip install 'pravega-spark[metrics]'" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("root")
+def test_maintenance_writes_the_file_after_a_round_and_its_failure_fails_no_round(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "streams.prom"
+    command = ["maintain", "--kinds", "transactions", "--metrics-textfile"]
+    assert main([*command, str(target)]) == 0
+    text = target.read_text()
+    assert 'pravega_maintenance_overdue{kind="transactions",scope=""} 0.0' in text
+    assert 'pravega_maintenance_overdue{kind="retention",scope=""} 1.0' in text
+    capsys.readouterr()
+    assert main([*command, str(tmp_path / "none/x.prom")]) == 0
+    assert "none/x.prom is not written: FileNotFoundError" in capsys.readouterr().err
+    assert main([*command, "x"]) == 2
+    assert "--metrics-textfile is 'x'" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        parse_job(["--root", "r", "--metrics-textfile", "x"])
+    assert ended.value.code == 2
+    assert "'x.prom'" in capsys.readouterr().err
