@@ -18,6 +18,7 @@ from fastapi import APIRouter, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.serve.api_models import StreamRow
 from pravega_spark.serve.root_watch import RootWatch
@@ -111,7 +112,7 @@ class LiveUpdates:
             except (PravegaSparkError, OSError) as error:
                 self._publish(_event("trouble", {"message": without_credentials(str(error))}))
             except Exception:
-                logger.exception("a poll for the page failed")
+                logger.exception("a poll for the page failed", extra=log_fields("serve"))
                 self._publish(_event("trouble", {"message": "the server failed; see its log."}))
             else:
                 self._publish_rows(rows)
