@@ -315,8 +315,7 @@ class Log:
 
     def _send(self, body: Body, *, reads_on: bool = True) -> bool:
         """Try to commit ``body`` as the next version; return False if another commit is there."""
-        follower = self._follower
-        known = follower.snapshot
+        follower, known = self._follower, self._follower.snapshot
         version = 0 if known is None else known.version + 1
         token = self.runtime.token()
         timestamp_ms, clock_ms = self.clock.next_ms(None if known is None else known.timestamp_ms)
