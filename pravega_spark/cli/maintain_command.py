@@ -132,9 +132,7 @@ class _Rounds:
         textfile: str | None,
     ) -> None:
         manager, self._store = open_root(root)
-        self._textfile = None
-        if textfile is not None:
-            self._textfile = MetricsTextfile("maintain", manager, textfile)
+        self._textfile = MetricsTextfile("maintain", manager, textfile)
         self._kinds = parse_kinds(kinds)
         self._named = scopes, streams
         self._parallelism = parallelism
@@ -156,8 +154,7 @@ class _Rounds:
             schedule = None if once else KindSchedule(self._store, self._kinds)
             while not self._stop.is_set:
                 self._round(schedule)
-                if self._textfile is not None:
-                    self._textfile.write()
+                self._textfile.write()
                 if schedule is None:
                     break
                 self._stop.wait(self._pause_seconds(schedule, pause))

@@ -195,8 +195,7 @@ def rounds(
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
     started, sums, number = time.monotonic(), Counter(zeros), 0
     settings, retries = _JobSettings(prog, arguments, console), RoundRetries()
-    has_found, path = False, getattr(arguments, "metrics_textfile", None)
-    textfile = MetricsTextfile(prog, StreamManager(arguments.root), path) if path else None
+    has_found, textfile = False, _textfile(prog, arguments)
     try:
         while spark is not None and not stop.is_set:
             at = time.monotonic()
@@ -217,8 +216,7 @@ def rounds(
             retries.end()
             counts = done.counts
             sums.update(counts)
-            if textfile is not None:
-                textfile.write()
+            textfile.write()
             number += 1
             if arguments.interval is None:
                 break
@@ -238,6 +236,11 @@ def rounds(
     if not number and arguments.interval is None:
         return INTERRUPTED
     return 1 if sums["failed"] else 0
+
+
+def _textfile(prog: str, arguments: Namespace) -> MetricsTextfile:
+    path = getattr(arguments, "metrics_textfile", None)
+    return MetricsTextfile(prog, StreamManager(arguments.root), path)
 
 
 class _JobSettings:

@@ -32,14 +32,16 @@ class MetricsTextfile:
     The job's own work and exit status do not depend on it: Prometheus sees that the file gets old.
     """
 
-    def __init__(self, prog: str, manager: StreamManager, path: str) -> None:
-        """Take the name of the job for its errors; nothing is measured yet."""
+    def __init__(self, prog: str, manager: StreamManager, path: str | None) -> None:
+        """Take the name of the job for its errors; without a path nothing is written."""
         self._prog, self._manager, self._path = prog, manager, path
         self._metrics: RootMetrics | None = None
         self._failure = ""
 
     def write(self) -> None:
         """Measure the root, and replace the file."""
+        if self._path is None:
+            return
         try:
             if self._metrics is None:
                 from pravega_spark.metrics.prometheus_export import root_metrics
