@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -556,3 +557,20 @@ def test_a_misspelt_command_names_the_nearest(run: Any) -> None:
     status, _, error = run("reader-gruop", "ls")
     assert status == MISUSED
     assert "Did you mean 'reader-group'?" in error
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("pravega-spark str", "plain,stream\n"), ("pravega-spark stream tr", "plain,truncate\n")],
+)
+def test_a_shell_completes_commands_and_their_verbs(words: str, expected: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pravega_spark.cli"],
+        env=os.environ | {
+            "_PRAVEGA_SPARK_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
+        },
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == (expected, "")
