@@ -9,8 +9,14 @@ from typing import Any
 
 import click
 
+from pravega_spark.errors import NotFound
+
 Commands = Mapping[str, tuple[str, str]]
 """By name: ``module:command`` in this package, and a line of help that needs no import."""
+
+
+OPENED = "pravega_spark.manager"
+"""The key of a context's ``meta`` under which a command keeps the manager of its root."""
 
 
 class LazyCommands(click.Group):
@@ -33,6 +39,17 @@ class LazyCommands(click.Group):
         command = getattr(importlib.import_module(f"pravega_spark.cli.{module}"), name)
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; an error of an unknown object also names those that are like it."""
+        try:
+            return super().invoke(ctx)
+        except NotFound as error:
+            if ctx.parent is None and OPENED in ctx.meta:
+                from pravega_spark.cli.near_names import add_near_names
+
+                add_near_names(error, ctx.meta[OPENED])
+            raise
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

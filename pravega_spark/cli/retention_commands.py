@@ -19,6 +19,7 @@ from pravega_spark.cli.output import (
 )
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.cli.transaction_records import named_streams
+from pravega_spark.policy_texts import parse_retention
 from pravega_spark.retention.explanation import DataAmount, RetentionExplanation, policy_text
 
 if TYPE_CHECKING:
@@ -37,19 +38,30 @@ def retention() -> None:
     """Retention: what streams delete and keep, and for whom."""
 
 
-@retention.command(epilog=examples("retention explain nyc/flights", "retention explain nyc"))
+@retention.command(
+    epilog=examples("retention explain nyc/flights", "retention explain nyc --policy time:7d")
+)
 @click.argument("where", nargs=-1, metavar="[STREAM|SCOPE]...")
+@click.option(
+    "--policy", metavar="POLICY", help="As if they had this policy, such as time:7d or size:10GiB."
+)
 @_expire_option
 @root_option
 @output_option
-def explain(where: Sequence[str], expire: str | None, root: str | None, output: str) -> None:
+def explain(
+    where: Sequence[str], policy: str | None, expire: str | None, root: str | None, output: str
+) -> None:
     """Show what a run would delete of streams and what stays: who holds it, and how much.
 
     Changes nothing. Without a name, all streams of the root are explained.
     """
+    tried = None if policy is None else parse_retention(policy)
+    if policy is not None and tried is None:
+        raise click.UsageError("--policy none keeps everything: there is nothing to explain.")
     manager, _ = open_root(root)
     found = [
-        manager.retention(name).explain(expire=expire) for name in named_streams(manager, where)
+        manager.retention(name).explain(policy=tried, expire=expire)
+        for name in named_streams(manager, where)
     ]
     if output != TABLE:
         show_value([_record(one) for one in found], output)

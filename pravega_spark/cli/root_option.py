@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from pravega_spark.cli.lazy_commands import OPENED
 from pravega_spark.cli.profiles import Profile, find_profile
 
 if TYPE_CHECKING:
@@ -87,4 +88,7 @@ def new_root(root: str | None) -> OpenedRoot:
     profile = root_profile(root)
     options = dict(profile.storage_options)
     manager = StreamManager(profile.root, storage_options=options or None)
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[OPENED] = manager
     return OpenedRoot(manager, open_store(profile.root, **options))

@@ -270,7 +270,7 @@ def test_a_stream_that_was_created_again_is_read_from_its_present_life(
         (("--to-latest", "--stream", "s/b"), "does not read s/b; it reads s/a"),
         (("--to-datetime", "yesterday"), "is not a time"),
         (("--by-duration", "PT"), "is no duration"),
-        (("--to-offset", "here"), "is not a valid stream cut"),
+        (("--to-offset", "s/a@here"), "is not a valid stream cut"),
         (("--to-offset", "other/b@1:0#0=1"), "is a cut of other/b"),
         (("--to-offset", "s/a@1:0#0=1", "--to-offset", "s/a@1:0#0=2"), "two cuts of one stream"),
         (("--to-offset", "latest"), "--to-latest"),

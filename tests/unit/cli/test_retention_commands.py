@@ -41,6 +41,20 @@ def test_retention_is_explained_and_changes_nothing(
     assert str(manager.head(stream)) == "s/a@1:0#0=0"
 
 
+def test_a_policy_is_tried_before_it_is_set(
+    run: CommandLine, manager: StreamManager, stream: str
+) -> None:
+    write(open_stream(manager._store, stream), [("k", b"12345")])
+    tried = ("retention", "explain", stream, "--policy", "size:5", "--output", "json")
+    (found,) = json.loads(run(*tried)[1])
+    assert (found["policy"], found["goes"]["events"]) == ("by size, at least 5 B", 10)
+    assert [lost["subscriber"] for lost in found["passed"]] == ["archive"]
+    assert manager.stream_info(stream).configuration.retention == RetentionPolicy.by_consumption()
+    for wrong in ("none", "week"):
+        status, _, err = run("retention", "explain", stream, "--policy", wrong)
+        assert (status, err.count("\n")) == (MISUSED, 1)
+
+
 def test_a_run_shows_what_it_deletes_and_needs_yes(
     run: CommandLine, manager: StreamManager, stream: str
 ) -> None:

@@ -85,7 +85,7 @@ def test_a_job_subscribes_publishes_and_unsubscribes(
     ("status", "argv"),
     [
         (MISUSED, ("subscribe", "s/a", "s/group")),
-        (MISUSED, ("subscribe", "s/a", "archive", "--start", "here")),
+        (FAILED, ("subscribe", "s/a", "archive", "--start", "unknown")),
         (MISUSED, ("subscribe", "s/a", "archive", "--start", "s/b@1:0#0=1")),
         (MISUSED, ("subscribe", "s/a", "archive", "--generation", "x")),
         (MISUSED, ("publish", "s/a", "archive")),
