@@ -96,13 +96,13 @@ def health_routes(health: ServerHealth) -> APIRouter:
     routes = APIRouter(route_class=RestRoute, tags=["Health"])
 
     @routes.get("/ping", operation_id="ping", response_class=Response)
-    def ping() -> Response:
+    async def ping() -> Response:
         """Answer 200 while the server runs."""
         return Response()
 
     @routes.get("/v1/health/liveness", operation_id="getLiveness")
-    def liveness() -> bool:
-        """Return true while the server runs; asks the storage nothing."""
+    async def liveness() -> bool:
+        """Return true while the server runs, even if the storage hangs and holds all threads."""
         return True
 
     def add(path: str, name: str, look: Any, model: Any) -> None:

@@ -9,10 +9,10 @@ import * as format from "./format.js";
 
 const EVERY = 5000;
 
-/** Call now and again while the view is shown. */
+/** Call now, and again while the view is seen. */
 export function repeat(load, signal) {
   load();
-  const timer = setInterval(load, EVERY);
+  const timer = setInterval(() => { if (!document.hidden) load(); }, EVERY);
   signal.addEventListener("abort", () => clearInterval(timer));
 }
 

@@ -171,6 +171,6 @@ export function panelsOf(base) {
       if (before === null) drawHistory();
       drawStorage();
     },
-    age() { draw("readers", readers); },
+    age() { if (!document.hidden) draw("readers", readers); },
   };
 }

@@ -22,6 +22,11 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed (apt install chromium)"),
 ]
+UNNAMED = """
+[...document.querySelectorAll('button, a, input, [role=img], [tabindex="0"]')].filter(element =>
+  !(element.getAttribute('aria-label') || element.textContent.trim() || element.title)).length
+"""
+"""How many elements a screen reader could not name."""
 BOXES = "document.querySelectorAll('.picture g[data-segment]').length"
 
 
@@ -114,6 +119,7 @@ def test_the_page_shows_streams_follows_them_and_draws_their_segments(
         ):
             tab.open(url + path)
             tab.wait_for(f"document.body?.innerText.includes({sign!r})")
+            assert tab.run(UNNAMED) == 0, path
 
         assert [asked for asked in tab.requests if not asked.startswith(url)] == []
         expected = f"{url}/api/streams/nyc/none"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -337,3 +339,24 @@ def test_a_root_that_is_gone_is_down(tmp_path: Any) -> None:
         assert (found["status"], found["readiness"], found["liveness"]) == ("DOWN", False, True)
         assert client.get("/v1/health/readiness").json() is False
         assert client.get("/v1/health/liveness").json() is True
+
+
+def test_probes_answer_while_every_thread_waits_for_the_storage(
+    client: TestClient, manager: StreamManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+
+    def hang(self: StreamManager) -> list[str]:
+        release.wait(60)
+        return []
+
+    monkeypatch.setattr(StreamManager, "list_scopes", hang)
+    with ThreadPoolExecutor(60) as callers:
+        waiting = [callers.submit(client.get, "/v1/scopes") for _ in range(60)]
+        try:
+            assert client.get("/ping").status_code == 200
+            assert client.get("/v1/health/liveness").json() is True
+            assert not any(call.done() for call in waiting)
+        finally:
+            release.set()
+        assert {call.result().status_code for call in waiting} == {200}
