@@ -70,6 +70,7 @@ lint: setup ## ruff, mypy, and the layers
 
 docs: $(INSTALLED) ## build the site of docs/ into build/site, with warnings as errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo 'open build/site/index.html; its search needs a server: python3 -m http.server --directory build/site'
 
 bench: setup ## run the benchmarks (ARGS="--help" for their options)
 	$(BIN)/python -m bench $(ARGS)

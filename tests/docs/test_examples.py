@@ -25,13 +25,20 @@ MUST_RUN = {
     "docs/backup.md": 5,
     "docs/batch-reads.md": 8,
     "docs/command-line.md": 14,
+    "docs/concepts.md": 6,
     "docs/conditional-appends.md": 5,
+    "docs/from-delta.md": 2,
+    "docs/from-kafka.md": 1,
+    "docs/from-pravega.md": 1,
     "docs/byte-streams.md": 4,
     "docs/key-value-tables.md": 16,
     "docs/large-events.md": 5,
     "docs/maintenance.md": 7,
     "docs/monitoring.md": 11,
+    "docs/operations.md": 2,
+    "docs/query-engines.md": 6,
     "docs/reader-groups.md": 6,
+    "docs/recipes.md": 6,
     "docs/reliability.md": 1,
     "docs/retention.md": 11,
     "docs/scaling.md": 6,
@@ -41,6 +48,7 @@ MUST_RUN = {
     "docs/spark.md": 5,
     "docs/time.md": 8,
     "docs/transactions.md": 10,
+    "docs/troubleshooting.md": 1,
 }
 """The least number of blocks that run: so no page loses its examples."""
 
