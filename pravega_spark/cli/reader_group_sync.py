@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from pravega_spark.cli.output import TABLE, output_option, show_table, show_value
+from pravega_spark.cli.output import TABLE, examples, output_option, show_table, show_value
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import InvalidInput
@@ -40,7 +40,9 @@ class _SyncStep:
     cuts: Mapping[str, StreamCut]
 
 
-@click.command()
+@click.command(
+    epilog=examples("reader-group sync --checkpoint s3://bucket/checkpoints/flights --dry-run")
+)
 @click.option(
     "--checkpoint",
     required=True,
