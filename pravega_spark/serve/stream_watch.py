@@ -7,7 +7,6 @@ call: the traffic since is the difference between two views.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Final
 
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
@@ -150,6 +149,3 @@ def _sizes(view: StreamView) -> dict[int, Traffic]:
 
 def _share(amount: int, part: int, parts: int) -> int:
     return amount * (part + 1) // parts - amount * part // parts
-
-
-WatchOf = Callable[[str], StreamWatch]

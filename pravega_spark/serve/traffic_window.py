@@ -53,11 +53,6 @@ class TrafficWindow:
             found.append(round(events * 1_000 / (width * BUCKET_MS), 3))
         return found
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether the window has no traffic."""
-        return not self._buckets
-
     def _sum(self, numbers: range) -> tuple[int, int]:
         found = [self._buckets[n] for n in numbers if n in self._buckets]
         return sum(events for events, _ in found), sum(size for _, size in found)
