@@ -33,6 +33,21 @@ def test_kept_root_reads_as_the_release_that_wrote_it_read_it(kept: Path) -> Non
     assert read == {pointer for pointer, *_ in listed["events"]}
 
 
+def test_state_file_of_a_kept_root_suffices_where_commits_were_cleaned_away(kept: Path) -> None:
+    events = kept / STREAM / "events"
+    listed = json.loads((kept_roots.FOLDER / f"{kept.name}.json").read_text(encoding="utf-8"))
+    (checkpoint,) = (events / "_pravega/checkpoint").iterdir()
+    for version in range(1, int(checkpoint.stem)):
+        (events / f"_delta_log/{version:020d}.json").unlink()
+    checkpoint.unlink()
+    manager = StreamManager(kept)
+    assert (str(manager.head(STREAM)), str(manager.tail(STREAM))) == (
+        listed["head"],
+        listed["tail"],
+    )
+    assert len(list(manager.read(STREAM))) == len(listed["events"])
+
+
 def _cells(events: dict[int, list[format_reader.Event]]) -> list[str]:
     return [
         f"{segment & 0xFFFFFFFF}#{segment >> 32}={event.offset}"
