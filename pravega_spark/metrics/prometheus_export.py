@@ -96,9 +96,9 @@ class RootMetrics(Collector):
 
     def collect(self) -> Iterable[Family]:
         """Yield the metrics of the root. Raises StoreError if the root cannot be listed."""
-        return families(ROOT_METRICS, self.values())
+        return families(ROOT_METRICS, self._values())
 
-    def values(self) -> MetricValues:
+    def _values(self) -> MetricValues:
         """Return the values, measured now or within the cache's time."""
         with self._lock:
             now = self._monotonic()

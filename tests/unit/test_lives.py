@@ -777,7 +777,7 @@ HANDLES = [
             "cut_at": lambda reader, w: reader.cut_at(0),
             "fetch": lambda reader, w: reader.fetch(w.event),
         },
-        frozenset({"position", "current_time_window"}),
+        frozenset({"position", "current_time_window", "known_lag", "observed_as"}),
     ),
     Handle(
         EventStreamReader,
