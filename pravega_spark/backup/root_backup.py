@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from pravega_spark.backup.backup_target import BackupTarget, check_apart
@@ -21,6 +22,7 @@ from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import allow_incomplete, read_root
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import events_path
 from pravega_spark.engine.stream.view import StreamView
@@ -35,6 +37,9 @@ from pravega_spark.names import (
     table_log,
     table_of_log,
 )
+from pravega_spark.reader_groups.position_settlement import GroupPositions
+from pravega_spark.transactions.decision_log import open_decisions
+from pravega_spark.transactions.joint_sweep import carry_out_decided
 
 MAINTAIN: Final = "maintain"
 """The setting that a copy does not take from its source."""
@@ -97,13 +102,20 @@ def back_up(
     """Copy a scope, a stream (``scope/stream``), or with "" all scopes, to another store.
 
     Safe to kill; the same call finishes a killed run. One run at a time. ``keep_ms`` bounds how
-    long the version of a table stays pinned. Raises NoSuchScope, NoSuchStream, InvalidInput if one
-    store is inside the other, IllegalState if the target holds anything else, StoreRefused if it
-    cannot hold streams, DataLoss and CorruptLog for a damaged source.
+    long the version of a table stays pinned. Joint transactions that are decided are first carried
+    out in the source: later the copies of two streams could not agree on them. Raises NoSuchScope,
+    NoSuchStream, InvalidInput if one store is inside the other, IllegalState if the target holds
+    anything else, StoreRefused if it cannot hold streams, DataLoss and CorruptLog for a damaged
+    source, and StoreReadOnly if a decision is to be carried out in one that cannot be written.
     """
     check_apart(source, target)
     tables = _SourceTables(source, target, runtime, name)
     tables.check_not_empty()
+    carry_out_decided(
+        open_decisions(source, runtime),
+        partial(open_stream, source, runtime=runtime),
+        GroupPositions(source, runtime),
+    )
     with allow_incomplete(target):
         claimed = BackupTarget(target, source, name, runtime)
         copied = list[CopiedTable]()

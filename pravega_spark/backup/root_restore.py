@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from pravega_spark.backup.key_value_restore import restore_folded
 from pravega_spark.backup.new_life import begin_new_life
@@ -13,6 +15,7 @@ from pravega_spark.backup.restore_point import IntactVersion
 from pravega_spark.backup.table_restore import RestoredTable, restore_table
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import Body
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.probe import ensure_probed
@@ -37,7 +40,7 @@ from pravega_spark.engine.tables.scopes import (
     Scope,
 )
 from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE
-from pravega_spark.errors import Damaged, NoSuchScope, NoSuchStream
+from pravega_spark.errors import Damaged, NoSuchScope, NoSuchStream, PravegaSparkError
 from pravega_spark.names import (
     MAX_SCOPE_LENGTH,
     TABLES_FOLDER,
@@ -47,6 +50,11 @@ from pravega_spark.names import (
     table_log,
     table_of_log,
 )
+from pravega_spark.reader_groups.position_settlement import GroupPositions
+from pravega_spark.transactions.decision_log import open_decisions
+from pravega_spark.transactions.joint_sweep import carry_out_decided
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +123,7 @@ def restore_root(store: Store, runtime: Runtime) -> RestoreResult:
         read_root(store, refresh=True)
         drop_hints(store)
         run.restore_settings()
+        run.carry_out_decided()
         for scope in scopes:
             run.restore_scope(scope)
         failpoint("restore.marker")
@@ -134,6 +143,25 @@ class _RootRestore:
     def restore_settings(self) -> None:
         """Restore the settings of the root; without them it is not opened, if it had any."""
         self._restore_table(SETTINGS_TABLE)
+
+    def carry_out_decided(self) -> None:
+        """Carry out the joint transactions that the copy holds as decided, as far as it is whole.
+
+        A restore aborts what is still open, so a stream that is whole must get its part before.
+        """
+        store, runtime = self.store, self.runtime
+        try:
+            carry_out_decided(
+                open_decisions(store, runtime),
+                partial(StreamLog, store, runtime=runtime),
+                GroupPositions(store, runtime),
+            )
+        except PravegaSparkError as error:
+            logger.warning(
+                "a decided joint transaction could not be carried out before the restore: %s",
+                error,
+                extra=log_fields("restore"),
+            )
 
     def restore_scope(self, name: str) -> None:
         """Restore the tables of a scope, then make its index list the streams that are there."""
