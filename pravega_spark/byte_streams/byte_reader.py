@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+from collections.abc import Iterator
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +37,8 @@ class ByteStreamReader(NotPicklable, io.RawIOBase):
     Made by ``StreamManager.create_byte_reader``. At the tail a read waits for bytes, and returns
     none once the stream is sealed. With a ``timeout`` it waits so many seconds and then raises
     TimeoutError; with 0 it does not wait and returns None, as raw files do. Without ``follow`` the
-    stream ends where its tail was when the reader was made.
+    stream ends where its tail was when the reader was made. A read that raises leaves the position
+    where it was.
     """
 
     _NOT_PICKLABLE = "a ByteStreamReader cannot be pickled; create it where it is used."
@@ -152,13 +155,14 @@ class ByteStreamReader(NotPicklable, io.RawIOBase):
         ready = self._ready(size)
         if not ready:
             return ready
-        done = 0
-        while done < size and self._position < self._tail():
-            found = self._windows.at(self._view, self._position)
-            taken = min(size - done, len(found), self._tail() - self._position)
+        start, done = self._position, 0
+        wanted = min(size, self._tail() - start)
+        while done < wanted:
+            found = self._windows.at(self._view, start + done)
+            taken = min(wanted - done, len(found))
             target[done : done + taken] = found[:taken]
             done += taken
-            self._position += taken
+        self._position = start + done
         return done
 
     def read(self, size: int | None = -1, /) -> bytes | Any:
@@ -188,9 +192,22 @@ class ByteStreamReader(NotPicklable, io.RawIOBase):
         """Return all bytes up to the end, waiting for them; None if there are none to wait for."""
         self._check_open()
         parts = []
-        while data := self.read(max(_READ_ALL_BYTES, self._tail() - self._position)):
-            parts.append(data)
+        with self._position_kept_on_errors():
+            while data := self.read(max(_READ_ALL_BYTES, self._tail() - self._position)):
+                parts.append(data)
         return data if not parts else b"".join(parts)
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """Return the bytes to the next line's end, at most ``size``, waiting for them."""
+        self._check_open()
+        with self._position_kept_on_errors():
+            return super().readline(size)
+
+    def readlines(self, hint: int | None = -1, /) -> list[bytes]:
+        """Return the lines up to the end, or until they have ``hint`` bytes, waiting for them."""
+        self._check_open()
+        with self._position_kept_on_errors():
+            return super().readlines(-1 if hint is None else hint)
 
     def close(self) -> None:
         """Free what the reader holds. A second call does nothing."""
@@ -200,6 +217,16 @@ class ByteStreamReader(NotPicklable, io.RawIOBase):
                     self._windows.close()
             finally:
                 super().close()
+
+    @contextlib.contextmanager
+    def _position_kept_on_errors(self) -> Iterator[None]:
+        """Go back to the position of now if the calls inside raise: they hand out nothing."""
+        start = self._position
+        try:
+            yield
+        except BaseException:
+            self._position = start
+            raise
 
     def _tail(self) -> int:
         tail = self._segment.tail(self._view)

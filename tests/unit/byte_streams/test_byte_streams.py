@@ -187,6 +187,43 @@ def test_reads_time_out_or_do_not_wait() -> None:
     assert reader.read(1) == b"x"
 
 
+def test_a_read_that_times_out_has_consumed_nothing() -> None:
+    manager = filled(manager_of(FakeRuntime()))
+    writer = manager.create_byte_writer(S)
+    writer.write(b"12\n345")
+    writer.flush()
+    for call in (
+        lambda reader: reader.read(),
+        lambda reader: reader.readall(),
+        lambda reader: reader.readlines(),
+        list,
+    ):
+        reader = manager.create_byte_reader(S, timeout=5)
+        with pytest.raises(TimeoutError, match="byte 6 of stream s/bytes"):
+            call(reader)
+        # An iteration has handed out the first line.
+        assert reader.tell() in (0, 3)
+        if reader.tell() == 0:
+            assert reader.readline() == b"12\n"
+        with pytest.raises(TimeoutError):
+            reader.readline()
+        assert reader.read(10) == b"345"
+    reader = manager.create_byte_reader(S, timeout=5)
+    buffered = io.BufferedReader(reader)
+    for read in (buffered.read, buffered.readlines):
+        start = buffered.tell()
+        with pytest.raises(TimeoutError):
+            read()
+        assert buffered.seek(start) == 0
+    assert buffered.read(6) == b"12\n345"
+    late = manager.create_byte_reader(S, timeout=5)
+    with pytest.raises(TimeoutError):
+        late.read()
+    writer.write(b"\n")
+    writer.close_and_seal()
+    assert late.read() == b"12\n345\n"
+
+
 def test_a_reader_that_does_not_follow_ends_at_the_tail_of_its_beginning(
     manager: StreamManager,
 ) -> None:
