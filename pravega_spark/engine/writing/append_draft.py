@@ -176,8 +176,7 @@ def check_segments(view: StreamView, staged: Sequence[StagedChunk]) -> None:
 
 def check_open(view: StreamView, staging_version: int) -> None:
     """Raise StreamSealed or StagedTooLate if nothing that was staged so can be committed."""
-    if view.record.state is not StreamState.ACTIVE:
-        raise sealed_error(view)
+    check_active(view)
     if staging_version < view.snapshot.horizon:
         raise StagedTooLate(
             f"stream {view.stream}: data staged at version {staging_version} is below the staging "
@@ -185,6 +184,12 @@ def check_open(view: StreamView, staging_version: int) -> None:
             version=staging_version,
             horizon=view.snapshot.horizon,
         )
+
+
+def check_active(view: StreamView) -> None:
+    """Raise StreamSealed if the stream accepts no more events."""
+    if view.record.state is not StreamState.ACTIVE:
+        raise sealed_error(view)
 
 
 def sealed_error(view: StreamView) -> StreamSealed:

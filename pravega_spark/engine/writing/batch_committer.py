@@ -12,7 +12,6 @@ from pravega_spark.engine.chunks.routing import Router
 from pravega_spark.engine.chunks.tiny_chunk import LoneEvent
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.fencing import check_token
-from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_marks import TimeNote
 from pravega_spark.engine.stream.view import StreamView
@@ -22,7 +21,7 @@ from pravega_spark.engine.writing.append_condition import (
     check_number,
     other_segment,
 )
-from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch, sealed_error
+from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch, check_active
 from pravega_spark.engine.writing.append_group import OfferFirst, group_of
 from pravega_spark.engine.writing.batch_identity import SessionBatch
 from pravega_spark.engine.writing.batch_staging import (
@@ -119,8 +118,7 @@ class BatchCommitter:
         self._stream = stream
         self._compression = compression
         view = stream.view(refresh=life is None, life=life)
-        if view.record.state is not StreamState.ACTIVE:
-            raise sealed_error(view)
+        check_active(view)
         self.life = view.life
         self._fencing_token = fencing_token
         self._session = self.last = self._previous = self.note_number = 0
@@ -270,14 +268,16 @@ class BatchCommitter:
     def _view_that_meets(self, condition: AppendCondition | None) -> StreamView:
         """Return a view on which a condition holds; raise its error if it does not on the newest.
 
-        So nothing is stored for a write that is refused anyway.
+        So nothing is stored for a write that is refused anyway. Raises StreamSealed.
         """
         view = self._stream.view(refresh=False)
         if condition is not None:
+            check_active(view)
             try:
                 condition.check(view)
             except ConditionFailed:
                 view = self._stream.view(life=self.life)
+                check_active(view)
                 condition.check(view)
         return view
 

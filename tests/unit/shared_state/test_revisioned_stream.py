@@ -253,6 +253,16 @@ def test_seal_and_scale_end_the_writing(stream: StreamLog, log: RevisionedStream
                 other.write_unconditionally(b"x")
         with pytest.raises(StreamSealed):
             other.compare_and_set_mark(None, at(0))
+    known = make_stream(Spy(), SYSTEM)
+    with RevisionedStream(known) as same:
+        assert same.write_unconditionally(b"a") == at(1)
+        lifecycle.seal(known)  # this process knows it before it writes
+        for latest in (at(1), at(0)):
+            with pytest.raises(StreamSealed, match="s/t was sealed"):
+                same.write_conditionally(latest, b"x")
+        with pytest.raises(StreamSealed):
+            same.write_unconditionally(b"x")
+        assert values(same) == [b"a"]
     scale(reopen(stream), [0], [(0.0, 1.0)])
     for call in (
         lambda: log.write_conditionally(at(1), b"x"),
