@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -10,4 +11,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; return the exit status: 0 for success, 1 for failure, 2 for misuse."""
     from pravega_spark.cli.commands import run
 
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by the shell, as with >&-
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 -- open until the end
     return run(sys.argv[1:] if argv is None else argv)

@@ -1,12 +1,13 @@
 """``pravega-spark stream append``: lines, JSON, CSV, Parquet and Arrow as events.
 
-With a writer id the input is written exactly once. The note of the id names the input and the
-number of the last event before it, so that a run after a crash skips what is in the stream.
+With a writer id the input is written exactly once. The notes of the id hold a digest of the records
+so far, by which a repeated run tells that its input is the one that the id has written.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import json
 import sys
@@ -25,6 +26,8 @@ from pravega_spark.event_writer import EventStreamWriter
 
 _OPEN_WRITES = 10_000
 """Writes whose outcome is still unknown, at most: the errors of earlier ones end the command."""
+_NOTE_RECORDS = 50_000
+"""Records between two notes of a writer id; the first one comes with the first record."""
 
 
 @click.command()
@@ -41,11 +44,10 @@ _OPEN_WRITES = 10_000
 @click.option(
     "--event", "event_field", metavar="FIELD", help="The field that is the event.  [default: all]"
 )
-@click.option("--writer-id", metavar="ID", help="Write exactly once: go on where a run stopped.")
 @click.option(
-    "--source",
-    metavar="NAME",
-    help="With --writer-id: what this input is called.  [default: the names of the files]",
+    "--writer-id",
+    metavar="ID",
+    help="Write exactly once: go on where a run stopped. An id of its own for each input.",
 )
 @root_option
 @output_option
@@ -57,72 +59,110 @@ def append(
     key_separator: str | None,
     event_field: str | None,
     writer_id: str | None,
-    source: str | None,
     root: str | None,
     output: str,
 ) -> None:
     r"""Write the records of files, or of standard input, to SCOPE/STREAM, one event each.
 
     JSON lines, CSV rows, and rows of Parquet and Arrow become JSON objects, unless --event names
-    the field to write. With --writer-id the same command after a crash writes only what is
-    missing; the same input must have the same name.
+    the field to write. With --writer-id the same command after a crash writes only what is missing,
+    and an input that begins with other records is refused.
 
     \b
     Examples: seq 5 | pravega-spark stream append nyc/numbers
               pravega-spark stream append nyc/flights flights.csv --key carrier --writer-id load-1
     """
-    if source is not None and writer_id is None:
-        raise click.UsageError("--source needs --writer-id.")
-    for file in files:
+    for file in files or ("-",):
         check_format(file, form, key_separator)
-    if not files:
-        check_format("-", form, key_separator)
     manager, _ = open_root(root)
     records = itertools.chain.from_iterable(
         read_records(file, form, key_field, key_separator, event_field) for file in files or ("-",)
     )
-    with contextlib.ExitStack() as stack:
-        writer = stack.enter_context(manager.create_writer(name, writer_id=writer_id))
-        skipped = 0
-        if writer_id is not None:
-            skipped = _begin(writer, source or " ".join(files) or "standard input")
-            found = sum(1 for _ in itertools.islice(records, skipped))
-            if found < skipped:
-                raise InvalidInput(
-                    f"the input has {found:,} records, but writer {writer_id} wrote {skipped:,} of "
-                    "it already: is it another input? Then name it with --source."
-                )
-        written = _write(writer, _shown(records, stack))
-    text = f"Wrote {written:,} events to stream {name}."
-    if skipped:
-        text += f" {skipped:,} had been written before."
-    show_done({"stream": name, "written": written, "skipped": skipped}, text, output)
+    run = _Append(writer_id)
+    try:
+        with contextlib.ExitStack() as stack:
+            writer = stack.enter_context(manager.create_writer(name, writer_id=writer_id))
+            run.skip(writer, records)
+            run.write(writer, _shown(records, stack))
+    except InvalidInput as error:
+        if not run.written:
+            raise
+        way_on = "" if writer_id is None else " Mend it, and repeat the command."
+        raise InvalidInput(
+            f"{error} The {run.written:,} events before it were written.{way_on}"
+        ) from error
+    text = f"Wrote {run.written:,} events to stream {name}."
+    if run.skipped:
+        text += f" {run.skipped:,} had been written before."
+    show_done({"stream": name, "written": run.written, "skipped": run.skipped}, text, output)
 
 
-def _begin(writer: EventStreamWriter, source: str) -> int:
-    """Return how many records of the input are in the stream; note a new input."""
-    with contextlib.suppress(ValueError, TypeError, KeyError):
-        note = json.loads(writer.last_note or "null")
-        if note["source"] == source:
-            after: int = note["after"]
-            return writer.last_event_number - after
-    writer.flush(note=json.dumps({"source": source, "after": writer.last_event_number}))
-    return 0
+class _Append:
+    """One run: what an earlier one had written, what this one writes, and the digest of both."""
 
+    def __init__(self, writer_id: str | None) -> None:
+        self._id = writer_id
+        self._digest = hashlib.sha256()
+        self.skipped = 0
+        self.written = 0
 
-def _write(writer: EventStreamWriter, records: Iterator[InputRecord]) -> int:
-    """Write all records; raise the error of the first one that fails."""
-    open_writes: deque[Future[Any]] = deque()
-    written = 0
-    for key, event in records:
-        open_writes.append(writer.write_event(event, routing_key=key))
-        written += 1
-        while open_writes and (open_writes[0].done() or len(open_writes) > _OPEN_WRITES):
-            open_writes.popleft().result()
-    writer.flush()
-    for write in open_writes:
-        write.result()
-    return written
+    def skip(self, writer: EventStreamWriter, records: Iterator[InputRecord]) -> None:
+        """Skip the records that the id has written; raise InvalidInput if they are others."""
+        if self._id is None:
+            return
+        if not writer.last_event_number:
+            self._note(writer)
+            return
+        noted, digest = self._last_note(writer)
+        for record in itertools.islice(records, writer.last_event_number):
+            self._add(record)
+            self.skipped += 1
+            if self.skipped == noted and self._digest.hexdigest() != digest:
+                raise self._other_input(f"its first {noted:,} records are others")
+        if self.skipped < writer.last_event_number:
+            raise self._other_input(f"it has {self.skipped:,} records")
+
+    def _last_note(self, writer: EventStreamWriter) -> tuple[int, str]:
+        try:
+            note = json.loads(writer.last_note or "")
+            return int(note["records"]), str(note["digest"])
+        except (ValueError, TypeError, KeyError):
+            raise self._other_input("the id is not one of `stream append`") from None
+
+    def _other_input(self, reason: str) -> InvalidInput:
+        return InvalidInput(
+            f"writer {self._id} has written another input: {reason}. Nothing was written. Give "
+            "each input a --writer-id of its own."
+        )
+
+    def write(self, writer: EventStreamWriter, records: Iterator[InputRecord]) -> None:
+        """Write the records; raise the error of the first one that fails."""
+        open_writes: deque[Future[Any]] = deque()
+        for record in records:
+            key, event = record
+            open_writes.append(writer.write_event(event, routing_key=key))
+            self.written += 1
+            if self._id is not None:
+                self._add(record)
+                if self.skipped + self.written == 1 or self.written % _NOTE_RECORDS == 0:
+                    self._note(writer)
+            while open_writes and (open_writes[0].done() or len(open_writes) > _OPEN_WRITES):
+                open_writes.popleft().result()
+        if self._id is not None and self.written:
+            self._note(writer)
+        writer.flush()
+        for write in open_writes:
+            write.result()
+
+    def _add(self, record: InputRecord) -> None:
+        key, event = record
+        part = b"" if key is None else key.encode(errors="surrogatepass")
+        self._digest.update(b"%d:%d:" % (-1 if key is None else len(part), len(event)))
+        self._digest.update(part + event)
+
+    def _note(self, writer: EventStreamWriter) -> None:
+        records = self.skipped + self.written
+        writer.flush(note=json.dumps({"records": records, "digest": self._digest.hexdigest()}))
 
 
 def _shown(records: Iterator[InputRecord], stack: contextlib.ExitStack) -> Iterator[InputRecord]:

@@ -34,13 +34,22 @@ _SUFFIXES = {
 }
 
 
+_COMPRESSED = frozenset({".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip"})
+_MOST_CSV_CHARACTERS = 1 << 30
+"""The longest field of a CSV row: events may have 1 GiB."""
+
+
 def check_format(file: str, form: str | None, key_separator: str | None) -> str:
     """Return the format of a file, ``-`` for standard input; raise UsageError before any write."""
     found = form or _SUFFIXES.get(Path(file).suffix.lower(), LINES)
+    if form is None and Path(file).suffix.lower() in _COMPRESSED:
+        raise click.UsageError(f"{file} is compressed: decompress it into a pipe.")
     if key_separator is not None and found != LINES:
         raise click.UsageError(f"--key-separator is for lines, and {file} is read as {found}.")
     if file != "-" and not os.path.exists(file):
         raise click.UsageError(f"file {file} does not exist.")
+    if file != "-" and os.path.isdir(file):
+        raise click.UsageError(f"{file} is a folder: name its files.")
     return found
 
 
@@ -84,8 +93,8 @@ def _json_rows(file: str, stream: IO[bytes]) -> Iterator[Mapping[str, Any]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except ValueError as error:
+            row = json.loads(line, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
             raise InvalidInput(f"line {number:,} of {file} is no JSON: {error}.") from error
         if not isinstance(row, dict):
             raise InvalidInput(f"line {number:,} of {file} is no JSON object.")
@@ -95,7 +104,12 @@ def _json_rows(file: str, stream: IO[bytes]) -> Iterator[Mapping[str, Any]]:
 def _csv_rows(file: str, stream: IO[bytes]) -> Iterator[Mapping[str, Any]]:
     with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
         try:
+            csv.field_size_limit(_MOST_CSV_CHARACTERS)
             rows = csv.DictReader(text, strict=True)
+            names = list(rows.fieldnames or ())
+            twice = [name for name in names if names.count(name) > 1]
+            if twice:
+                raise InvalidInput(f"the header of {file} names the field {twice[0]!r} twice.")
             for row in rows:
                 if None in row or None in row.values():
                     raise InvalidInput(
@@ -154,8 +168,23 @@ def _record(
     if isinstance(value, bytes):
         return key, value
     if event_field is not None and isinstance(value, str):
-        return key, value.encode()
-    return key, json.dumps(value, default=_plain, ensure_ascii=False).encode()
+        return key, _utf8(where, value)
+    try:
+        text = json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        raise InvalidInput(f"{where} has a number that JSON lacks: NaN or infinity.") from error
+    return key, _utf8(where, text)
+
+
+def _utf8(where: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"{where} has half of a surrogate pair, which is no text.") from error
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _key(where: str, value: object) -> str | None:
@@ -164,7 +193,15 @@ def _key(where: str, value: object) -> str | None:
             return value.decode()
         except UnicodeDecodeError as error:
             raise InvalidInput(f"the routing key of {where} is no UTF-8.") from error
-    return None if value is None else str(value)
+    if isinstance(value, (bool, dict, list)):
+        raise InvalidInput(
+            f"the routing key of {where} is {json.dumps(value, default=str)}: name a field of "
+            "texts or numbers with --key."
+        )
+    if value is None:
+        return None
+    _utf8(where, str(value))
+    return str(value)
 
 
 def _plain(value: object) -> object:

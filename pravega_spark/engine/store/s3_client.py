@@ -46,6 +46,8 @@ _WITH_DIGEST = frozenset({"DeleteObjects", "PutObject", "UploadPart"})
 S3 demands that of DeleteObjects. For objects, some servers (SeaweedFS 4.48) store an empty one
 when a client dies between the headers and the body, although both lengths and signature differ.
 """
+_WITH_TAG = frozenset({"GetObject", "HeadObject", "PutObject", "UploadPart"})
+"""Operations whose success S3 always answers with an ETag, which a gateway's page does not have."""
 _METHODS = {
     "AbortMultipartUpload": "DELETE",
     "CompleteMultipartUpload": "POST",
@@ -245,6 +247,8 @@ class S3Client:
             self._has_worked = True
         if response.status >= 300:
             raise refused(operation, response.status, response.headers, response.data)
+        if operation in _WITH_TAG and not response.headers.get("etag"):
+            raise ConnectionError("the response has no ETag: a gateway answered, not the storage")
         return Reply(response.data, response.headers)
 
     def _note(self, date: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import time
 from concurrent.futures import thread as pools
@@ -74,6 +75,7 @@ def _reset_all() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_all)
 # Runs when the main thread has ended, before thread pools stop (the newest hook runs first).
-pools.threading._register_atexit(_flush_all, close=False)  # type: ignore[attr-defined]
+with contextlib.suppress(RuntimeError):  # the first writer of the process is made in an exit hook
+    pools.threading._register_atexit(_flush_all, close=False)  # type: ignore[attr-defined]
 # Runs again when all threads except daemons have ended: tasks of pools may have written since.
 atexit.register(_flush_all, close=True)

@@ -72,21 +72,38 @@ def test_rows_of_every_format_are_json_objects_with_a_key(
     assert [data for _, data in found[2:]] == [b"UA", b"AA"]
 
 
-def test_a_writer_id_goes_on_where_a_run_stopped_and_tells_inputs_apart(
-    shell: Shell, tmp_path: Path
-) -> None:
+def test_a_writer_id_goes_on_where_a_run_stopped(shell: Shell, tmp_path: Path) -> None:
     path = tmp_path / "numbers"
-    path.write_bytes(b"1\n2\n")
     append = ("stream", "append", "s/a", str(path), "--writer-id", "w")
-    shell.ok(*append)
-    path.write_bytes(b"1\n2\n3\n")  # as if the first run had been killed after two
-    text = shell.ok(*append)
-    assert text == "Wrote 1 events to stream s/a. 2 had been written before.\n"
-    shell.ok(*append, "--source", "other")
-    assert [data for _, data in events(shell)] == [b"1", b"2", b"3", b"1", b"2", b"3"]
-    path.write_bytes(b"1\n")
-    assert "has 1 records, but writer w wrote 3" in shell.failed(*append, "--source", "other")
-    assert len(events(shell)) == 6
+    for content, text in (
+        (b"1\n2\n", "Wrote 2 events to stream s/a.\n"),
+        (b"1\n2\n3\n", "Wrote 1 events to stream s/a. 2 had been written before.\n"),
+        (b"1\n2\n3\n", "Wrote 0 events to stream s/a. 3 had been written before.\n"),
+    ):
+        path.write_bytes(content)
+        assert shell.ok(*append) == text
+    assert [data for _, data in events(shell)] == [b"1", b"2", b"3"]
+
+
+def test_a_writer_id_refuses_another_input_whatever_its_name(shell: Shell) -> None:
+    append = ("stream", "append", "s/a", "--writer-id", "w")
+    shell.ok(*append, stdin=b"1\n2\n3\n")
+    assert "its first 3 records are others" in shell.failed(*append, stdin=b"4\n5\n6\n7\n")
+    assert "it has 1 records" in shell.failed(*append, stdin=b"1\n")
+    with shell.manager.create_writer("s/a", writer_id="other") as writer:
+        writer.write_event(b"0")
+    error = shell.failed("stream", "append", "s/a", "--writer-id", "other", stdin=b"0\n")
+    assert "the id is not one of `stream append`" in error
+    assert [data for _, data in events(shell)] == [b"1", b"2", b"3", b"0"]
+
+
+def test_a_bad_record_says_what_was_written_and_a_writer_id_goes_on(shell: Shell) -> None:
+    append = ("stream", "append", "s/a", "--format", "json", "--writer-id", "w")
+    error = shell.failed(*append, stdin=b'{"a": 1}\nbad\n')
+    assert "line 2 of - is no JSON" in error
+    assert "The 1 events before it were written. Mend it, and repeat the command." in error
+    shell.ok(*append, stdin=b'{"a": 1}\n{"a": 2}\n')
+    assert [json.loads(data)["a"] for _, data in events(shell)] == [1, 2]
 
 
 def test_a_killed_append_with_a_writer_id_is_finished_by_the_next_run(
@@ -94,7 +111,7 @@ def test_a_killed_append_with_a_writer_id_is_finished_by_the_next_run(
 ) -> None:
     path = tmp_path / "numbers"
     path.write_text("".join(f"{i}\n" for i in range(30_000)))
-    append = ("stream", "append", "s/a", "--writer-id", "w", "--source", "n")
+    append = ("stream", "append", "s/a", "--writer-id", "w")
     feeder = subprocess.Popen([*CLI, *append], stdin=subprocess.PIPE)
     assert feeder.stdin is not None
     feeder.stdin.write(path.read_bytes()[:60_000])
@@ -120,7 +137,15 @@ def test_a_killed_append_with_a_writer_id_is_finished_by_the_next_run(
         (b"nothing", ("--format", "arrow"), "cannot be read as Arrow"),
         (b"x", ("--key", "b"), "read as lines"),
         (b"x", ("--format", "csv", "--key-separator", ","), "is for lines"),
-        (b"x", ("--source", "b"), "needs --writer-id"),
+        (b'{"a": NaN}', ("--format", "json"), "NaN is no number of JSON"),
+        (b"[" * 100_000, ("--format", "json"), "line 1 of - is no JSON"),
+        (
+            b'{"a": {"b": 1}}',
+            ("--format", "json", "--key", "a"),
+            "name a field of texts or numbers",
+        ),
+        (b'{"a": "\\ud800"}', ("--format", "json", "--key", "a"), "half of a surrogate pair"),
+        (b"a,a\n1,2\n", ("--format", "csv"), "names the field 'a' twice"),
     ],
 )
 def test_wrong_input_is_named_with_its_line(
@@ -132,6 +157,27 @@ def test_wrong_input_is_named_with_its_line(
 
 def test_a_file_that_does_not_exist_is_an_error_before_anything_is_written(shell: Shell) -> None:
     assert "does not exist" in shell.failed("stream", "append", "s/a", "/dev/null", "/no/such")
+    assert "is a folder" in shell.failed("stream", "append", "s/a", "/tmp")
+
+
+def test_a_compressed_file_is_not_read_as_lines(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "x.csv.gz"
+    path.write_bytes(b"x")
+    assert "is compressed" in shell.failed("stream", "append", "s/a", str(path))
+
+
+def test_closed_standard_streams_are_empty(shell: Shell) -> None:
+    append = f"{sys.executable} -m pravega_spark.cli stream append s/a <&-"
+    read = f"{sys.executable} -m pravega_spark.cli stream read s/a >&-"
+    for line in (append, read):
+        done = subprocess.run(["bash", "-c", line], capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_long_field_of_csv_is_an_event(shell: Shell) -> None:
+    content = b"a\n" + b"x" * 200_000 + b"\n"
+    shell.ok("stream", "append", "s/a", "--format", "csv", "--event", "a", stdin=content)
+    assert events(shell) == [(None, b"x" * 200_000)]
 
 
 def test_events_are_read_between_positions_as_json_raw_and_formats(shell: Shell) -> None:

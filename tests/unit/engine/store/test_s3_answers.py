@@ -24,7 +24,7 @@ LISTED = (
 def answer(body: bytes, status: str = "200 OK", **more: str) -> bytes:
     """Return a whole answer as it is on the wire."""
     headers = {"Content-Length": str(len(body)), "Date": DATE, "Last-Modified": DATE}
-    headers["Connection"] = "close"
+    headers |= {"Connection": "close", "ETag": '"tag"'}
     headers |= {name.replace("_", "-"): value for name, value in more.items()}
     lines = [
         f"HTTP/1.1 {status}",

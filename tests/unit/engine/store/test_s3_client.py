@@ -111,7 +111,7 @@ def test_connections_are_used_again_and_a_new_one_follows_one_that_the_server_cl
         store.put_if_absent(f"key{number}", b"data")
         store.get("key")
     assert len(server.connections) == 1
-    server.answers = [(200, {"Connection": "close"}, b"")]
+    server.answers = [(200, {"Connection": "close", "ETag": "tag"}, b"")]
     store.get("key")
     assert store.put_if_absent("after", b"data") is Put.CREATED
     assert len(server.connections) == 2
@@ -363,7 +363,7 @@ def test_requests_of_one_call_are_sent_at_the_same_time(server: Server, call: st
 
     def wait() -> Answer:
         together.wait(30)
-        return 200, {}, b"<DeleteResult/>"
+        return 200, {"ETag": "tag"}, b"<DeleteResult/>"
 
     server.answers = [wait] * 4
     store, keys = store_at(server), [f"key{number}" for number in range(4)]
@@ -394,3 +394,17 @@ def test_answer_that_is_no_xml_is_no_answer(server: Server) -> None:
     server.answers = [(200, {}, b"<html>")]
     with pytest.raises(StoreUnavailable, match="no XML"):
         store_at(server).list("")
+
+
+@pytest.mark.parametrize("body", [b"<html>Please log in</html>", b""])
+def test_a_success_without_a_tag_is_no_answer_of_the_storage(server: Server, body: bytes) -> None:
+    """A gateway that wants a login answers every request with 200 and a page."""
+    store = store_at(server)
+    page: Answer = (200, {"Content-Type": "text/html"}, body)
+    server.answers = [page] * 4
+    assert store.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
+    for call in (lambda: store.put("key", b"mine"), lambda: store.get("key")):
+        with pytest.raises(StoreUnavailable, match="no ETag"):
+            call()
+    with pytest.raises(StoreUnavailable, match="no ETag"):
+        store.exists("key")
