@@ -9,7 +9,7 @@ from typing import Any, overload
 from pravega_spark.arguments import check_whole
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import InvalidInput, ObjectClosed, PravegaSparkError, TruncatedData
+from pravega_spark.errors import ObjectClosed, PravegaSparkError, TruncatedData
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.handles import ClosedByBlock, NotPicklable
 from pravega_spark.key_value.change_codec import NO_SECONDARY, SHORT_PUTS, encode_put, encode_remove
@@ -76,6 +76,8 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         )
         """Whether any short bytes are a key, so that the hot paths need no further check."""
         self._writer: EventStreamWriter | None = None
+        self._lost: PravegaSparkError | None = None
+        """A failure that futures have told, and that the next flush raises."""
         self._is_closed = False
         on_open(self, lambda table: table._is_closed)
 
@@ -226,7 +228,8 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         """Set the value of a key; the future's result is its new version, once it is durable.
 
         Puts of one handle that name one primary key are durable in their order. Blocks while the
-        buffer of the handle is full. Raises InvalidInput, NoSuchTable, TableSealed, StaleIdentity.
+        buffer of the handle is full. Raises InvalidInput, NoSuchTable, TableSealed, StaleIdentity,
+        and the failure of earlier puts if neither a future nor a call has told it.
         """
         if (
             type(key) is bytes
@@ -266,20 +269,49 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         return self._write(encode_remove(stored), self._codec.routing_key(stored.primary))
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until all puts and removals of this handle are durable; raise their failure."""
+        """Wait until all puts and removals of this handle are durable.
+
+        Raises once the failure of those since the last flush, also one that futures have told.
+        """
         writer = self._writer
         if writer is not None:
-            with translated():
-                writer.flush(timeout=timeout)
+            try:
+                with translated():
+                    writer.flush(timeout=timeout)
+            except PravegaSparkError:
+                if self._is_known(writer):
+                    self._lost = None
+                raise
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            raise of_table(lost) from lost
 
     def _write(self, payload: bytes, routing_key: str) -> PutFuture:
+        writer = None
         try:
             writer = self._writer or self._open_writer()
             return writer.write_event(payload, routing_key)  # type: ignore[return-value]
         except PravegaSparkError as error:
-            if not isinstance(error, (InvalidInput, ObjectClosed)):
-                self._writer = None  # the next put opens another one
-            raise of_table(error) from error
+            if writer is None or not self._is_known(writer):
+                raise of_table(error) from error
+        return self._write(payload, routing_key)
+
+    def _is_known(self, writer: EventStreamWriter) -> bool:
+        """Let the next put open another writer if this one failed.
+
+        Returns whether the failure was reported before this call. It is then of other puts, and
+        the call can be made; the next flush raises it.
+        """
+        failure = writer._queue.failure
+        if failure is None:
+            return False
+        is_known = writer._queue.is_failure_repeated
+        with self._index.lock:
+            if self._writer is writer:  # no other thread was first
+                self._writer = None
+                if is_known:
+                    self._lost = failure
+        return is_known
 
     def _open_writer(self) -> EventStreamWriter:
         self._index.guard.check()
@@ -325,10 +357,20 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         steps = self._encoder.steps(modifications)
         if not steps:
             return ()
-        if self._writer is not None:
-            self.flush()
+        self._wait_for_puts()
         with translated():
             return self._shared.combiner.update(steps)
+
+    def _wait_for_puts(self) -> None:
+        """Wait for the puts before an update; raise their failure unless it is known."""
+        writer = self._writer
+        if writer is not None:
+            try:
+                with translated():
+                    writer.flush()
+            except PravegaSparkError:
+                if not self._is_known(writer):
+                    raise
 
     # Life
 

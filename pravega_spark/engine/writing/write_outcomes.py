@@ -140,17 +140,17 @@ class DurableTable:
 class FailedWrites:
     """All writes that one failure of the writer lost."""
 
-    __slots__ = ("_error", "is_reported")
+    __slots__ = ("_error", "reports")
 
     def __init__(self, error: PravegaSparkError) -> None:
         """Keep the cause."""
         self._error = error
-        self.is_reported = False
-        """Whether a future or a call has reported the failure to the caller."""
+        self.reports = 0
+        """How often a future or a call has reported the failure to the caller."""
 
     def failure(self) -> PravegaSparkError | None:
         """Return the cause, which from now on counts as reported."""
-        self.is_reported = True
+        self.reports += 1
         return self._error
 
     def result(self, number: int) -> Any:

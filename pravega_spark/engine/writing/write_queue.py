@@ -46,6 +46,7 @@ from pravega_spark.errors import (
     TooBusy,
 )
 from pravega_spark.limits import PREPARE_AHEAD_BYTES
+from pravega_spark.names import table_of_log
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +123,12 @@ class WriteQueue:
     @property
     def is_failure_reported(self) -> bool:
         """Whether a call or a future has reported the failure."""
-        return self._failed is not None and self._failed.is_reported
+        return self._failed is not None and self._failed.reports > 0
+
+    @property
+    def is_failure_repeated(self) -> bool:
+        """Whether what reported the failure last was not the first to do so."""
+        return self._failed is not None and self._failed.reports > 1
 
     def add_barrier(
         self, note: str | TimeNote | None = None, *, close: bool = False, wakes: bool = True
@@ -176,7 +182,7 @@ class WriteQueue:
         what holds now.
         """
         if self.failure is not None and self._failed is not None:
-            self._failed.is_reported = True
+            self._failed.reports += 1
             if isinstance(self.failure, (NoSuchStream, StreamSealed)):
                 self._committer.check_life()
             raise copy.copy(self.failure) from self.failure
@@ -376,9 +382,12 @@ def _failure(name: str, error: BaseException) -> PravegaSparkError:
     failure, cause = PravegaSparkError(), f"{type(error).__name__}: {error}"
     if isinstance(error, PravegaSparkError):
         failure, cause = copy.copy(error), str(error)  # with its fields
+    cause, table = cause.rstrip("."), table_of_log(name)
     failure.message = (
-        f"the writer of stream {name} stopped: {cause.rstrip('.')}. Fix the cause, then open a "
-        "new writer; this one accepts no more events."
+        f"the writer of stream {name} stopped: {cause}. Fix the cause, then open a new writer; "
+        "this one accepts no more events."
+        if table is None
+        else f"puts to table {table} failed: {cause}. Fix the cause, then put again."
     )
     failure.args, failure.__cause__ = (failure.message,), error
     return failure
