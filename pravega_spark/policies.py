@@ -15,11 +15,22 @@ from pravega_spark.names import has_utf8
 from pravega_spark.root_settings import StreamSettings, decode_given
 from pravega_spark.units import parse_duration_ms, parse_size_bytes, unit_of
 
+_WHOLE_LIMIT: Final = 1 << 63
+"""Stored numbers are below it: Spark, Pravega's API and Delta have whole numbers of 64 bits."""
+
 
 def _positive(what: str, value: object) -> int:
     if not is_whole(value) or cast("int", value) <= 0:
         raise InvalidConfiguration(f"{what} must be a whole number above 0, got {shown(value)}.")
-    return cast("int", value)
+    return _in_64_bits(what, cast("int", value))
+
+
+def _in_64_bits(what: str, value: int) -> int:
+    if value >= _WHOLE_LIMIT:
+        raise InvalidConfiguration(
+            f"{what} must be below {_WHOLE_LIMIT} (2**63), got {shown(value)}."
+        )
+    return value
 
 
 class ScalingType(enum.Enum):
@@ -40,7 +51,7 @@ class ScalingPolicy:
     factor: int = 0
 
     def __post_init__(self) -> None:
-        """Check that all numbers are above 0, as in Pravega."""
+        """Check that all numbers are above 0, as in Pravega, and below 2**63."""
         _positive("the number of segments", self.minimum)
         if self.minimum > MAX_SEGMENTS:
             raise InvalidConfiguration(
@@ -193,6 +204,8 @@ class RetentionPolicy:
             raise InvalidConfiguration(
                 f"the maximum to keep ({self.maximum}) is below the minimum ({self.minimum}) or 0."
             )
+        _in_64_bits("the minimum to keep", self.minimum)
+        _in_64_bits("the maximum to keep", self.maximum or 0)
 
     @property
     def waits_for_subscribers(self) -> bool:

@@ -123,16 +123,19 @@ def show(stream: str, name: str, root: str | None, output: str) -> None:
 @click.argument("text", metavar="CUT")
 @root_option
 @output_option
-def parse(text: str, root: str | None, output: str) -> None:
+def parse(text: str, root: str | None, output: str) -> int:
     """Show what the text of a CUT says: stream, life, offsets; and the events around it.
 
-    BEFORE-IT are events between the head and the cut, AFTER-IT between the cut and the tail.
+    BEFORE-IT are events between the head and the cut, AFTER-IT between the cut and the tail. The
+    exit status is 1 for a cut that is invalid in its stream.
     """
     position = StreamCut.parse(text)
     if not position.is_bound:
         raise click.UsageError(f"{text} is no cut of a stream: it depends on when it is used.")
     _, store = open_root(root)
-    _show({"stream": position.stream, "cut": text, **_measured(store, position)}, output)
+    record = {"stream": position.stream, "cut": text, **_measured(store, position)}
+    _show(record, output)
+    return 0 if record["valid"] else 1
 
 
 def _measured(store: Store, position: StreamCut) -> dict[str, Any]:

@@ -7,12 +7,13 @@ import json
 import math
 import random
 import shutil
+import signal
+import sys
 import tempfile
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import click
 
@@ -30,6 +31,7 @@ _AIRPORTS = ("EWR", "JFK", "LGA", "ATL", "BOS", "DFW", "LAX", "ORD", "SFO", "SEA
 _MOST_PER_SECOND = 400
 _STEP_SECONDS = 0.1
 _SILENT_SECONDS = 60
+_SIGNALLED = 128
 
 
 @click.command("demo")
@@ -43,14 +45,39 @@ def demo(length: str, keep: bool, root: str | None) -> int:
     the root meanwhile with the commands that the first lines name.
     """
     seconds = parse_duration_ms("--seconds", length) / 1_000
-    folder = Path(tempfile.mkdtemp(prefix="pravega-demo-")) if root is None else None
-    try:
-        manager = new_root(str(folder) if folder else root).manager
-        is_right = _Demo(manager, seconds).run()
-    finally:
-        if folder is not None and not keep:
-            shutil.rmtree(folder, ignore_errors=True)
+    if seconds <= 0:
+        raise click.UsageError(f"--seconds {length!r}: a demo needs some time, such as 20 s.")
+    with _exit_at_sigterm(), _demo_root(root, keep) as name:
+        is_right = _Demo(new_root(name).manager, seconds).run()
     return 0 if is_right else 1
+
+
+@contextlib.contextmanager
+def _exit_at_sigterm() -> Iterator[None]:
+    """Make SIGTERM an exit that cleans up, as Ctrl-C is."""
+
+    def leave(number: int, _: object) -> None:
+        sys.exit(_SIGNALLED + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _demo_root(root: str | None, keep: bool) -> Iterator[str]:
+    """Yield the given root, or a new folder that is removed at the end unless it is kept."""
+    if root is not None:
+        yield root
+        return
+    folder = tempfile.mkdtemp(prefix="pravega-demo-")
+    try:
+        yield folder
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Demo:
@@ -77,6 +104,9 @@ class _Demo:
             self._scale()
             for thread in threads[:2]:
                 thread.join()
+        except BaseException as error:  # an interrupt: the roles end, too
+            self._failures.append(error)
+            raise
         finally:
             self._is_written.set()
             for thread in threads:
@@ -169,7 +199,7 @@ class _Demo:
             self._manager.key_value_table(TABLE) as table,
         ):
             silent_since = time.monotonic()
-            while True:
+            while not self._failures:
                 event = reader.read_next_event(timeout=0.2).event
                 if event is not None:
                     self._read[json.loads(event.data)["flight"]] += 1

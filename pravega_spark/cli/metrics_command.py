@@ -46,5 +46,9 @@ def metrics(root: str | None, textfile: str | None, scopes: Sequence[str], max_s
     if textfile is None:
         click.echo(found.text(), nl=False)
     else:
-        found.write_textfile(textfile)
+        try:
+            found.write_textfile(textfile)
+        except OSError as error:  # it names the temporary file beside the given one
+            reason = f"--textfile {textfile} is not written: {error.strerror}."
+            raise type(error)(reason) from error
     return 0

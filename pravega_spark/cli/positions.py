@@ -29,6 +29,13 @@ from pravega_spark.units import parse_duration_ms
 _COUNT = re.compile(r"([+-])([0-9]+)")
 
 
+def is_position(text: str) -> bool:
+    """Return True for a position that is no cut, and so has a meaning in any stream."""
+    name = text.strip()
+    is_word = name in ("start", "end") or name.startswith("@")
+    return is_word or _COUNT.fullmatch(name) is not None or is_cut_name(name)
+
+
 def parse_position(manager: StreamManager, stream: str, text: str) -> StreamCut:
     """Return the cut of a position; InvalidInput, or InvalidStreamCut for a cut that is none."""
     name = text.strip()

@@ -32,6 +32,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+_CONFIG = "PRAVEGA_SPARK_CONFIG"
 _FIELDS = ("root", "storage_options")
 
 
@@ -45,7 +46,7 @@ class Profile:
 
 def config_path() -> Path:
     """Return where the file of profiles is, whether it exists or not."""
-    given = os.environ.get("PRAVEGA_SPARK_CONFIG")
+    given = os.environ.get(_CONFIG)
     if given:
         return Path(given).expanduser()
     base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
@@ -55,7 +56,8 @@ def config_path() -> Path:
 def find_profile(name: str | None) -> Profile | None:
     """Return the profile of this name, or the default one; None if there is no default.
 
-    Raises InvalidInput for a name that the file does not have, and for a file that is malformed.
+    Raises InvalidInput for a name that the file does not have, for a file that is malformed or
+    cannot be read, and for one that the variable names and that does not exist.
     """
     path = config_path()
     config = _read(path)
@@ -75,7 +77,13 @@ def _read(path: Path) -> dict[str, Any]:
         config: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
         return config
     except FileNotFoundError:
+        if os.environ.get(_CONFIG):
+            raise InvalidInput(
+                f"{_CONFIG} names {path}, which does not exist: create it, or unset the variable."
+            ) from None
         return {}
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read as profiles: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} is no TOML: {error}.") from error
 

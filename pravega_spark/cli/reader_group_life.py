@@ -15,9 +15,11 @@ from pravega_spark.cli.output import (
     show_value,
     yes_option,
 )
+from pravega_spark.cli.positions import is_position, parse_position
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.errors import IllegalState
 from pravega_spark.limits import CHECKPOINT_INTERVAL, GROUP_REFRESH
+from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.group_configuration import (
     GroupAcknowledgement,
@@ -34,6 +36,7 @@ _NEVER = "never"
     epilog=examples(
         "reader-group create nyc/dashboards nyc/flights",
         "reader-group create nyc/archive nyc/flights --start latest --retention automatic",
+        "reader-group create nyc/april nyc/flights --start end-of-march",
     )
 )
 @click.argument("group")
@@ -42,11 +45,13 @@ _NEVER = "never"
     "--start",
     "starts",
     multiple=True,
-    metavar="CUT",
-    help="Where to begin: earliest, latest, or a stream cut; may be repeated, one for each stream. "
-    "[default: earliest]",
+    metavar="CUT|POSITION",
+    help="Where to begin: earliest, latest, a stream cut, which may be repeated, one for each "
+    "stream, or a position as of `stream read`, such as a saved cut's name. [default: earliest]",
 )
-@click.option("--end", "ends", multiple=True, metavar="CUT", help="A cut at which to stop.")
+@click.option(
+    "--end", "ends", multiple=True, metavar="CUT|POSITION", help="Where to stop, likewise."
+)
 @click.option(
     "--retention",
     type=click.Choice([choice.value for choice in GroupRetention]),
@@ -91,7 +96,9 @@ def create(
     output: str,
 ) -> None:
     """Create GROUP (scope/group), which reads each STREAM. Safe to repeat."""
-    first, last = _cuts("--start", starts, streams), _cuts("--end", ends, streams)
+    manager, store = open_root(root)
+    first = _cuts(manager, "--start", starts, streams)
+    last = _cuts(manager, "--end", ends, streams)
     configuration = ReaderGroupConfiguration(
         {name: (first.get(name), last.get(name)) for name in streams},
         retention=retention,
@@ -99,14 +106,19 @@ def create(
         checkpoint_interval=None if checkpoint_interval == _NEVER else checkpoint_interval,
         acknowledge=acknowledge,
     )
-    _, store = open_root(root)
     created = open_group(store, group).create(configuration)
     text = f"Created reader group {group}." if created else f"Reader group {group} exists."
     show_done({"group": group, "created": created}, text, output)
 
 
-def _cuts(option: str, texts: Sequence[str], streams: Sequence[str]) -> Mapping[str, StreamCut]:
-    """Return the cut of each stream; one without a stream is of all."""
+def _cuts(
+    manager: StreamManager, option: str, texts: Sequence[str], streams: Sequence[str]
+) -> Mapping[str, StreamCut]:
+    """Return the cut of each stream; a word or a position is of all."""
+    if len(texts) == 1 and is_position(texts[0]):
+        return {name: parse_position(manager, name, texts[0]) for name in streams}
+    if any(map(is_position, texts)):
+        raise click.UsageError(f"{option} takes one cut for each stream, or one position for all.")
     cuts = [StreamCut.parse(text) for text in texts]
     found = {cut.stream: cut for cut in cuts}
     if len(found) < len(cuts) or ("" in found and len(found) > 1):

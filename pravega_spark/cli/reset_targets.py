@@ -155,12 +155,17 @@ def at_offsets(source: ResetSource, texts: Iterable[str]) -> dict[str, StreamCut
 
 
 def of_file(source: ResetSource, path: str) -> dict[str, StreamCut]:
-    """Return the cuts of a file that ``--export`` printed; ``-`` is the standard input."""
+    """Return the cuts of a file that ``--export`` printed; ``-`` is the standard input.
+
+    Raises InvalidInput for a file that cannot be read, and for one that has no cuts.
+    """
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         text = data.decode()
     except UnicodeDecodeError:
         raise InvalidInput(f"{path} is no text; give a file that --export printed.") from None
+    except OSError as error:
+        raise InvalidInput(f"--from-file {path} cannot be read: {error.strerror}.") from None
     lines = (line.strip() for line in text.splitlines())
     return _checked(source, [line for line in lines if line and not line.startswith("#")])
 

@@ -12,6 +12,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.model import KeyRange, Segment
 
 Request = tuple[list[Segment | int | str], list[KeyRange | tuple[float, float]]]
+_LEAST_TO_MERGE = 2
 
 
 def scale_request(
@@ -41,6 +42,11 @@ def scale_request(
             (_active(manager, name, text) for text in merged.split(",")),
             key=lambda segment: segment.key_range.low,
         )
+        if len({segment.segment_id for segment in found}) < _LEAST_TO_MERGE:
+            raise click.UsageError(
+                f"--merge {merged!r} names one segment: a merge needs two neighbours, such as "
+                "--merge 0,1."
+            )
         return [*found], [KeyRange(found[0].key_range.low, found[-1].key_range.high)]
     return [_named(text) for text in sealed], [_range(text) for text in ranges]
 

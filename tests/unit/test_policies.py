@@ -54,6 +54,21 @@ def test_configuration_survives_json_pickle_and_copy(
     assert hash(made) == hash(replace(made, tags=frozenset()))
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        ScalingPolicy.by_event_rate,
+        lambda number: ScalingPolicy.by_data_rate(5, factor=number),
+        RetentionPolicy.by_size,
+        lambda number: RetentionPolicy.by_time(0, number),
+        lambda number: RetentionPolicy.by_consumption(maximum=f"{number} B"),
+    ],
+)
+def test_numbers_of_policies_have_at_most_64_bits(make: Any) -> None:
+    with pytest.raises(InvalidConfiguration, match=r"must be below 9223372036854775808"):
+        make(2**63)
+
+
 def test_default_configuration_is_one_segment_without_retention() -> None:
     made = StreamConfiguration()
     assert (made.scaling, made.retention, made.tags) == (ScalingPolicy.fixed(1), None, frozenset())

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.unit.cli.conftest import Shell
@@ -25,3 +29,21 @@ def test_the_demo_without_a_root_leaves_nothing(shell: Shell, tmp_path: Path, mo
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert "Wrote" in shell.ok("demo", "--seconds", "1s")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_demo_without_time_is_misuse(shell: Shell) -> None:
+    status, _, error = shell("demo", "--seconds", "0")
+    assert (status, "--seconds '0': a demo needs some time" in error) == (2, True)
+
+
+def test_sigterm_ends_the_demo_at_once_and_removes_its_folder(tmp_path: Path) -> None:
+    command = [sys.executable, "-u", "-m", "pravega_spark.cli", "demo", "--seconds", "60 s"]
+    with subprocess.Popen(
+        command, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE
+    ) as demo:
+        assert demo.stdout is not None
+        assert b"Created stream" in demo.stdout.readline()
+        assert any(tmp_path.glob("pravega-demo-*"))
+        demo.send_signal(signal.SIGTERM)
+        assert demo.wait(timeout=30) == 128 + signal.SIGTERM
+    assert not any(tmp_path.glob("pravega-demo-*"))

@@ -14,7 +14,7 @@ from pravega_spark.cli import main
 @pytest.fixture(autouse=True)
 def no_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("PRAVEGA_SPARK_ROOT", raising=False)
-    monkeypatch.setenv("PRAVEGA_SPARK_CONFIG", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
 
 
 def findings(capsys: Any, *argv: str) -> tuple[int, dict[str, dict[str, str]]]:

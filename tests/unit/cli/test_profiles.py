@@ -60,7 +60,7 @@ def test_root_is_the_option_then_the_profile_then_the_variables_then_the_default
 
 
 def test_no_root_at_all_says_how_to_name_one(config: Path, capsys: Any) -> None:
-    config.unlink()
+    config.write_text("")
     assert main(["reader-group", "ls"]) == 2
     error = capsys.readouterr().err
     assert "--root" in error
@@ -91,6 +91,21 @@ def test_malformed_profiles_are_named_with_the_file(
     assert str(config) in error
     assert part in error
     assert error.count("\n") == 1
+
+
+def test_a_named_file_that_is_missing_or_a_folder_is_an_error_and_the_default_one_may_be_missing(
+    config: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.unlink()
+    assert main(["reader-group", "ls"]) == 2
+    assert f"PRAVEGA_SPARK_CONFIG names {config}, which does not exist" in capsys.readouterr().err
+    config.mkdir()
+    assert main(["reader-group", "ls"]) == 2
+    assert f"{config} cannot be read as profiles: Is a directory" in capsys.readouterr().err
+    monkeypatch.delenv("PRAVEGA_SPARK_CONFIG")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(config / "none"))
+    assert main(["reader-group", "ls"]) == 2
+    assert "Missing option '--root'" in capsys.readouterr().err
 
 
 def test_commands_work_on_the_root_of_a_profile(config: Path, tmp_path: Path, capsys: Any) -> None:

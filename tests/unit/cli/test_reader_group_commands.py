@@ -66,6 +66,24 @@ def test_a_group_is_created_as_its_options_say(run: CommandLine, manager: Stream
     assert manager.reader_group("s/i").lag().events == 17
 
 
+def test_a_group_begins_and_stops_at_positions_of_the_command_line(
+    run: CommandLine, manager: StreamManager
+) -> None:
+    filled(manager)
+    filled(manager, "other/b")
+    manager.save_cut("s/a", "mark", StreamCut("s/a", 1, {0: 7}))
+    both = ("--start", "+3", "--end", "-2")
+    assert run("reader-group", "create", "s/g", "s/a", "other/b", *both)[0] == 0
+    assert dict(manager.reader_group("s/g").configuration.streams) == {
+        name: (StreamCut(name, 1, {0: 3}), StreamCut(name, 1, {0: 8}))
+        for name in ("s/a", "other/b")
+    }
+    assert run("reader-group", "create", "s/h", "s/a", "--start", "mark")[0] == 0
+    assert manager.reader_group("s/h").lag().events == 3
+    assert run("reader-group", "create", "s/i", "s/a", "--start", "@-1h", "--end", "end")[0] == 0
+    assert manager.reader_group("s/i").lag().events == 10
+
+
 def test_misuse_of_create_makes_no_group(run: CommandLine, group: str) -> None:
     third = "s/b@1:0#0=3"
     for status, argv in (
@@ -74,6 +92,8 @@ def test_misuse_of_create_makes_no_group(run: CommandLine, group: str) -> None:
         (MISUSED, ("s/h", "s/a", "--retention", "all")),
         (MISUSED, ("s/h", "s/a", "--start", third)),
         (MISUSED, ("s/h", "s/a", "--start", "latest", "--start", "earliest")),
+        (MISUSED, ("s/h", "s/a", "s/b", "--start", third, "--start", "+3")),
+        (FAILED, ("s/h", "s/a", "--start", "no-such-mark")),
         (MISUSED, ("s/h", "s/a", "--checkpoint-interval", "soon")),
         (FAILED, ("s/h", "s/none")),
         (FAILED, ("none/h", "s/a")),
@@ -290,7 +310,11 @@ def test_misuse_of_reset_moves_nothing(
         assert err.count("\n") == 1
     assert manager.reader_group(group).generation == 0
     assert run("reader-group", "reset", "s/none", "--to-latest")[0] == FAILED
-    assert run("reader-group", "reset", group, "--from-file", "/nowhere")[0] == FAILED
+    assert run("reader-group", "reset", group, "--from-file", "/nowhere")[::2] == (
+        MISUSED,
+        "pravega-spark: InvalidInput: --from-file /nowhere cannot be read: No such file or "
+        "directory.\n",
+    )
 
 
 def test_a_dry_run_fails_where_the_reset_would(run: CommandLine, manager: StreamManager) -> None:

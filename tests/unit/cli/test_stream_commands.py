@@ -75,6 +75,9 @@ def test_a_stream_is_scaled_by_splits_merges_and_ranges(shell: Shell) -> None:
     assert "no active segment '77'" in shell.failed("stream", "scale", "s/a", "--split", "77")
     assert "LOW-HIGH" in shell.failed("stream", "scale", "s/a", "--seal", "1", "--range", "x")
     assert "Give --split" in shell.failed("stream", "scale", "s/a")
+    first = str(shell.manager.segments("s/a")[0])
+    for one in (first, f"{first},{first}"):
+        assert "a merge needs two" in shell.failed("stream", "scale", "s/a", "--merge", one)
 
 
 def test_a_stream_is_truncated_only_after_yes_and_a_dry_run_changes_nothing(shell: Shell) -> None:
