@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from pravega_spark.cli.check_result import FORMATS, CheckResult, CheckStatus, show_results
-from pravega_spark.cli.root_option import open_root, root_option
+from pravega_spark.cli.root_option import OpenedRoot, open_root, root_option
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.units import parse_duration_ms, parse_size_bytes, size_text, time_text
@@ -28,13 +28,16 @@ def _format_option(command: _Command) -> _Command:
 
 
 def _checked(
-    names: Sequence[str], check_one: Callable[[str], Iterator[CheckResult]], form: str
+    names: Sequence[str],
+    root: str | None,
+    check_one: Callable[[OpenedRoot, str], Iterator[CheckResult]],
+    form: str,
 ) -> int:
     """Check all objects; one that cannot be looked at is UNKNOWN, with the reason."""
     results: list[CheckResult] = []
     for name in names:
         try:
-            results += check_one(name)
+            results += check_one(open_root(root), name)
         except (PravegaSparkError, OSError) as error:
             text = f"{type(error).__name__}: {' '.join(str(error).split())}"
             results.append(CheckResult(name, "read", CheckStatus.UNKNOWN, None, text))
@@ -72,10 +75,9 @@ def group(
     Example: pravega-spark check group nyc/dashboards --lag-warn 10000 --lag-critical 100000
     """
     seconds = _seconds("--time-warn", time_warn), _seconds("--time-critical", time_critical)
-    _, store = open_root(root)
 
-    def check_group(name: str) -> Iterator[CheckResult]:
-        events, size_bytes, oldest, members = _group_lag(store, name)
+    def check_group(opened: OpenedRoot, name: str) -> Iterator[CheckResult]:
+        events, size_bytes, oldest, members = _group_lag(opened.store, name)
         limits = (lag_warn, lag_critical)
         text = f"lag {events:,} events ({size_text(size_bytes)})"
         yield CheckResult.limited(name, "lag_events", events, text, *limits)
@@ -88,7 +90,7 @@ def group(
                 name, "members", status, members, text, critical=float(members_critical)
             )
 
-    return _checked(groups, check_group, form)
+    return _checked(groups, root, check_group, form)
 
 
 def _group_lag(store: Store, name: str) -> tuple[int, int, float, int]:
@@ -150,13 +152,12 @@ def stream(
         None if value is None else parse_size_bytes("the size", value)
         for value in (size_warn, size_critical)
     ]
-    manager, store = open_root(root)
 
-    def check_stream(name: str) -> Iterator[CheckResult]:
+    def check_stream(opened: OpenedRoot, name: str) -> Iterator[CheckResult]:
         from pravega_spark.engine.stream.open_streams import open_stream
         from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
 
-        info, log = manager.stream_info(name), open_stream(store, name)
+        info, log = opened.manager.stream_info(name), open_stream(opened.store, name)
         view = log.view()
         age = max(0.0, (log.now_ms() - view.timestamp_ms) / 1_000)
         text = f"{info.state}, last commit {time_text(age)} ago"
@@ -169,4 +170,4 @@ def stream(
         for kind, text in overdue_maintenance(log, view).items():
             yield CheckResult(name, f"maintenance_{kind.value}", CheckStatus.WARNING, None, text)
 
-    return _checked(streams, check_stream, form)
+    return _checked(streams, root, check_stream, form)

@@ -19,7 +19,7 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 _COMMANDS: Commands = {
     "apply": ("declare_commands:apply", "Create and change what a YAML file declares."),
-    "check": ("check_commands:check", "Check streams and groups, for monitoring: exit 0, 1 or 2."),
+    "check": ("check_commands:check", "Check streams and groups, for monitoring: exit 0 to 3."),
     "cut": ("cut_commands:cut", "Stream cuts: names for positions, and what they say."),
     "demo": ("demo_command:demo", "Write, scale, read and truncate a stream while you watch."),
     "diff": ("declare_commands:diff", "Show what apply would do; exit 1 if anything."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -173,7 +174,14 @@ def _creates(store: Store) -> Finding:
     from pravega_spark.engine.store.probe import probe
 
     began = time.perf_counter()
-    probe(store)
+    folder = Path(store.url.removeprefix("file://"))
+    made = [path for path in (folder, *folder.parents) if store.is_local and not path.exists()]
+    try:
+        probe(store)
+    finally:
+        for path in made:  # only what the probe has made, and only if nobody uses it
+            with contextlib.suppress(OSError):
+                path.rmdir()
     took = time.perf_counter() - began
     detail = f"one winner in each race of threads; create, list and delete allowed ({took:.1f} s)"
     return Finding("exclusive creates", GOOD, detail)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import click
 
@@ -15,46 +14,32 @@ SOUND, IS_DAMAGED = 0, 1
 
 
 @click.command("fsck")
-@click.argument("streams", nargs=-1, metavar="[SCOPE/STREAM]...")
-@click.option("--deep", is_flag=True, help="Also read every event, which verifies every page.")
+@click.argument("names", nargs=-1, metavar="[SCOPE/NAME]...")
+@click.option("--deep", is_flag=True, help="Also read every event and file: verifies every page.")
 @root_option
 @output_option
-def fsck(streams: Sequence[str], deep: bool, root: str | None, output: str) -> int:
-    """Check the stored objects of each stream, or of all: commits, chunks, sizes, gaps.
+def fsck(names: Sequence[str], deep: bool, root: str | None, output: str) -> int:
+    """Check the stored objects of streams, groups and tables, or of the root: commits and files.
 
     Changes nothing, and may run while streams are in use. The exit status is 1 if something is
     damaged: restore the named objects from a copy (see docs/backup.md).
 
     Example: pravega-spark fsck nyc/flights --deep
     """
-    from pravega_spark.engine.stream.open_streams import open_stream
-    from pravega_spark.integrity.stream_integrity import check_integrity
+    from pravega_spark.integrity.root_integrity import check_root
 
-    manager, store = open_root(root)
-    names = streams or [
-        name for scope in manager.list_scopes() for name in manager.list_streams(scope)
-    ]
-    found = [check_integrity(open_stream(store, name), deep=deep) for name in names]
+    _, store = open_root(root)
+    found = list(check_root(store, names, deep=deep))
     if output == TABLE:
-        headings = ("STREAM", "VERSION", "COMMITS", "FILES", "EVENTS", "DAMAGE")
-        show_table(
-            headings,
-            [
-                (
-                    f.stream,
-                    f.version,
-                    f"{f.commits:,}",
-                    f"{f.files:,}",
-                    f"{f.events:,}",
-                    len(f.damage),
-                )
-                for f in found
-            ],
-        )
+        counts = [(f.commits, f.files, f.events, len(f.damage)) for f in found]
+        rows = [
+            (f.name, f.version, *(f"{number:,}" for number in numbers))
+            for f, numbers in zip(found, counts, strict=True)
+        ]
+        show_table(("NAME", "VERSION", "COMMITS", "FILES", "EVENTS", "DAMAGE"), rows)
         for integrity in found:
             for damage in integrity.damage:
-                click.echo(f"{integrity.stream}: {damage.path}: {damage.reason}", err=True)
+                click.echo(f"{integrity.name}: {damage.path}: {damage.reason}", err=True)
     else:
-        records: list[dict[str, Any]] = [asdict(integrity) for integrity in found]
-        show_value(records, output)
+        show_value([asdict(integrity) for integrity in found], output)
     return SOUND if all(integrity.is_sound for integrity in found) else IS_DAMAGED

@@ -44,6 +44,15 @@ def test_what_cannot_be_read_is_unknown_and_the_rest_is_checked(shell: Shell) ->
     assert "UNKNOWN   s/none: NoSuchReaderGroup" in text
 
 
+@pytest.mark.parametrize("root", ["/no/such/root", "/etc/passwd"])
+def test_a_root_that_cannot_be_read_is_unknown_in_every_form(shell: Shell, root: str) -> None:
+    for form in ("text", "json", "nagios", "prometheus"):
+        argv = ("check", "group", "s/g", "--root", root, "--format", form)
+        status, text, error = shell(*argv)
+        assert (status, error) == (3, "")
+        assert "s/g" in text
+
+
 def test_a_stream_is_judged_by_silence_size_and_files(shell: Shell) -> None:
     assert shell("check", "stream", "s/a", "--silent-critical", "1h", "--size-warn", "1g")[0] == 0
     assert shell("check", "stream", "s/a", "--files-critical", "0")[0] == 2

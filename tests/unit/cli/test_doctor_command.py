@@ -32,6 +32,12 @@ def test_a_new_folder_is_probed_and_left_as_it_was(tmp_path: Path, capsys: Any) 
     assert [path for path in (tmp_path / "root").rglob("*") if path.is_file()] == []
 
 
+def test_a_root_that_does_not_exist_does_not_exist_afterwards(tmp_path: Path, capsys: Any) -> None:
+    status, _ = findings(capsys, "--root", str(tmp_path / "new" / "root"))
+    assert status == 0
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_without_a_root_the_machine_is_looked_at(capsys: Any) -> None:
     status, found = findings(capsys)
     assert status == 0

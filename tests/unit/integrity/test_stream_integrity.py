@@ -9,7 +9,10 @@ import pytest
 
 from pravega_spark.cli import main
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.integrity.stream_integrity import StreamIntegrity, check_integrity
+from pravega_spark.integrity.log_integrity import Integrity
+from pravega_spark.integrity.stream_integrity import check_stream
+from pravega_spark.key_value.fold import fold
+from pravega_spark.key_value.folded_source import folded_table
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 
@@ -27,9 +30,9 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def checked(root: Path, *, deep: bool = False) -> StreamIntegrity:
+def checked(root: Path, *, deep: bool = False) -> Integrity:
     manager = StreamManager(root)
-    return check_integrity(open_stream(manager.root, "s/a"), deep=deep)
+    return check_stream(open_stream(manager.root, "s/a"), deep=deep)
 
 
 def chunk(root: Path) -> Path:
@@ -99,3 +102,53 @@ def test_all_streams_are_checked_and_reported_as_json(
 ) -> None:
     assert main(["fsck", "--root", str(root), "--output", "json"]) == 0
     assert '"damage": []' in capsys.readouterr().out
+
+
+@pytest.fixture
+def kinds(root: Path) -> Path:
+    """The root, with a group and a folded key-value table."""
+    manager = StreamManager(root)
+    group = manager.create_reader_group("s/g", ["s/a"])
+    group.create_reader("r").close()
+    manager.create_key_value_table("s/k")
+    with manager.key_value_table("s/k") as table:
+        for number in range(20):
+            table.put(b"%d" % number, b"value")
+        table.flush()
+        fold(table._stream, folded_table(table._stream, table.configuration))
+    return root
+
+
+def test_groups_tables_and_indexes_are_sound_and_counted(
+    kinds: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fsck", "--deep", "--root", str(kinds)]) == 0
+    names = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert names == [
+        *("s (index)", "s/a", "s/g (reader group)", "s/k (table)", "s/k (folded table)"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("folder", "pattern"),
+    [
+        ("s/_scope", "_delta_log/*0.json"),
+        ("s/_reader_groups/g", "_delta_log/*0.json"),
+        ("s/_kv_tables/k/events", "data/**/*.parquet"),
+        ("s/_kv_tables/k/table", "**/*.parquet"),
+    ],
+)
+@pytest.mark.parametrize("spoil", [Path.unlink, _cut, _flip], ids=["removed", "cut", "flipped"])
+def test_damage_of_groups_tables_and_indexes_is_named_and_hides_no_stream(
+    kinds: Path,
+    folder: str,
+    pattern: str,
+    spoil: Callable[[Path], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = sorted((kinds / folder).glob(pattern))[-1]
+    spoil(path)
+    assert main(["fsck", "--deep", "--root", str(kinds)]) == 1
+    text, error = capsys.readouterr()
+    assert folder in error
+    assert "s/a " in text
