@@ -21,11 +21,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pravega_spark.arguments import shown
+from pravega_spark.cli.strict_yaml import read_yaml
 from pravega_spark.encryption_policy import EncryptionPolicy
 from pravega_spark.errors import InvalidInput
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.names import check_scope, split_group, split_log, split_stream, split_table
 from pravega_spark.policies import StreamConfiguration
 from pravega_spark.policy_texts import parse_retention, parse_scaling
+from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 
 STREAMS, GROUPS, TABLES = "streams", "reader-groups", "key-value-tables"
 _STREAM_FIELDS = ("scaling", "retention", "tags", "settings", "encryption_key")
@@ -73,23 +76,18 @@ class Declaration:
     tables: list[DeclaredTable] = field(default_factory=list)
 
 
-def parse_declaration(text: str, where: str) -> Declaration:
-    """Return what a YAML text declares.
+def parse_declaration(data: bytes, where: str) -> Declaration:
+    """Return what a YAML text in UTF-8 declares.
 
-    Raises InvalidInput for an unknown field and for a value that has another shape, and
-    InvalidConfiguration for a value that is none; each names where it is.
+    Raises InvalidInput for an unknown field and for a value that has another shape, InvalidName
+    for a name that is none, and InvalidConfiguration for such a value; each names where it is.
     """
-    import yaml
-
-    try:
-        given = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InvalidInput(f"{where} is no YAML: {' '.join(str(error).split())}.") from error
+    given = read_yaml(data, where)
     top = _table(where, given or {}, ("settings", "scopes"))
     found = Declaration(settings=dict(_table(f"{where}: settings", top.get("settings") or {})))
     for scope, content in _table(f"{where}: scopes", top.get("scopes") or {}).items():
         at = f"{where}: scope {scope}"
-        found.scopes.append(_text(at, scope))
+        found.scopes.append(check_scope(_text(at, scope)))
         parts = _table(at, content or {}, (STREAMS, GROUPS, TABLES))
         for name, fields in _members(at, parts, STREAMS, _STREAM_FIELDS):
             found.streams.append(_stream(f"{scope}/{name}", fields, f"{at}, stream {name}"))
@@ -109,6 +107,7 @@ def _members(
 
 def _stream(name: str, fields: Mapping[str, Any], where: str) -> DeclaredStream:
     scaling, retention, key = (fields.get(f) for f in ("scaling", "retention", "encryption_key"))
+    split_stream(name)
     configuration = StreamConfiguration(
         scaling=None if scaling is None else parse_scaling(_text(where, scaling)),
         retention=None if retention is None else parse_retention(_text(where, retention)),
@@ -120,6 +119,7 @@ def _stream(name: str, fields: Mapping[str, Any], where: str) -> DeclaredStream:
 
 
 def _key_value_table(name: str, fields: Mapping[str, Any]) -> DeclaredTable:
+    split_table(name)
     given = dict(fields)
     if isinstance(given.get("scaling"), str):
         given["scaling"] = parse_scaling(given["scaling"])
@@ -127,10 +127,14 @@ def _key_value_table(name: str, fields: Mapping[str, Any]) -> DeclaredTable:
 
 
 def _group(name: str, fields: Mapping[str, Any], where: str) -> DeclaredGroup:
+    split_group(name)
     streams = _list(f"{where}: streams", fields.get("streams"))
     if not streams:
         raise InvalidInput(f"{where} needs `streams`: a list of scope/stream.")
     others = {key: _text(where, value) for key, value in fields.items() if key != "streams"}
+    for stream in streams:
+        split_log(stream)
+    ReaderGroupConfiguration(streams, **others)  # type: ignore[arg-type]
     return DeclaredGroup(name, tuple(streams), others)
 
 

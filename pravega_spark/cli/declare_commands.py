@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from typing import IO
+from collections.abc import Sequence
+from typing import BinaryIO
 
 import click
 
 from pravega_spark.cli.declaration import Declaration, parse_declaration
-from pravega_spark.cli.declared_changes import declared_changes
+from pravega_spark.cli.declared_changes import DeclaredChange, declared_changes
 from pravega_spark.cli.output import TABLE, confirm, output_option, show_value, yes_option
 from pravega_spark.cli.root_option import new_root, root_option
+from pravega_spark.errors import PravegaSparkError
 
 _SAME, _DIFFERENT = 0, 1
 
 
-def _read(file: IO[str]) -> Declaration:
+def _read(file: BinaryIO) -> Declaration:
     return parse_declaration(file.read(), getattr(file, "name", "standard input"))
 
 
 @click.command("diff")
-@click.argument("file", type=click.File(encoding="utf-8"))
+@click.argument("file", type=click.File("rb"))
 @root_option
 @output_option
-def diff(file: IO[str], root: str | None, output: str) -> int:
+def diff(file: BinaryIO, root: str | None, output: str) -> int:
     """Show what `apply` would do for the declarations in FILE (`-`: standard input).
 
     Lines with + are created, with ~ changed; what the file does not name is left alone. The exit
@@ -41,11 +43,11 @@ def diff(file: IO[str], root: str | None, output: str) -> int:
 
 
 @click.command("apply")
-@click.argument("file", type=click.File(encoding="utf-8"))
+@click.argument("file", type=click.File("rb"))
 @yes_option
 @root_option
 @output_option
-def apply(file: IO[str], yes: bool, root: str | None, output: str) -> None:
+def apply(file: BinaryIO, yes: bool, root: str | None, output: str) -> None:
     r"""Create and change what FILE declares; delete nothing. Safe to repeat.
 
     \b
@@ -68,9 +70,22 @@ def apply(file: IO[str], yes: bool, root: str | None, output: str) -> None:
             click.echo(str(change))
     if changes:
         confirm(f"Carry out {len(changes)} changes?", yes=yes)
-    for change in changes:
-        change.carry_out()
+    _carry_out(changes)
     if output == TABLE:
         click.echo(f"{len(changes)} changes carried out." if changes else "Nothing to change.")
     else:
         show_value([change.to_record() for change in changes], output)
+
+
+def _carry_out(changes: Sequence[DeclaredChange]) -> None:
+    """Carry the changes out in order; an error also says which were, and which was not."""
+    for number, change in enumerate(changes):
+        try:
+            change.carry_out()
+        except PravegaSparkError as error:
+            done = ", ".join(f"{one.kind} {one.name}" for one in changes[:number]) or "nothing"
+            error.message = (
+                f"{change.kind} {change.name} failed: {error.message} Carried out before it: "
+                f"{done} ({number} of {len(changes)} changes). A repeated apply goes on from there."
+            )
+            raise

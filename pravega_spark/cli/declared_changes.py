@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
@@ -13,8 +13,15 @@ from pravega_spark.cli.declaration import (
     DeclaredStream,
     DeclaredTable,
 )
+from pravega_spark.engine.stream.configuration_update import (
+    check_scalable,
+    checked_update,
+    updated,
+)
+from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.errors import (
     InvalidConfiguration,
+    InvalidInput,
     NoSuchReaderGroup,
     NoSuchScope,
     NoSuchStream,
@@ -22,7 +29,9 @@ from pravega_spark.errors import (
 )
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import StreamConfiguration
+from pravega_spark.model import StreamInfo
+from pravega_spark.names import log_title, split_table, table_log
+from pravega_spark.policies import UNCHANGED, StreamConfiguration
 from pravega_spark.policy_texts import retention_text, scaling_text
 from pravega_spark.root_settings import rule_of
 
@@ -54,8 +63,10 @@ class DeclaredChange:
 def declared_changes(manager: StreamManager, declared: Declaration) -> Iterator[DeclaredChange]:
     """Yield the changes, in an order in which they can be carried out.
 
-    Raises InvalidConfiguration for a setting that is none, and for a key-value table that
-    exists with another configuration, which never changes.
+    Raises what carrying them out would raise: InvalidConfiguration for a setting that is none, for
+    a stream that would begin or end its encryption, and for a key-value table that exists with
+    another configuration, which never changes; InvalidInput for a group over a stream that
+    neither exists nor is declared; StreamSealed for the scaling of a sealed stream.
     """
     existing = set(manager.list_scopes())
     for scope in declared.scopes:
@@ -67,8 +78,10 @@ def declared_changes(manager: StreamManager, declared: Declaration) -> Iterator[
         yield from _stream(manager, stream)
     for table in declared.tables:
         yield from _table(manager, table)
+    declared_streams = {stream.name for stream in declared.streams}
+    declared_streams |= {table_log(*split_table(table.name)) for table in declared.tables}
     for group in declared.groups:
-        yield from _group(manager, group)
+        yield from _group(manager, group, declared_streams)
 
 
 def _settings(manager: StreamManager, given: dict[str, Any]) -> Iterator[DeclaredChange]:
@@ -100,7 +113,19 @@ def _stream(manager: StreamManager, declared: DeclaredStream) -> Iterator[Declar
     changed = tuple((f, old[f], new[f]) for f in new if f in declared.fields and old[f] != new[f])
     if changed:
         update = _stream_update(info.configuration, wanted, {f for f, _, _ in changed})
+        _check_update(info, update)
         yield DeclaredChange("stream", name, changed, lambda: manager.update_stream(name, **update))
+
+
+def _check_update(info: StreamInfo, update: dict[str, Any]) -> None:
+    """Raise what the update of a stream would raise."""
+    fields: dict[str, Any] = dict.fromkeys(("add_tags", "remove_tags", "settings"))
+    fields |= {"scaling": UNCHANGED, "retention": UNCHANGED, "encryption": UNCHANGED}
+    change = checked_update(info.stream, None, **{**fields, **update})
+    wanted = updated(info.stream, info.configuration, change)
+    check_scalable(
+        info.stream, info.configuration, wanted, is_sealed=info.state == StreamState.SEALED.value
+    )
 
 
 def _stream_fields(configuration: StreamConfiguration) -> dict[str, str]:
@@ -169,12 +194,15 @@ def _table(manager: StreamManager, declared: DeclaredTable) -> Iterator[Declared
         )
 
 
-def _group(manager: StreamManager, declared: DeclaredGroup) -> Iterator[DeclaredChange]:
+def _group(
+    manager: StreamManager, declared: DeclaredGroup, declared_streams: Set[str]
+) -> Iterator[DeclaredChange]:
     name, given = declared.name, dict(declared.fields)
     try:
         group = manager.reader_group(name)
         present = group.configuration
     except (NoSuchReaderGroup, NoSuchScope):
+        _check_streams(manager, name, declared.streams, declared_streams)
         yield DeclaredChange(
             "reader group",
             name,
@@ -183,6 +211,7 @@ def _group(manager: StreamManager, declared: DeclaredGroup) -> Iterator[Declared
         )
         return
     added = [stream for stream in declared.streams if stream not in present.streams]
+    _check_streams(manager, name, added, declared_streams)
     removed = [stream for stream in present.streams if stream not in declared.streams]
     old = {"retention": present.retention.value, "acknowledge": present.acknowledge.value}
     changed = [(f, old[f], value) for f, value in given.items() if old[f] != value]
@@ -197,3 +226,14 @@ def _group(manager: StreamManager, declared: DeclaredGroup) -> Iterator[Declared
             tuple(changed),
             lambda: group.update(add=added, remove=removed, **others),
         )
+
+
+def _check_streams(
+    manager: StreamManager, group: str, streams: Iterable[str], declared: Set[str]
+) -> None:
+    for stream in streams:
+        if stream not in declared and not manager.stream_exists(stream):
+            raise InvalidInput(
+                f"reader group {group} reads {log_title(stream)}, which neither exists nor is "
+                "declared: declare it, too, or take it out of the group's `streams`."
+            )

@@ -14,7 +14,7 @@ from pravega_spark.arguments import check_whole, shown
 from pravega_spark.encryption_policy import EncryptionPolicy
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.stream.records import StreamRecord
-from pravega_spark.errors import ConfigurationConflict, InvalidConfiguration
+from pravega_spark.errors import ConfigurationConflict, InvalidConfiguration, StreamSealed
 from pravega_spark.limits import MAX_TAGS
 from pravega_spark.names import log_title
 from pravega_spark.policies import (
@@ -26,6 +26,7 @@ from pravega_spark.policies import (
     check_configuration,
     check_tags,
 )
+from pravega_spark.policy_texts import scaling_text
 from pravega_spark.root_settings import SettingChanges, StreamSettings, check_stream_settings
 
 
@@ -157,6 +158,18 @@ def updated(
     )
 
 
+def check_scalable(
+    stream: str, present: StreamConfiguration, wanted: StreamConfiguration, *, is_sealed: bool
+) -> None:
+    """Raise StreamSealed if an update would change the scaling of a sealed stream."""
+    if is_sealed and wanted.scaling != present.scaling:
+        raise StreamSealed(
+            f"stream {stream} is sealed: its scaling policy cannot be updated. Update only the "
+            f"retention policy and tags, or give the present one, {scaling_text(present.scaling)}.",
+            stream=stream,
+        )
+
+
 def _check_same_kind(
     stream: str, present: EncryptionPolicy | None, wanted: EncryptionPolicy | None
 ) -> None:
@@ -169,7 +182,7 @@ def _check_same_kind(
     is_encrypted = present is not None
     raise InvalidConfiguration(
         f"stream {stream} is {'encrypted' if is_encrypted else 'not encrypted'}, and stays so for "
-        f"its life: give {f'encryption={present}, or another key' if is_encrypted else 'none'}, or "
+        f"its life: give {'its key, or another one' if is_encrypted else 'none'}, or "
         "copy its events to a stream that is created otherwise. Nothing was changed."
     )
 

@@ -25,6 +25,7 @@ from pravega_spark.engine.stream.commit_builder import CommitBuilder
 from pravega_spark.engine.stream.configuration_update import (
     ConfigurationUpdate,
     check_expected,
+    check_scalable,
     updated,
 )
 from pravega_spark.engine.stream.records import (
@@ -38,7 +39,7 @@ from pravega_spark.engine.stream.records import (
 )
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import EVENT_COLUMNS, StreamView, ViewCheck
-from pravega_spark.errors import IllegalState, StoreReadOnly, StreamNotSealed, StreamSealed
+from pravega_spark.errors import IllegalState, StoreReadOnly, StreamNotSealed
 from pravega_spark.model import KeyRange
 from pravega_spark.policies import ScalingPolicy, ScalingType, StreamConfiguration
 
@@ -166,12 +167,7 @@ def update(
         if old == configuration and old.tags == configuration.tags:
             return None, False
         check_expected(view.record, configuration, expected_version)
-        if is_sealed and configuration.scaling != old.scaling:
-            raise StreamSealed(
-                f"stream {stream.name} is sealed: its scaling policy cannot be updated. Update "
-                f"only the retention policy and tags, or give the present one, {old.scaling}.",
-                stream=stream.name,
-            )
+        check_scalable(stream.name, old, configuration, is_sealed=is_sealed)
         now_ms = stream.now_ms()
         builder = CommitBuilder(view, now_ms)
         builder.record = replace(

@@ -6,7 +6,10 @@ import json
 
 import pytest
 
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.encryption_policy import EncryptionPolicy
+from pravega_spark.errors import StoreError
+from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from tests.harness.failpoints import at_failpoint
 from tests.unit.cli.conftest import Shell
 
 SPEC = b"""
@@ -103,10 +106,59 @@ def test_a_table_that_exists_with_another_configuration_is_refused(shell: Shell)
         (b"scopes: {a: {reader-groups: {g: {}}}}", "needs `streams`"),
         (b"scopes: {a: {key-value-tables: {t: {key_type: x}}}}", "key type"),
         (b"settings: {grease: 1 day}", "grease"),
+        (b"\xff", "is no text in UTF-8"),
+        (b"[" * 5_000, "is nested too deeply"),
+        (b"scopes: {a: {}, b: {}, a: {}}", "'a' stands twice in"),
+        (b"scopes: {a: 2026-13-45}", "is no YAML: month must be"),
+        (b"scopes: {../x: {}}", "scope name '../x' is not allowed"),
+        (b"scopes: {a: {streams: {../x: }}}", "got 'a/../x'"),
+        (b"scopes: {a: {key-value-tables: {x_y: }}}", "table name 'x_y' is not allowed"),
+        (b"scopes: {a: {reader-groups: {'': {streams: [s/t]}}}}", "reader group name ''"),
+        (b"scopes: {a: {reader-groups: {g: {streams: [t]}}}}", "got 't'"),
+        (b"scopes: {a: {reader-groups: {g: {streams: [s/t]}}}}", "reads stream s/t, which neither"),
+        (b"scopes: {s: {reader-groups: {g: {streams: [s/a, s/t]}}}}", "reads stream s/t, which"),
+        (b"scopes: {a: {reader-groups: {g: {streams: [s/a], retention: x}}}}", "retention"),
+        (b"scopes: {s: {streams: {a: {encryption_key: k}}}}", "s/a is not encrypted, and stays so"),
+        (b"scopes: {s: {streams: {e: {encryption_key: }}}}", "encrypted stream stays so"),
+        (b"scopes: {s: {streams: {z: {scaling: 'fixed:2'}}}}", "give the present one, fixed:1."),
     ],
 )
 def test_wrong_declarations_are_named_and_nothing_is_done(
     shell: Shell, text: bytes, part: str
 ) -> None:
-    assert part in shell.failed("apply", "-", "-y", stdin=text)
+    shell.manager.create_stream("s/a")
+    shell.manager.create_stream("s/e", StreamConfiguration(encryption=EncryptionPolicy("first")))
+    shell.manager.create_stream("s/z")
+    shell.manager.seal_stream("s/z")
+    for command in (("diff", "-"), ("apply", "-", "-y")):
+        error = shell.failed(*command, stdin=text)
+        assert part in error
     assert shell.manager.list_scopes() == ["other", "s"]
+
+
+def test_groups_may_read_what_exists_or_is_declared_and_logs_of_tables(shell: Shell) -> None:
+    shell.manager.create_stream("s/a")
+    spec = b"""
+scopes:
+  nyc:
+    streams: {flights: }
+    key-value-tables: {prices: }
+    reader-groups: {all: {streams: [s/a, nyc/flights, nyc/_kv_tables/prices]}}
+"""
+    shell.ok("apply", "-", "-y", stdin=spec)
+    assert len(shell.manager.reader_group("nyc/all").configuration.streams) == 3
+
+
+def test_an_apply_that_fails_in_the_middle_says_what_it_did_and_may_be_repeated(
+    shell: Shell,
+) -> None:
+    def fail() -> None:
+        raise StoreError("the disk is full.")
+
+    with at_failpoint("group.create.row", fail):
+        error = shell.failed("apply", "-", "-y", stdin=SPEC)
+    assert "reader group nyc/dashboards failed: the disk is full. Carried out before it:" in error
+    assert "scope nyc, settings of the root, stream nyc/flights," in error
+    assert "(5 of 6 changes). A repeated apply goes on" in error
+    shell.ok("apply", "-", "-y", stdin=SPEC)
+    assert shell("diff", "-", stdin=SPEC)[0] == 0
