@@ -15,7 +15,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pravega_spark.serve.serve_options import MAX_BODY_BYTES, MAX_QUERY_BYTES, ServeOptions
+from pravega_spark.serve.serve_options import (
+    MAX_BODY_BYTES,
+    MAX_HEADER_BYTES,
+    MAX_QUERY_BYTES,
+    ServeOptions,
+)
 from pravega_spark.serve.web_problems import problem
 
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -24,6 +29,8 @@ _OPEN_PATHS: Final = frozenset({"/ping", "/v1/health/liveness", "/v1/health/read
 _OPEN_FOLDERS: Final = ("/static/", "/streams", "/groups", "/tables")
 """The page itself, which holds no data; what it shows it asks for with the token."""
 _DATA_FOLDERS: Final = ("/v1/", "/api/", "/metrics")
+_HEAD_FOLDERS: Final = ("/v1/", "/metrics", "/ping")
+"""What answers HEAD as GET; the answers of the page's own API may last as long as the page."""
 
 SECURITY_HEADERS: Final = {
     "Content-Security-Policy": (
@@ -69,6 +76,9 @@ class AccessGuard:
             return
         if scope["path"].startswith("/v1/") and scope["path"].endswith("/"):
             scope = {**scope, "path": scope["path"].rstrip("/")}  # as Pravega's command line asks
+        if scope["method"] == "HEAD" and scope["path"].startswith(_HEAD_FOLDERS):
+            await self._app({**scope, "method": "GET"}, receive, _without_body(send_guarded))
+            return
         if scope["method"] in _READS:
             await self._app(scope, receive, send_guarded)
             return
@@ -90,6 +100,8 @@ class AccessGuard:
                 f"this server is not known as {shown!r}; start it with --allowed-host NAME to use "
                 "it by a name.",
             )
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
+            return problem(431, "TooLong", f"a header block has at most {MAX_HEADER_BYTES} bytes.")
         if len(scope["query_string"]) > MAX_QUERY_BYTES:
             return problem(414, "TooLong", f"a query has at most {MAX_QUERY_BYTES} bytes.")
         if _is_over(headers.get("content-length"), MAX_BODY_BYTES):
@@ -186,6 +198,16 @@ async def _read_body(receive: Receive) -> bytes | None:
             return None
         if message["type"] == "http.disconnect" or not message.get("more_body", False):
             return body
+
+
+def _without_body(send: Send) -> Send:
+    """Return a ``send`` that passes the headers of an answer, and of its body nothing."""
+
+    async def send_headers(message: Message) -> None:
+        is_body = message["type"] == "http.response.body"
+        await send({**message, "body": b""} if is_body else message)
+
+    return send_headers
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -19,6 +19,7 @@ MAX_VIEWERS: Final = 64
 """Open streams of live updates; each is a connection that a page keeps."""
 MAX_QUERY_BYTES: Final = 2_000
 MAX_BODY_BYTES: Final = 64 * 1_024
+MAX_HEADER_BYTES: Final = 32 * 1_024
 POLL_SECONDS: Final = 3.0
 MIN_POLL_SECONDS: Final = 0.5
 

@@ -10,11 +10,12 @@ import uvicorn
 
 from pravega_spark.errors import InvalidOption
 from pravega_spark.manager import StreamManager
-from pravega_spark.serve.serve_options import MAX_VIEWERS, ServeOptions
+from pravega_spark.serve.serve_options import MAX_HEADER_BYTES, MAX_VIEWERS, ServeOptions
 from pravega_spark.serve.web_app import WebApplication, create_app
 
 _MAX_CONNECTIONS: Final = MAX_VIEWERS + 192
-_MAX_HEADER_BYTES: Final = 32 * 1_024
+_MAX_READ_BYTES: Final = 8 * MAX_HEADER_BYTES
+"""A longer header block ends the connection; one above MAX_HEADER_BYTES gets an answer."""
 _KEEP_ALIVE_SECONDS: Final = 10
 _SHUTDOWN_SECONDS: Final = 3
 
@@ -61,7 +62,7 @@ def _config(app: WebApplication) -> uvicorn.Config:
         limit_concurrency=_MAX_CONNECTIONS,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-        h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+        h11_max_incomplete_event_size=_MAX_READ_BYTES,
     )
 
 

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -73,6 +74,14 @@ def test_a_server_names_its_url_answers_and_ends_quietly_by_a_signal(
     assert "read-only" in line
     with urllib.request.urlopen(f"{url}v1/scopes") as answer:
         assert answer.read() == b'{"scopes":[{"scopeName":"nyc"}]}'
+    for size in (64_000, 200_000):
+        request = urllib.request.Request(f"{url}v1/scopes", headers={"X-Long": "a" * size})
+        with pytest.raises(urllib.error.HTTPError) as refusal:
+            urllib.request.urlopen(request)
+        refusal.value.close()
+        assert refusal.value.code == 431
+    with urllib.request.urlopen(urllib.request.Request(f"{url}ping", method="HEAD")) as answer:
+        assert (answer.status, answer.read()) == (200, b"")
     with urllib.request.urlopen(f"{url}api/live") as updates:  # as an open page has it
         assert updates.readline() == b"event: hello\n"
         process.send_signal(ending)

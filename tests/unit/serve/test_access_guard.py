@@ -13,7 +13,12 @@ from starlette.testclient import TestClient
 from pravega_spark import StreamManager
 from pravega_spark.errors import InvalidOption, StoreUnavailable
 from pravega_spark.serve.access_guard import SECURITY_HEADERS
-from pravega_spark.serve.serve_options import MAX_BODY_BYTES, ServeOptions, host_names
+from pravega_spark.serve.serve_options import (
+    MAX_BODY_BYTES,
+    MAX_HEADER_BYTES,
+    ServeOptions,
+    host_names,
+)
 from pravega_spark.serve.web_problems import without_credentials
 from tests.harness.web_world import BEARER, TOKEN, changing_client, new_manager, web_client
 
@@ -216,6 +221,21 @@ def test_long_queries_and_bodies_are_refused(manager: StreamManager) -> None:
         headers["Content-Length"] = "-1"
         assert client.post("/v1/scopes", content=b"{}", headers=headers).status_code == 413
     assert is_unchanged(manager)
+
+
+def test_a_long_header_block_is_refused_and_one_of_the_longest_passes(client: TestClient) -> None:
+    for size, status in ((MAX_HEADER_BYTES - 1_000, 200), (MAX_HEADER_BYTES, 431)):
+        answer = client.get("/v1/scopes", headers={"X-Long": "a" * size})
+        assert answer.status_code == status
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/scopes", "/v1/scopes/nyc/streams/f", "/ping", "/v1/scopes/x"]
+)
+def test_head_answers_as_get_without_a_body(client: TestClient, path: str) -> None:
+    expected, answer = client.get(path), client.head(path)
+    assert (answer.status_code, answer.content) == (expected.status_code, b"")
+    assert answer.headers["Content-Length"] == expected.headers["Content-Length"]
 
 
 def test_a_form_of_a_page_is_no_json(manager: StreamManager) -> None:
