@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import click
 
 from pravega_spark import __version__
+from pravega_spark.advice_texts import command_line_advice
 from pravega_spark.cli.lazy_commands import Commands, LazyCommands
 from pravega_spark.cli.output import wants_json
 from pravega_spark.errors import InvalidInput, PravegaSparkError
@@ -94,7 +95,7 @@ def _advice(error: click.ClickException) -> str:
 
 
 def _failed(argv: Sequence[str], kind: str, message: str, status: int) -> int:
-    line = " ".join(message.split())
+    line = " ".join(command_line_advice(message).split())
     if wants_json(argv):
         text = json.dumps({"error": {"type": kind, "message": line}})
     else:

@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
+from pravega_spark.advice_texts import command_line_advice
 from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.errors import (
     Damaged,
@@ -91,7 +92,8 @@ async def _on_known(request: Request, error: Exception) -> JSONResponse:
             error,
             extra=log_fields("answer"),
         )
-    answer = problem(status, type(error).__name__, without_credentials(str(error)))
+    said = command_line_advice(without_credentials(str(error)))
+    answer = problem(status, type(error).__name__, said)
     if status == 503:
         answer.headers["Retry-After"] = "5"
     return answer
