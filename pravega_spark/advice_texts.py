@@ -17,7 +17,7 @@ _PHRASES: Final = tuple(
         (r"past_subscribers=True", "`pravega-spark stream truncate --past-subscribers`"),
         (
             r"create the writer with large_events=True, which takes",
-            "write it in Python by a writer with large_events=True, which takes",
+            "append it with `pravega-spark stream append --large-events`, which takes",
         ),
         (
             r"give a StreamConfiguration, or some of [a-z_, ]+",

@@ -49,6 +49,7 @@ _NOTE_RECORDS = 50_000
     metavar="ID",
     help="Write exactly once: go on where a run stopped. An id of its own for each input.",
 )
+@click.option("--large-events", is_flag=True, help="Also write events of 8 MiB to 1 GiB.")
 @root_option
 @output_option
 def append(
@@ -59,6 +60,7 @@ def append(
     key_separator: str | None,
     event_field: str | None,
     writer_id: str | None,
+    large_events: bool,
     root: str | None,
     output: str,
 ) -> None:
@@ -81,7 +83,9 @@ def append(
     run = _Append(writer_id)
     try:
         with contextlib.ExitStack() as stack:
-            writer = stack.enter_context(manager.create_writer(name, writer_id=writer_id))
+            writer = stack.enter_context(
+                manager.create_writer(name, writer_id=writer_id, large_events=large_events)
+            )
             run.skip(writer, records)
             run.write(writer, _shown(records, stack))
     except InvalidInput as error:

@@ -25,7 +25,9 @@ def test_errors_of_the_library_name_options_and_commands(shell: Shell) -> None:
         assert advice in error
         assert not any(word in error for word in ("=True", "StreamConfiguration", "tail()"))
     large = shell.failed("stream", "append", "s/a", stdin=b"x" * (8 * 1_024 * 1_024 + 1))
-    assert "split it, or write it in Python by a writer with large_events=True, which" in large
+    assert (
+        "split it, or append it with `pravega-spark stream append --large-events`, which" in large
+    )
 
 
 def test_a_root_without_its_marker_names_the_command_that_writes_another(

@@ -160,6 +160,13 @@ def test_a_file_that_does_not_exist_is_an_error_before_anything_is_written(shell
     assert "is a folder" in shell.failed("stream", "append", "s/a", "/tmp")
 
 
+def test_a_large_event_needs_its_option(shell: Shell) -> None:
+    content = b"x" * (9 << 20) + b"\n"
+    assert "--large-events" in shell.failed("stream", "append", "s/a", stdin=content)
+    shell.ok("stream", "append", "s/a", "--large-events", stdin=content + b"small\n")
+    assert [len(data) for _, data in events(shell)] == [9 << 20, 5]
+
+
 def test_a_compressed_file_is_not_read_as_lines(shell: Shell, tmp_path: Path) -> None:
     path = tmp_path / "x.csv.gz"
     path.write_bytes(b"x")
