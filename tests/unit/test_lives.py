@@ -729,6 +729,8 @@ HANDLES = [
             "readinto": lambda reader, w: reader.readinto(bytearray(1)),
             "read": lambda reader, w: reader.read(1),
             "readall": lambda reader, w: reader.readall(),
+            "readline": lambda reader, w: reader.readline(),
+            "readlines": lambda reader, w: reader.readlines(),
         },
         frozenset({"readable", "seekable", "writable", "write", "tell", "close"}),
     ),
