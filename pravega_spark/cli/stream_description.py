@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import click
+
 from pravega_spark.cli.output import (
+    TABLE,
     TableColumn,
     count,
     moment,
     names,
-    show_block,
-    show_table,
+    show_record,
+    show_records,
     size,
 )
 from pravega_spark.engine.stream.open_streams import open_stream
@@ -169,22 +172,11 @@ def _subscriber_records(manager: StreamManager, info: StreamInfo) -> list[dict[s
 
 def show_stream(record: dict[str, Any]) -> None:
     """Print the sections of a stream: a block, its segments, and its subscribers if it has any."""
-    show_block(
-        (column.heading, None if record[column.key] is None else column.text(record[column.key]))
-        for column in _DETAILS
-    )
+    show_record(record, _DETAILS, TABLE)
     for columns, records in (
         (_SEGMENTS, record["segment_list"]),
         (_SUBSCRIBERS, record["subscribers"]),
     ):
         if records:
-            print_section(columns, records)
-
-
-def print_section(columns: tuple[TableColumn, ...], records: list[dict[str, Any]]) -> None:
-    """Print an empty line and a table."""
-    print()
-    rows = [
-        [None if row[c.key] is None else c.text(row[c.key]) for c in columns] for row in records
-    ]
-    show_table([column.heading for column in columns], rows)
+            click.echo()
+            show_records(records, columns, TABLE)
