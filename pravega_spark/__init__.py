@@ -107,6 +107,7 @@ if TYPE_CHECKING:
     from pravega_spark.retention.truncation_decision import RetentionRule
     from pravega_spark.root_settings import EffectiveSettings, SettingOrigin, StreamSettings
     from pravega_spark.scaling.stream_scaling import StreamScaling
+    from pravega_spark.schemas.table_fit import BadRow
     from pravega_spark.shared_state.revision import Revision
     from pravega_spark.shared_state.revisioned_stream import RevisionedStream, RevisionedValue
     from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
@@ -120,6 +121,7 @@ if TYPE_CHECKING:
     )
     from pravega_spark.spark.read.stream_watermark import with_stream_watermark
     from pravega_spark.stream import Stream
+    from pravega_spark.stream_schema import StreamSchema
     from pravega_spark.transactions.joint_transaction import JointTransaction
     from pravega_spark.transactions.joint_writer import JointWriter
     from pravega_spark.transactions.sweeper import TransactionSweepResult
@@ -141,6 +143,7 @@ def session(builder: Any = None, **conf: Any) -> Any:
 
 __all__ = [
     "BackupResult",
+    "BadRow",
     "ByteStreamReader",
     "ByteStreamWriter",
     "CheckpointFuture",
@@ -231,6 +234,7 @@ __all__ = [
     "StreamManager",
     "StreamRetention",
     "StreamScaling",
+    "StreamSchema",
     "StreamSettings",
     "StreamTime",
     "SubscriberInfo",
@@ -271,6 +275,7 @@ __all__ = [
 
 _HOMES = {
     "BackupResult": "backup.root_backup",
+    "BadRow": "schemas.table_fit",
     "ByteStreamReader": "byte_streams.byte_reader",
     "ByteStreamWriter": "byte_streams.byte_writer",
     "CheckpointFuture": "reader_groups.checkpoint_future",
@@ -361,6 +366,7 @@ _HOMES = {
     "StreamManager": "manager",
     "StreamRetention": "retention.stream_retention",
     "StreamScaling": "scaling.stream_scaling",
+    "StreamSchema": "stream_schema",
     "StreamSettings": "root_settings",
     "StreamTime": "event_time.stream_time",
     "SubscriberInfo": "model",

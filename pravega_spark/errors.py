@@ -10,6 +10,9 @@
     │   ├── InvalidTime
     │   ├── InvalidPosition
     │   ├── InvalidOption
+    │   ├── InvalidSchema
+    │   ├── SchemaMismatch
+    │   ├── SchemaChangeRefused
     │   └── EventTooLarge
     ├── NotFound (LookupError)           create the object, or name another one
     │   ├── NoSuchScope
@@ -150,6 +153,39 @@ class InvalidPosition(InvalidInput):
 
 class InvalidOption(InvalidInput):
     """A Spark option is unknown, or its value cannot be read."""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class InvalidSchema(InvalidInput):
+    """A stream cannot have this schema: a type that Delta lacks, or a name that is taken.
+
+    ``column`` is the column at the top that is wrong, or None if it is the whole.
+    """
+
+    column: str | None = None
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SchemaMismatch(InvalidInput):
+    """Rows do not fit the schema of their stream: correct them, or send them elsewhere.
+
+    ``row`` is the number of the first that does not, from 0, and None if all do not. ``column`` is
+    the name of the column, and ``value`` the representation of the value, shortened if it is long.
+    """
+
+    row: int | None = None
+    column: str | None = None
+    value: str | None = None
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SchemaChangeRefused(InvalidInput):
+    """A schema can only grow by nullable columns, and change its comments.
+
+    ``column`` is the first one that the change would narrow, widen, rename, move or drop.
+    """
+
+    column: str | None = None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

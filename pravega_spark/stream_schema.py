@@ -1,0 +1,193 @@
+"""The schema of a typed stream: its columns, which rows fit them, and what may change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from pravega_spark.arguments import shown
+from pravega_spark.errors import InvalidSchema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pravega_spark.schemas.row_fit import RowCheck
+    from pravega_spark.schemas.table_fit import BadRow
+    from pravega_spark.schemas.value_sizes import Sizes
+
+# Arrow is imported late, so that a configuration without a schema does without it.
+
+
+@dataclass(frozen=True)
+class StreamSchema:
+    """The columns of a typed stream, in order: make one with :meth:`of` or :meth:`from_json`.
+
+    ``text`` is its JSON in Delta's form, which two equal schemas share.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        """Bring the text into its one form; raise InvalidSchema for one that is no schema."""
+        object.__setattr__(self, "text", _checked_text(self.text))
+
+    @classmethod
+    def of(cls, given: Any) -> StreamSchema:
+        """Return the schema of a schema or of data in another form; raise InvalidSchema.
+
+        Takes a schema or table of Arrow, and a ``StructType`` or DataFrame of Spark.
+        """
+        if isinstance(given, cls):
+            return given
+        from pravega_spark.schemas.schema_forms import to_arrow
+
+        return _of_arrow(to_arrow(given))
+
+    @classmethod
+    def from_json(cls, given: str | Mapping[str, Any]) -> StreamSchema:
+        """Return a schema from its JSON in Delta's form, or in that of Spark's ``StructType``."""
+        return cls(given if isinstance(given, str) else json.dumps(given))
+
+    def to_json(self) -> str:
+        """Return the schema as Delta keeps it: ``{"type": "struct", "fields": [...]}``.
+
+        Each field is nullable there. One that must not be null has ``pravega.required`` in its
+        metadata, and a comment stands there, too.
+        """
+        return self.text
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The columns as a schema of Arrow; a required column is not nullable there."""
+        return _arrow_of(self.text)
+
+    @property
+    def fields(self) -> tuple[pa.Field, ...]:
+        """The columns as fields of Arrow, in order."""
+        return tuple(self.arrow)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns, in order."""
+        return tuple(self.arrow.names)
+
+    @cached_property
+    def delta_fields(self) -> tuple[Mapping[str, Any], ...]:
+        """The columns as values of Delta's JSON, to put beside other columns of a table."""
+        return tuple(json.loads(self.text)["fields"])
+
+    def evolve_to(self, new: Any, where: str = "the schema") -> StreamSchema:
+        """Return a newer schema; raise SchemaChangeRefused unless this one's events have it.
+
+        It may have more nullable columns at the end, also inside of structs, and other comments.
+        """
+        from pravega_spark.schemas.schema_changes import check_change
+
+        found = StreamSchema.of(new)
+        check_change(self.arrow, found.arrow, where)
+        return found
+
+    def event_sizes(self, table: pa.Table | pa.RecordBatch) -> Sizes:
+        """Return the size in bytes of each row of a table that :meth:`conform` returned.
+
+        It is the sum of the sizes of its values; a null has none. Whatever columns are added later,
+        the size stays.
+        """
+        from pravega_spark.schemas.value_sizes import event_sizes
+
+        return event_sizes(table)
+
+    def conform(self, table: pa.Table | pa.RecordBatch, where: str = "the rows") -> pa.Table:
+        """Return the table with these columns in this order; raise SchemaMismatch.
+
+        Other encodings of the same values are cast; nothing is coerced. A nullable column that is
+        missing is null. Columns that fit are not copied.
+        """
+        from pravega_spark.schemas.table_fit import fit_table
+
+        return fit_table(table, self.arrow, where)
+
+    def split(
+        self, table: pa.Table | pa.RecordBatch, where: str = "the rows"
+    ) -> tuple[pa.Table, tuple[BadRow, ...]]:
+        """Return the rows that fit, and those that do not with their reasons, both in order.
+
+        Raises SchemaMismatch if no row can fit, because of the columns or their types.
+        """
+        from pravega_spark.schemas.table_fit import split_table
+
+        return split_table(table, self.arrow, where)
+
+    def check_row(self, row: Any, where: str = "the row") -> tuple[dict[str, Any], int]:
+        """Return the values of a dict, dataclass or pydantic model, and the event's size in bytes.
+
+        The dict has every column, with values as Arrow takes them, and nothing that the caller can
+        still change. Raises SchemaMismatch.
+        """
+        return self._row_check.row(row, where)
+
+    def conform_rows(self, rows: Iterable[Any], where: str = "the rows") -> pa.Table:
+        """Return dicts, dataclasses or pydantic models as a table; raise SchemaMismatch."""
+        return self._row_check.table(rows, where)
+
+    def rows_to_table(self, checked: list[dict[str, Any]]) -> pa.Table:
+        """Return rows that :meth:`check_row` returned as a table."""
+        from pravega_spark.schemas.row_fit import rows_to_table
+
+        return rows_to_table(checked, self.arrow)
+
+    @cached_property
+    def _row_check(self) -> RowCheck:
+        from pravega_spark.schemas.row_fit import RowCheck
+
+        return RowCheck(self.arrow)
+
+    def __getstate__(self) -> dict[str, str]:
+        """Leave out what is derived."""
+        return {"text": self.text}
+
+    def __setstate__(self, state: dict[str, str]) -> None:
+        object.__setattr__(self, "text", state["text"])
+
+    def __str__(self) -> str:
+        """Return the columns as SQL declares them."""
+        from pravega_spark.schemas.delta_types import sql_columns
+
+        return sql_columns(self.arrow)
+
+
+@lru_cache(maxsize=256)
+def _checked_text(text: str) -> str:
+    from pravega_spark.schemas.delta_types import schema_from_json
+
+    try:
+        struct = json.loads(text)
+    except (TypeError, ValueError) as error:
+        raise InvalidSchema(f"this is not the JSON of a schema: {shown(text)}: {error}.") from None
+    if not isinstance(struct, Mapping):
+        raise InvalidSchema(f"this is not the JSON of a schema: {shown(text)}.")
+    return _of_arrow_text(schema_from_json(struct))
+
+
+def _of_arrow(schema: pa.Schema) -> StreamSchema:
+    return StreamSchema(_of_arrow_text(schema))
+
+
+def _of_arrow_text(schema: pa.Schema) -> str:
+    from pravega_spark.schemas.column_types import canonical_schema
+    from pravega_spark.schemas.delta_types import fields_to_json
+
+    fields = fields_to_json(canonical_schema(schema))
+    return json.dumps(
+        {"type": "struct", "fields": fields}, separators=(",", ":"), ensure_ascii=False
+    )
+
+
+@lru_cache(maxsize=256)
+def _arrow_of(text: str) -> pa.Schema:
+    from pravega_spark.schemas.delta_types import schema_from_json
+
+    return schema_from_json(json.loads(text))

@@ -1,0 +1,145 @@
+"""Other encodings of the same values are taken, and no value is changed on the way."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pravega_spark.errors import SchemaMismatch
+from pravega_spark.stream_schema import StreamSchema
+
+TIME = pa.timestamp("us", "UTC")
+AT = datetime(2013, 1, 1, 10, tzinfo=timezone.utc)
+DICTIONARY = pa.array(["a", None, "a"]).dictionary_encode()
+STRUCT = pa.struct([("a", pa.int8()), pa.field("b", pa.string())])
+PAIRS = pa.list_(pa.struct([("key", pa.large_string()), ("value", pa.int8())]))
+
+
+def conform(values: pa.Array, kind: pa.DataType) -> pa.ChunkedArray:
+    schema = StreamSchema.of(pa.schema([("c", kind)]))
+    return schema.conform(pa.table({"c": values})).column("c")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        (DICTIONARY, pa.string(), ["a", None, "a"]),
+        (DICTIONARY.slice(1), pa.string(), [None, "a"]),
+        (pa.array(["a"], pa.large_string()), pa.string(), ["a"]),
+        (pa.array(["a"], pa.string_view()), pa.string(), ["a"]),
+        (pa.array([b"ab"], pa.binary(2)), pa.binary(), [b"ab"]),
+        (pa.array([1, None], pa.int8()), pa.int64(), [1, None]),
+        (pa.array([127], pa.int64()), pa.int8(), [127]),
+        (pa.array([7], pa.uint64()), pa.int64(), [7]),
+        (pa.array([1.5], pa.float32()), pa.float64(), [1.5]),
+        (pa.array([2**53], pa.int64()), pa.float64(), [2.0**53]),
+        (pa.array([7, -7], pa.int64()), pa.decimal128(3, 2), [Decimal(7), Decimal(-7)]),
+        (pa.array([Decimal("1.50")], pa.decimal128(9, 2)), pa.decimal128(3, 1), [Decimal("1.5")]),
+        (pa.array([Decimal("1.5")], pa.decimal256(50, 1)), pa.decimal128(9, 2), [Decimal("1.5")]),
+        (pa.array([date(2013, 1, 1)], pa.date64()), pa.date32(), [date(2013, 1, 1)]),
+        (pa.array([AT], pa.timestamp("s", "Asia/Tokyo")), TIME, [AT]),
+        (pa.array([AT], pa.timestamp("ns", "UTC")), TIME, [AT]),
+        (pa.array([[1], None, [2, 3]], pa.list_view(pa.int8())), pa.list_(pa.int64()),
+         [[1], None, [2, 3]]),
+        (pa.array([[9], None, [2, 3]], pa.large_list(pa.int8())).slice(1), pa.list_(pa.int8()),
+         [None, [2, 3]]),
+        (pa.array([[1, 2], None], pa.list_(pa.int8(), 2)), pa.list_(pa.int8()), [[1, 2], None]),
+        (pa.array([[("a", 1)], None, []], PAIRS), pa.map_(pa.string(), pa.int8()),
+         [[("a", 1)], None, []]),
+        (pa.array([{"a": 1}, None], pa.map_(pa.large_string(), pa.int8())).slice(0),
+         pa.map_(pa.string(), pa.int16()), [[("a", 1)], None]),
+        (pa.array([{"a": 1}, None, {"a": None}]), STRUCT,
+         [{"a": 1, "b": None}, None, {"a": None, "b": None}]),
+        (pa.array([{"b": "x", "a": 1}]), STRUCT, [{"a": 1, "b": "x"}]),
+        (pa.nulls(2), STRUCT, [None, None]),
+        (pa.array([[None]], pa.list_(pa.null())), pa.list_(pa.string()), [[None]]),
+    ],
+)  # fmt: skip
+def test_same_values_in_another_encoding_are_taken(
+    values: pa.Array, kind: pa.DataType, expected: list[Any]
+) -> None:
+    found = conform(values, kind)
+    assert found.type == kind
+    assert found.to_pylist() == expected
+    found.validate(full=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "reason"),
+    [
+        (pa.array(["1"]), pa.int64(), "string is not int64"),
+        (pa.array(["1"]), pa.decimal128(9, 2), "string is not decimal"),
+        (pa.array(["2013-01-01"]), pa.date32(), "string is not date32"),
+        (pa.array([1]), pa.string(), "int64 is not string"),
+        (pa.array([True]), pa.int8(), "bool is not int8"),
+        (pa.array([1]), pa.bool_(), "int64 is not bool"),
+        (pa.array(["a"]), pa.binary(), "string is not binary"),
+        (pa.array([b"a"]), pa.string(), "binary is not string"),
+        (pa.array([1.0]), pa.int64(), "double is not int64"),
+        (pa.array([1.0]), pa.float32(), "double is not float"),
+        (pa.array([1.0]), pa.decimal128(9, 2), "double is not decimal"),
+        (pa.array([AT], pa.timestamp("us")), TIME, r"timestamp\[us\] is not timestamp"),
+        (pa.array([1]), TIME, "int64 is not timestamp"),
+        (pa.array([AT], TIME), pa.date32(), "is not date32"),
+        (pa.array([1]), pa.list_(pa.int64()), "int64 is not list"),
+        (pa.array([{"a": 1}]), pa.map_(pa.string(), pa.int64()), "is not map"),
+        (pa.array([{"c": 1}]), STRUCT, "column c.c: the fields of the struct are a, b"),
+    ],
+)
+def test_column_of_another_type_is_refused(
+    values: pa.Array, kind: pa.DataType, reason: str
+) -> None:
+    with pytest.raises(SchemaMismatch, match=rf"{reason}.*; convert the column first") as found:
+        conform(values, kind)
+    assert (found.value.row, found.value.column) == (None, "c")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "shown"),
+    [
+        (pa.array([1, 128]), pa.int8(), "128"),
+        (pa.array([1, 2**63], pa.uint64()), pa.int64(), str(2**63)),
+        (pa.array([1, 2**53 + 1]), pa.float64(), str(2**53 + 1)),
+        (pa.array([1, 10]), pa.decimal128(3, 2), "10"),
+        (pa.array([1000, 1001], pa.timestamp("ns", "UTC")), TIME, ".*1970-01-01.*"),
+        (pa.array([0, 2**60], TIME), TIME, f"{2**60} since 1970"),
+        (pa.array([0, 2**30], pa.date32()), pa.date32(), f"{2**30} since 1970"),
+        (pa.array([[1], [2, 300]]), pa.list_(pa.int8()), r"\[2, 300\]"),
+        (pa.array([[("a", 1)], [(None, 1)]], PAIRS), pa.map_(pa.string(), pa.int8()), ".*"),
+    ],
+)
+def test_value_that_would_change_is_refused_with_its_row(
+    values: pa.Array, kind: pa.DataType, shown: str
+) -> None:
+    chunked = pa.chunked_array([values, values.slice(0, 1)])
+    with pytest.raises(SchemaMismatch, match=rf"row 1, column c.*; got {shown}") as found:
+        conform(chunked, kind)
+    assert (found.value.row, found.value.column) == (1, "c")
+
+
+def test_required_field_may_be_null_where_its_struct_is() -> None:
+    kind = pa.struct([pa.field("a", pa.int8(), False)])
+    loose = pa.struct([("a", pa.int64())])
+    assert conform(pa.array([None, {"a": 1}], loose), kind).to_pylist() == [None, {"a": 1}]
+    with pytest.raises(SchemaMismatch, match=r"row 1, column c\.a: null, and the field is req"):
+        conform(pa.array([None, {"a": None}], loose), kind)
+    as_declared = pa.StructArray.from_arrays([pa.array([None, 1], pa.int8())], fields=list(kind))
+    with pytest.raises(SchemaMismatch, match=r"row 0, column c\.a: null"):
+        conform(as_declared, kind)
+
+
+def test_values_behind_null_lists_do_not_count() -> None:
+    inner = pa.array([1, 300, 2])
+    lists = pa.ListArray.from_arrays(
+        pa.array([0, 1, 2, 3], pa.int32()), inner, mask=pa.array([False, True, False])
+    )
+    schema = StreamSchema.of(pa.schema([("c", pa.list_(pa.int8()))]))
+    found = schema.conform(pa.table({"c": lists}))
+    assert found.column("c").to_pylist() == [[1], None, [2]]
+    assert schema.event_sizes(found).tolist() == [1, 0, 1]
+    wide = StreamSchema.of(pa.schema([("c", pa.list_(pa.int64()))]))
+    assert wide.event_sizes(wide.conform(pa.table({"c": lists}))).tolist() == [8, 0, 8]
