@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import pravega_spark
 from pravega_spark.jobs import compaction, maintenance, retention, scaling, transactions
-from pravega_spark.spark import options
+from pravega_spark.spark import option_values, options
 from pravega_spark.spark.key_value import table_options
 
 _ROOMS = {
@@ -129,7 +129,7 @@ def _options() -> str:
     return text
 
 
-def option_table(rows: Iterable[options.Option]) -> str:
+def option_table(rows: Iterable[option_values.Option]) -> str:
     """Return the options as a table in Markdown."""
     lines = ["| option | default | meaning |", "| --- | --- | --- |"]
     for row in rows:

@@ -23,6 +23,18 @@ LATEST_OFFSET = -1
 Parse = Callable[[str, str], Any]
 """From an option's name and text to its value; raises InvalidOption."""
 
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option with its parser, its default as text, and its meaning (a row of docs/spark.md)."""
+
+    name: str
+    parse: Parse
+    default: str
+    meaning: str
+    aliases: tuple[str, ...] = ()
+
+
 SegmentOffsets = dict[str, dict[int, int]]
 """By stream: segment id to offset, EARLIEST_OFFSET or LATEST_OFFSET."""
 

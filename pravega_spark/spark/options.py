@@ -15,63 +15,16 @@ from typing import Any
 from pravega_spark.arguments import shown
 from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.errors import InvalidOption
-from pravega_spark.spark import option_values
+from pravega_spark.spark import kafka_values, option_values
+from pravega_spark.spark.kafka_options import KAFKA_READ, KAFKA_WRITE
+from pravega_spark.spark.option_values import Option
+from pravega_spark.spark.target_options import TARGET
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """An option with its parser, its default as text, and its meaning (a row of docs/spark.md)."""
-
-    name: str
-    parse: option_values.Parse
-    default: str
-    meaning: str
-    aliases: tuple[str, ...] = ()
-
-
-TIMEOUTS = (
-    Option(
-        "retryTimeout",
-        option_values.duration_ms,
-        "that of the environment, then 60s",
-        "How long a call is repeated while an object store does not answer; 0 repeats nothing.",
-    ),
-    Option(
-        "connectTimeout",
-        option_values.duration_ms,
-        "that of the environment, then 5s",
-        "How long one call waits for a connection; on S3.",
-    ),
-    Option(
-        "readTimeout",
-        option_values.duration_ms,
-        "that of the environment, then 15s",
-        "How long one call waits for the next bytes of an answer; on S3.",
-    ),
-)
-
-_TARGET = (
-    Option(
-        "root",
-        option_values.any_text,
-        "-",
-        "The folder or URL that holds the streams.",
-        ("location",),
-    ),
-    *TIMEOUTS,
-    Option("scope", option_values.any_text, "-", "The scope of `stream`, if that is a bare name."),
-    Option(
-        "stream",
-        option_values.any_text,
-        "-",
-        "The stream as `scope/stream`; also the path of load(), save() and start().",
-    ),
-)
-
 READ = (
-    *_TARGET,
+    *TARGET,
     Option("subscribe", option_values.name_list, "-", "Several streams, separated by commas."),
     Option(
         "subscribePattern",
@@ -79,6 +32,7 @@ READ = (
         "-",
         "A regular expression that must match the whole name of a stream.",
     ),
+    *KAFKA_READ,
     Option(
         "startingOffsets",
         option_values.segment_offsets,
@@ -122,7 +76,7 @@ READ = (
         "startingOffsetsByTimestampStrategy",
         option_values.one_of("error", "latest"),
         "error",
-        "If a stream has no event at or after startingTimestamp: fail, or start at its tail.",
+        "If a stream has no event at or after the starting time: fail, or start at its tail.",
     ),
     Option(
         "maxOffsetsPerTrigger",
@@ -237,7 +191,15 @@ READ = (
 )
 
 WRITE = (
-    *_TARGET,
+    *TARGET[:-1],
+    Option(
+        "stream",
+        option_values.any_text,
+        "the frame's column stream",
+        "The stream as `scope/stream`; also the path of save() and start(). Without it each row "
+        "goes to the stream that its column `stream` (or `topic`) names.",
+        ("topic",),
+    ),
     Option(
         "routingKey",
         option_values.any_text,
@@ -302,8 +264,9 @@ WRITE = (
         "columnNames",
         option_values.one_of("pravega", "kafka"),
         "pravega",
-        "kafka: write the columns key and value; topic, partition and headers are refused.",
+        "kafka: write the columns key and value; partition is refused, and headers unless empty.",
     ),
+    *KAFKA_WRITE,
     Option("columns", option_values.any_text, "-", "Ignored; a SQL view may set it for its reads."),
 )
 
@@ -355,6 +318,8 @@ def parse(
     found: dict[str, Any] = {}
     for key, text in given.items():
         option = by_key.get(key.lower())
+        if option is None and source is PRAVEGA and kafka_values.is_leftover(key):
+            continue
         if option is None:
             _check_foreign(key, by_key, source)
             continue

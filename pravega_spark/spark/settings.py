@@ -17,6 +17,7 @@ from pravega_spark.limits import (
 from pravega_spark.model import StreamCut
 from pravega_spark.names import check_scope, split_group, split_stream
 from pravega_spark.spark import options
+from pravega_spark.spark.kafka_values import AssignedSegments, TimesBySegment, is_leftover
 from pravega_spark.spark.option_values import CutName, LogVersion, SegmentOffsets, Timestamp
 
 _TIMEOUTS = {
@@ -32,7 +33,17 @@ class ReadBound:
     """Where a read starts or ends, as given by the user; ``option`` names it in errors."""
 
     option: str
-    value: str | SegmentOffsets | dict[str, StreamCut] | CutName | Timestamp | LogVersion
+    value: (
+        str
+        | SegmentOffsets
+        | dict[str, StreamCut]
+        | CutName
+        | Timestamp
+        | LogVersion
+        | TimesBySegment
+    )
+    is_partial: bool = False
+    """Whether offsets may name some segments only: the read is limited to those (``assign``)."""
 
     @property
     def is_latest(self) -> bool:
@@ -66,11 +77,20 @@ class ReadSettings:
     group_interval_ms: int = GROUP_INTERVAL_MS
     maintain: str | None = None
     include_watermark: bool = False
+    include_headers: bool = False
+    key_encoding: str = "utf8"
+    assigned: AssignedSegments | None = None
+    """The segments of each stream that are read; None: all of them."""
+    leftovers: tuple[str, ...] = ()
+    """Options of a Kafka query that mean nothing here."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """What a write needs: the stream, the frame's columns, idempotence, and file settings."""
+    """What a write needs: the stream, the frame's columns, idempotence, and file settings.
+
+    An empty ``stream`` is that of each row; ``scope`` completes a name that has none.
+    """
 
     root: str
     stream: str
@@ -86,6 +106,10 @@ class WriteSettings:
     max_rows: int = CHUNK_EVENTS
     column_names: str = "pravega"
     checkpoint: str | None = None
+    scope: str | None = None
+    key_encoding: str = "utf8"
+    null_values: str = "fail"
+    leftovers: tuple[str, ...] = ()
 
 
 def read_settings(given: Mapping[str, str]) -> ReadSettings:
@@ -100,8 +124,8 @@ def read_settings(given: Mapping[str, str]) -> ReadSettings:
     streams = _streams(found, given, scope)
     if not streams and "subscribePattern" not in found and metadata is None:
         raise InvalidOption(
-            "no stream is named: call .load('scope/stream'), or set the option stream, subscribe "
-            "or subscribePattern."
+            "no stream is named: call .load('scope/stream'), or set the option stream, subscribe, "
+            "subscribePattern or assign."
         )
     if "maxTriggerDelay" in found and "minOffsetsPerTrigger" not in found:
         raise InvalidOption("option maxTriggerDelay needs minOffsetsPerTrigger; set both.")
@@ -128,6 +152,10 @@ def read_settings(given: Mapping[str, str]) -> ReadSettings:
         group_interval_ms=found.get("readerGroupInterval", GROUP_INTERVAL_MS),
         maintain=found.get("maintain"),
         include_watermark=found.get("includeWatermark", False),
+        include_headers=found.get("includeHeaders", False),
+        key_encoding=found.get("keyEncoding", "utf8"),
+        assigned=found.get("assign"),
+        leftovers=tuple(filter(is_leftover, given)),
     )
 
 
@@ -135,11 +163,6 @@ def write_settings(given: Mapping[str, str]) -> WriteSettings:
     """Parse the options of ``frame.write`` and ``frame.writeStream``; raise InvalidOption."""
     found = options.parse(options.WRITE, given)
     streams = _streams(found, given, found.get("scope"))
-    if not streams:
-        raise InvalidOption(
-            "no stream is named: call .save('scope/stream') or .start('scope/stream'), or set the "
-            "option stream."
-        )
     if ("txnAppId" in found) != ("txnVersion" in found):
         raise InvalidOption("options txnAppId and txnVersion need each other; set both or neither.")
     application = (found["txnAppId"], found["txnVersion"]) if "txnAppId" in found else None
@@ -152,7 +175,7 @@ def write_settings(given: Mapping[str, str]) -> WriteSettings:
     _check_delay(found)
     return WriteSettings(
         root=root_of(found),
-        stream=streams[0],
+        stream=streams[0] if streams else "",
         routing_key=found.get("routingKey"),
         event_time=found.get("eventTime"),
         event_time_delay_ms=found.get("eventTimeDelay"),
@@ -164,6 +187,10 @@ def write_settings(given: Mapping[str, str]) -> WriteSettings:
         max_rows=min(CHUNK_EVENTS, found.get("maxRecordsPerFile", CHUNK_EVENTS)),
         column_names=found.get("columnNames", "pravega"),
         checkpoint=given.get("checkpointlocation"),
+        scope=found.get("scope"),
+        key_encoding=found.get("keyEncoding", "utf8"),
+        null_values=found.get("nullValues", "fail"),
+        leftovers=tuple(filter(is_leftover, given)),
     )
 
 
@@ -234,14 +261,16 @@ def _streams(
 ) -> tuple[str, ...]:
     """Return the streams named by path, ``stream`` (with ``scope``) or ``subscribe``."""
     path = path_of(given)
-    used = [name for name in ("stream", "subscribe", "subscribePattern") if name in found]
+    ways = ("stream", "subscribe", "subscribePattern", "assign")
+    used = [name for name in ways if name in found]
     if path is not None:
         used.insert(0, "path")
     if len(used) > 1:
         raise InvalidOption(
             f"the stream is named by {' and by '.join(used)}; use only one of them."
         )
-    named = found.get("subscribe") or tuple(filter(None, (found.get("stream"), path)))
+    named = found.get("subscribe") or tuple(found.get("assign", ()))
+    named = named or tuple(filter(None, (found.get("stream"), path)))
     full = tuple(f"{scope}/{n}" if scope is not None and "/" not in n else n for n in named)
     for name in full:
         _check_stream(name)
@@ -268,6 +297,11 @@ def group_of(found: Mapping[str, Any], scope: str | None) -> str | None:
             f"option readerGroup={name} needs a fixed set of streams: name them by subscribe "
             "instead of subscribePattern."
         )
+    if "assign" in found:
+        raise InvalidOption(
+            f"option readerGroup={name} reads whole streams, and the group would release what the "
+            "query is not assigned: remove assign, or readerGroup."
+        )
     full = f"{scope}/{name}" if scope is not None and "/" not in name else str(name)
     try:
         split_group(full)
@@ -277,8 +311,9 @@ def group_of(found: Mapping[str, Any], scope: str | None) -> str | None:
 
 
 def bound_of(found: Mapping[str, Any], side: str) -> ReadBound | None:
-    """Return the start or the end of the read: a timestamp overrides a cut, a cut offsets."""
-    for name in (f"{side}Timestamp", f"{side}StreamCut", f"{side}Offsets"):
+    """Return the start or the end of the read: a time overrides a cut, a cut offsets."""
+    times = (f"{side}Timestamp", f"{side}OffsetsByTimestamp")
+    for name in (*times, f"{side}StreamCut", f"{side}Offsets"):
         if name in found:
-            return ReadBound(name, found[name])
+            return ReadBound(name, found[name], is_partial="assign" in found)
     return None

@@ -56,8 +56,12 @@ class PravegaDataSource(DataSource):
             return TABLES[settings.metadata].schema
         from pravega_spark.spark.read.columns import schema_of
 
-        wanted, with_watermark = settings.columns, settings.include_watermark
-        return schema_of(settings.column_names, wanted, include_watermark=with_watermark)
+        return schema_of(
+            settings.column_names,
+            settings.columns,
+            include_watermark=settings.include_watermark,
+            include_headers=settings.include_headers,
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch reader."""
@@ -68,7 +72,7 @@ class PravegaDataSource(DataSource):
                 "position. To read from the group's position, set the option startingStreamCut to "
                 "str(group.stream_cuts()[stream])."
             )
-        if settings.include_watermark or "watermark" in settings.columns:
+        if settings.include_watermark or "watermark" in map(str.lower, settings.columns):
             raise InvalidOption(
                 "the column watermark is for readStream, where it says what may still follow; for "
                 "a batch read take cuts from manager.event_time(stream)."
@@ -101,11 +105,21 @@ class PravegaDataSource(DataSource):
         from pravega_spark.spark.write.sink import PravegaBatchWriter, check_mode
 
         check_mode(overwrite)
-        return PravegaBatchWriter(write_settings(dict(self.options.items())), schema)
+        settings = write_settings(dict(self.options.items()))
+        if not settings.stream:
+            from pravega_spark.spark.write.many_streams_sink import ManyStreamsBatchWriter
+
+            return ManyStreamsBatchWriter(settings, schema)
+        return PravegaBatchWriter(settings, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the streaming writer."""
         from pravega_spark.spark.write.sink import PravegaStreamWriter, check_mode
 
         check_mode(overwrite)
-        return PravegaStreamWriter(write_settings(dict(self.options.items())), schema)
+        settings = write_settings(dict(self.options.items()))
+        if not settings.stream:
+            from pravega_spark.spark.write.many_streams_sink import ManyStreamsStreamWriter
+
+            return ManyStreamsStreamWriter(settings, schema)
+        return PravegaStreamWriter(settings, schema)

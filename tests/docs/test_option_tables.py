@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.spark import options
+from pravega_spark.spark import option_values, options
 from pravega_spark.spark.key_value import table_options
 
 PAGE = Path(__file__).parents[2] / "docs/spark.md"
 
 
-def _table(rows: Iterable[options.Option]) -> str:
+def _table(rows: Iterable[option_values.Option]) -> str:
     lines = ["| option | default | meaning |", "| --- | --- | --- |"]
     for row in rows:
         names = " ".join(f"`{name}`" for name in (row.name, *row.aliases))
@@ -35,7 +35,7 @@ def _table(rows: Iterable[options.Option]) -> str:
         ("table write", table_options.TABLE_WRITE),
     ],
 )
-def test_option_table_is_the_code_s(title: str, rows: tuple[options.Option, ...]) -> None:
+def test_option_table_is_the_code_s(title: str, rows: tuple[option_values.Option, ...]) -> None:
     pattern = re.compile(rf"(<!-- {title} options: [^\n]*-->\n)(.*?)(<!-- end -->)", re.DOTALL)
     text = PAGE.read_text()
     if os.environ.get("PRAVEGA_SPARK_WRITE_DOCS"):

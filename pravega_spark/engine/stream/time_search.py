@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pravega_spark.engine.chunks import chunk_search
@@ -26,6 +27,8 @@ class TimeSearch:
 
     stream: StreamLog
     timestamp_us: int
+    segment_times: Mapping[int, int] = field(default_factory=dict)
+    """Times of segments that differ, in us; all other segments have ``timestamp_us``."""
     found: dict[int, int] = field(default_factory=dict)
     """The offset of the first event that is late enough, by segment."""
     _searched: dict[int, int] = field(default_factory=dict)
@@ -33,6 +36,10 @@ class TimeSearch:
     def cut(self, view: StreamView) -> LocatedCut:
         """Return the cut before the events at or after the time; the tail if none is found."""
         return read_plan.cut_at(view.located_head, lambda s: self._offset(s, view))
+
+    def time_of(self, segment_id: int) -> int:
+        """Return the time that is searched in a segment, in us since 1970."""
+        return self.segment_times.get(segment_id, self.timestamp_us)
 
     def _offset(self, segment_id: int, view: StreamView) -> int:
         known = self.found.get(segment_id)
@@ -43,7 +50,7 @@ class TimeSearch:
         rng = SegmentRange(view.stream, view.life, segment_id, start, end)
         for ref in self.stream.chunks(rng):
             offset = chunk_search.first_at_or_after(
-                self.stream.store, self.stream.path, ref, self.timestamp_us, start
+                self.stream.store, self.stream.path, ref, self.time_of(segment_id), start
             )
             if offset is not None:
                 return self.found.setdefault(segment_id, offset)

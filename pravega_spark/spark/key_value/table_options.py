@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from pravega_spark.spark import option_values
-from pravega_spark.spark.options import READ, TIMEOUTS, WRITE, Format, Option
+from pravega_spark.spark.option_values import Option
+from pravega_spark.spark.options import READ, WRITE, Format
+from pravega_spark.spark.target_options import TIMEOUTS
 
 KEY_PREFIX, LOWEST_KEY, HIGHEST_KEY, PRIMARY_KEY = "prefix", "low", "high", "primary"
 

@@ -13,6 +13,8 @@ from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.model import SegmentRange
+from pravega_spark.spark.kafka_values import warn_of_leftovers
+from pravega_spark.spark.read.assigned_segments import check_assigned, only_assigned
 from pravega_spark.spark.read.data_loss import log_skipped
 from pravega_spark.spark.read.input_partitions import by_offset, partition_counts, read_events
 from pravega_spark.spark.read.read_bounds import (
@@ -44,6 +46,7 @@ class PravegaBatchReader(DataSourceReader):
         """Return the ranges of all segments, with the chunks that hold them."""
         settings = self.settings
         names = settings.streams
+        warn_of_leftovers(settings.leftovers, f"a read of {settings.pattern or ', '.join(names)}")
         if settings.pattern is not None:
             names = tuple(matching_streams(settings.root, settings.pattern))
         found = [ranges for name in names for ranges in self._ranges(name)]
@@ -57,6 +60,7 @@ class PravegaBatchReader(DataSourceReader):
         settings = self.settings
         stream = open_stream(settings.root, name)
         view = existing_view(stream)
+        check_assigned(settings, view)
         bound = settings.starting or BATCH_START
         start = starting_cut(bound, settings.timestamp_strategy, stream, view)
         end = resolve_bound(settings.ending or BATCH_END, stream, view)
@@ -66,7 +70,8 @@ class PravegaBatchReader(DataSourceReader):
             if lost:
                 log_skipped(view, lost)
         check_order(start, end, settings.starting, settings.ending)
-        return [(rng, stream.chunks(rng)) for rng in start.ranges_to(end)]
+        ranges = only_assigned(settings, name, start.ranges_to(end))
+        return [(rng, stream.chunks(rng)) for rng in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches; runs in a task."""

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     IntegerType,
@@ -23,6 +24,7 @@ from pyspark.sql.types import (
 from pravega_spark.engine.chunks.arrow_arrays import constant
 from pravega_spark.errors import InvalidOption
 from pravega_spark.model import segment_number
+from pravega_spark.spark.key_encoding import decode_keys
 
 CREATE_TIME = 0
 """The value of ``timestamp_type``: the writer sets timestamps, like Kafka's CreateTime."""
@@ -63,29 +65,48 @@ WATERMARK = Column("watermark", TimestampType(), "=watermark", nullable=True)
 """Only of streaming reads that ask for it."""
 
 
+HEADERS = Column(
+    "headers",
+    ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+    "=headers",
+    nullable=True,
+)
+"""Only of reads that ask for it; of the type that it has in Spark's Kafka source."""
+ON_REQUEST = (HEADERS, WATERMARK)
+
+
 def columns_of(names: str) -> tuple[Column, ...]:
     """Return all columns under ``pravega`` or ``kafka`` names."""
-    return (*(KAFKA if names == "kafka" else PRAVEGA), WATERMARK)
+    return (*(KAFKA if names == "kafka" else PRAVEGA), *ON_REQUEST)
 
 
 def schema_of(
-    names: str, wanted: tuple[str, ...], *, include_watermark: bool = False
+    names: str,
+    wanted: tuple[str, ...],
+    *,
+    include_watermark: bool = False,
+    include_headers: bool = False,
 ) -> StructType:
     """Return the schema of a read of these columns, in this order; of all columns if empty.
 
-    The watermark is one of all columns only if it is asked for, and then the last one.
+    Names match in any case. The headers and the watermark are among all columns only if they are
+    asked for, and then the last ones.
     """
-    if include_watermark and wanted and WATERMARK.name not in wanted:
-        wanted = (*wanted, WATERMARK.name)
+    asked = [
+        c.name
+        for c, is_asked in zip(ON_REQUEST, (include_headers, include_watermark), strict=True)
+        if is_asked
+    ]
     known = {column.name: column for column in columns_of(names)}
-    if not wanted and not include_watermark:
-        del known[WATERMARK.name]
-    unknown = [name for name in wanted if name not in known]
+    of_any_case = {name.lower(): name for name in known}
+    unknown = [name for name in wanted if name.lower() not in of_any_case]
     if unknown:
         raise InvalidOption(
             f"option columns names {', '.join(unknown)}, but the columns are {', '.join(known)}."
         )
-    chosen = [known[name] for name in wanted or known]
+    default = [name for name in known if known[name] not in ON_REQUEST]
+    listed = [of_any_case[name.lower()] for name in wanted] or default
+    chosen = [known[name] for name in dict.fromkeys([*listed, *asked])]
     return StructType([StructField(c.name, c.type, c.nullable) for c in chosen])
 
 
@@ -104,8 +125,17 @@ def check_schema(names: str, schema: StructType) -> None:
 class Projection:
     """Converts batches of one segment's events from a chunk's columns to Spark's."""
 
-    def __init__(self, names: str, schema: StructType, stream: str, segment_id: int) -> None:
+    def __init__(
+        self,
+        names: str,
+        schema: StructType,
+        stream: str,
+        segment_id: int,
+        *,
+        key_encoding: str = "utf8",
+    ) -> None:
         """Take the schema that Spark requests, a selection of the columns."""
+        self._is_percent = key_encoding == "percent" and names == "kafka"
         self._arrow_schema = to_arrow_schema(schema, timezone="UTC")
         known = {column.name: column.source for column in columns_of(names)}
         self._sources = [known[field.name] for field in schema.fields]
@@ -126,13 +156,17 @@ class Projection:
         """Return the batch with exactly the columns and types of the schema, which Spark checks."""
         arrays = []
         for source, field in zip(self._sources, self._arrow_schema, strict=True):
-            if source == WATERMARK.source:
+            if source == HEADERS.source:
+                array = pa.nulls(batch.num_rows, field.type)
+            elif source == WATERMARK.source:
                 if watermark_us is None:
                     array = pa.nulls(batch.num_rows, field.type)
                 else:
                     array = _constant(watermark_us, field.type, batch.num_rows)
             elif source.startswith("="):
                 array = _constant(self._constants[source], field.type, batch.num_rows)
+            elif source == "routing_key" and self._is_percent:
+                array = decode_keys(batch.column(source))
             else:
                 array = batch.column(source)
                 array = array if array.type == field.type else array.cast(field.type)
@@ -152,6 +186,9 @@ def _repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
 
 
 @functools.lru_cache(maxsize=256)
-def projection(names: str, schema_json: str, stream: str, segment_id: int) -> Projection:
+def projection(
+    names: str, schema_json: str, stream: str, segment_id: int, key_encoding: str = "utf8"
+) -> Projection:
     """Return the projection for a schema and a segment, cached in this process."""
-    return Projection(names, StructType.fromJson(json.loads(schema_json)), stream, segment_id)
+    schema = StructType.fromJson(json.loads(schema_json))
+    return Projection(names, schema, stream, segment_id, key_encoding=key_encoding)

@@ -127,7 +127,9 @@ def read_events(
     if not isinstance(partition, EventPartition):
         return
     rng, part = partition.rng, partition.part
-    rows = projection(settings.column_names, schema_json, rng.stream, rng.segment_id)
+    rows = projection(
+        settings.column_names, schema_json, rng.stream, rng.segment_id, settings.key_encoding
+    )
     columns = rows.source_columns
     if part is not None:
         columns = tuple(dict.fromkeys((*columns, "offset", "routing_key")))

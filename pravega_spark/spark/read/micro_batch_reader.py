@@ -29,6 +29,7 @@ from pravega_spark.engine.tables.maintenance_table import AUTO
 from pravega_spark.errors import NoSuchStream, StaleIdentity, TruncatedData
 from pravega_spark.maintenance.auto_setting import is_auto
 from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.spark.read.assigned_segments import only_assigned
 from pravega_spark.spark.read.data_loss import log_skipped, recovery_advice
 from pravega_spark.spark.read.input_partitions import (
     EventPartition,
@@ -205,7 +206,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 log_skipped(view, lost)
         if start.is_at_or_after(end):
             return []
-        ranges = start.ranges_to(end)
+        ranges = only_assigned(self.settings, name, start.ranges_to(end))
         return [(view, rng, self._chunks(stream, rng)) for rng in ranges]
 
     def _chunks(self, stream: StreamLog, rng: SegmentRange) -> list[ChunkRef]:

@@ -17,6 +17,8 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import StaleIdentity
 from pravega_spark.model import StreamCut
+from pravega_spark.spark.kafka_values import warn_of_leftovers
+from pravega_spark.spark.read.assigned_segments import check_assigned, only_assigned
 from pravega_spark.spark.read.data_loss import log_skipped, truncated_error
 from pravega_spark.spark.read.read_bounds import STREAMING_START, check_order, starting_cut
 from pravega_spark.spark.read.read_limits import ReadLimits, StreamLimit, events_within
@@ -32,6 +34,8 @@ class OffsetPlanner:
 
     def __init__(self, settings: ReadSettings, clock: Callable[[], float] = time.monotonic) -> None:
         """Take the settings; nothing is read yet."""
+        what = settings.pattern or ", ".join(settings.streams)
+        warn_of_leftovers(settings.leftovers, f"a query of {what}")
         self._settings = settings
         self._streams = StreamDiscovery(settings, clock)
         self._limits = ReadLimits(settings, clock)
@@ -58,6 +62,7 @@ class OffsetPlanner:
     def _initial_offset(
         self, name: str, view: StreamView, group_cuts: Mapping[str, StreamCut] | None
     ) -> StreamOffset:
+        check_assigned(self._settings, view)
         if group_cuts is not None:
             cut = self._group_cut(name, view, group_cuts[name])
         else:
@@ -141,7 +146,10 @@ class OffsetPlanner:
             cut = locate(view, offsets[name].cut)
             steps[name] = read_plan.next_step(cut, self._end(name, view))
         if limited:
-            backlog = {name: sum(map(len, step.ranges)) for name, step in steps.items()}
+            backlog = {
+                name: sum(map(len, only_assigned(self._settings, name, step.ranges)))
+                for name, step in steps.items()
+            }
             if not self.is_available_now and self._limits.must_wait(backlog):
                 return start
             for name, limit in self._limits.shares(backlog).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pravega_spark.engine.layout.located_cut import LocatedCut, Order, locate
@@ -12,6 +13,7 @@ from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption, NoSuchCut
 from pravega_spark.model import StreamCut
+from pravega_spark.spark.kafka_values import AFTER_ALL_US, BEFORE_ALL_US, TimesBySegment
 from pravega_spark.spark.option_values import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -19,6 +21,7 @@ from pravega_spark.spark.option_values import (
     LogVersion,
     Timestamp,
 )
+from pravega_spark.spark.read.assigned_segments import partial_cut
 from pravega_spark.spark.settings import ReadBound
 
 BATCH_START = ReadBound("startingOffsets", "earliest")
@@ -34,8 +37,8 @@ def resolve_bound(bound: ReadBound, stream: StreamLog, view: StreamView) -> Loca
     a consistent position in it.
     """
     value = bound.value
-    if isinstance(value, Timestamp):
-        return TimeSearch(stream, value.resolve_us()).cut(view)
+    if isinstance(value, Timestamp | TimesBySegment):
+        return _time_search(bound, stream).cut(view)
     if isinstance(value, CutName):
         return locate(view, _saved(value.name, bound, view))
     if isinstance(value, LogVersion):
@@ -44,14 +47,32 @@ def resolve_bound(bound: ReadBound, stream: StreamLog, view: StreamView) -> Loca
         return locate(view, view.head if value == "earliest" else view.tail)
     found = value.get(view.stream)
     if found is None:
-        raise InvalidOption(
-            f"option {bound.option} names {', '.join(sorted(value))}, but the query also reads "
-            f"{view.stream}: name every stream of the query, or leave the option out."
-        )
+        raise _other_streams(bound, view.stream, value)
     if isinstance(found, StreamCut):
         return locate(view, found)
     positions = {s: _resolve_offset(view, s, offset) for s, offset in found.items()}
+    if bound.is_partial:
+        return partial_cut(bound.option, view, positions)
     return locate(view, StreamCut(view.stream, view.life, positions))
+
+
+def _other_streams(bound: ReadBound, stream: str, named: Iterable[str]) -> InvalidOption:
+    return InvalidOption(
+        f"option {bound.option} names {', '.join(sorted(named))}, but the query also reads "
+        f"{stream}: name every stream of the query, or leave the option out."
+    )
+
+
+def _time_search(bound: ReadBound, stream: StreamLog) -> TimeSearch:
+    """Return the search for a bound that is a time, or has one for each segment."""
+    value = bound.value
+    if isinstance(value, Timestamp):
+        return TimeSearch(stream, value.resolve_us())
+    assert isinstance(value, TimesBySegment)
+    times = value.of(stream.name)
+    if times is None:
+        raise _other_streams(bound, stream.name, value.by_stream)
+    return TimeSearch(stream, *times)
 
 
 def _saved(name: str, bound: ReadBound, view: StreamView) -> StreamCut:
@@ -98,16 +119,22 @@ def starting_cut(
     ``timestamp_strategy`` says what to do if no event is at or after the timestamp: ``error`` or
     ``latest`` (option startingOffsetsByTimestampStrategy, as in Kafka's source).
     """
-    if isinstance(bound.value, Timestamp):
-        search = TimeSearch(stream, bound.value.resolve_us())
+    if isinstance(bound.value, Timestamp | TimesBySegment):
+        search = _time_search(bound, stream)
         cut = search.cut(view)
-        if not search.found and timestamp_strategy == "error":
+        if not _has_found(search) and timestamp_strategy == "error":
             raise InvalidOption(
                 f"stream {view.stream} has no event at or after {bound.option}; give an earlier "
                 "time, or set startingOffsetsByTimestampStrategy to latest to start at the tail."
             )
         return cut
     return resolve_bound(bound, stream, view)
+
+
+def _has_found(search: TimeSearch) -> bool:
+    """Return whether a time was found, or none was asked for: -1 and -2 always have a place."""
+    asked = {search.timestamp_us, *search.segment_times.values()} - {BEFORE_ALL_US, AFTER_ALL_US}
+    return not asked or any(search.time_of(s) != BEFORE_ALL_US for s in search.found)
 
 
 def check_order(
@@ -153,9 +180,9 @@ class EndingCut:
         """
         if self.bound is None or self.bound.is_latest:
             return view.located_tail
-        if isinstance(self.bound.value, Timestamp):
+        if isinstance(self.bound.value, Timestamp | TimesBySegment):
             if self._search is None:
-                self._search = TimeSearch(self.stream, self.bound.value.resolve_us())
+                self._search = _time_search(self.bound, self.stream)
             return self._search.cut(view)
         if self._resolved is None or self._resolved.life != view.life:
             self._resolved = resolve_bound(self.bound, self.stream, view).cut

@@ -1,12 +1,18 @@
-"""Which columns of a frame become event, routing key and timestamp, and their conversion."""
+"""Which columns of a frame become event, routing key and timestamp, and their conversion.
+
+Columns are found in any case, as Spark finds them.
+"""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     StringType,
@@ -15,10 +21,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pravega_spark.engine.chunks.arrow_arrays import constant, first_longer
+from pravega_spark.arguments import shown
+from pravega_spark.engine.chunks.arrow_arrays import constant, first_longer, numbers
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA
 from pravega_spark.errors import InvalidInput, InvalidOption
 from pravega_spark.limits import MAX_ROUTING_KEY_LENGTH
+from pravega_spark.spark.key_encoding import encode_keys, first_foreign
 from pravega_spark.spark.settings import WriteSettings
 
 _TEXT = (StringType, BinaryType)
@@ -27,62 +35,94 @@ _TIMESTAMP = EVENT_SCHEMA.field("timestamp").type
 
 _PRAVEGA_NAMES = ("event", "routing_key")
 _KAFKA_NAMES = ("value", "key")
-_KAFKA_ROUTING = ("topic", "partition", "headers")
-"""Columns that Spark's Kafka sink obeys, and that a stream cannot store."""
+_PARTITION, _HEADERS = "partition", "headers"
+"""Columns that Spark's Kafka sink obeys."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputColumns:
-    """Names of the frame's columns with event, routing key and time; None for no column."""
+    """Names of the frame's columns with event, routing key and time; None for no column.
+
+    ``headers`` must be empty, since a stream of bytes has no place for them. ``key_encoding`` and
+    ``null_values`` are the options of these names.
+    """
 
     event: str
     routing_key: str | None
     timestamp: str | None
+    headers: str | None = None
+    key_encoding: str = "utf8"
+    null_values: str = "fail"
 
     @classmethod
     def of(cls, schema: StructType, settings: WriteSettings) -> InputColumns:
         """Find the columns in a frame's schema; raise InvalidOption if one is missing or wrong."""
         types = {f.name: f.dataType for f in schema.fields}
-        event, key = _PRAVEGA_NAMES
+        wanted, key = _PRAVEGA_NAMES
+        headers = None
         if settings.column_names == "kafka":
-            event, key = _KAFKA_NAMES
-            _check_kafka(types)
-        if event not in types:
+            wanted, key = _KAFKA_NAMES
+            _check_partition(types)
+            headers = find_column(types, _HEADERS)
+            if headers is not None:
+                _check_type(headers, types[headers], (ArrayType,), "an array of structs")
+        event = find_column(types, wanted)
+        if event is None:
             raise InvalidOption(
-                f"the frame has no column {event!r} (binary or string) to write as events; its "
+                f"the frame has no column {wanted!r} (binary or string) to write as events; its "
                 f"columns are {', '.join(types)}. Add one: "
-                f'frame.selectExpr("... AS routing_key", "to_json(struct(*)) AS {event}").'
+                f'frame.selectExpr("... AS routing_key", "to_json(struct(*)) AS {wanted}").'
             )
         _check_type(event, types[event], _TEXT, "binary or string")
         key_column = _named("routingKey", settings.routing_key, types)
-        if key_column is None and key in types:
-            key_column = key
+        if key_column is None:
+            key_column = find_column(types, key)
         if key_column is not None:
             _check_type(key_column, types[key_column], _TEXT, "string or binary")
         time_column = _named("eventTime", settings.event_time, types)
         if time_column is not None:
             _check_type(time_column, types[time_column], _TIME, "timestamp")
-        return cls(event, key_column, time_column)
+        return cls(
+            event, key_column, time_column, headers, settings.key_encoding, settings.null_values
+        )
 
 
-def _check_kafka(types: dict[str, DataType]) -> None:
-    """Raise InvalidOption for columns that Spark's Kafka sink obeys and a stream cannot store.
+def find_column(types: dict[str, DataType], wanted: str) -> str | None:
+    """Return the frame's name of a column, in any case; None without one.
 
-    Other columns (offset, timestamp, timestampType) are ignored, as that sink ignores them.
+    A column that is written alike comes first. Raises InvalidOption if two differ in case only.
     """
-    found = [name for name in _KAFKA_ROUTING if name in types]
-    if found:
+    if wanted in types:
+        return wanted
+    found = [name for name in types if name.lower() == wanted.lower()]
+    if len(found) > 1:
         raise InvalidOption(
-            f"the frame's columns {', '.join(found)} cannot be written: the write names the "
-            "stream, the routing key chooses the segment, and events have no headers. Drop them "
-            'by .select("key", "value"), or write one frame for each topic; put what you need of '
-            "them into value."
+            f"the frame's columns {', '.join(found)} differ in case only, and {wanted} could be "
+            f"either; rename one to {wanted}, or drop the others."
+        )
+    return found[0] if found else None
+
+
+def _check_partition(types: dict[str, DataType]) -> None:
+    """Raise InvalidOption for the column by which Spark's Kafka sink chooses a partition.
+
+    Other columns (offset, timestamp, timestampType) are ignored, as that sink ignores them, and so
+    is ``topic`` if the write names a stream.
+    """
+    found = find_column(types, _PARTITION)
+    if found is not None:
+        raise InvalidOption(
+            f"the frame's column {found} cannot be written: the routing key chooses the segment. "
+            'Drop it by .drop("partition"), or .select("key", "value").'
         )
 
 
 def _named(option: str, column: str | None, types: dict[str, DataType]) -> str | None:
-    if column is None or column in types:
-        return column
+    if column is None:
+        return None
+    found = find_column(types, column)
+    if found is not None:
+        return found
     raise InvalidOption(
         f"option {option} names {column!r}, but the frame's columns are {', '.join(types)}. The "
         f"option takes a column's name, not an expression: add the column first, such as "
@@ -102,30 +142,93 @@ def _check_type(
 def to_events(batch: pa.RecordBatch, columns: InputColumns) -> pa.RecordBatch:
     """Return a frame's batch in the schema of events.
 
-    Raises InvalidInput if an event or a time is null, a key too long, or a value cannot be cast.
+    Raises InvalidInput with the row if an event or a time is null, a key too long or not UTF-8,
+    there are headers, or a value cannot be cast.
     """
-    key: pa.Array
-    if columns.routing_key is None:
-        key = pa.nulls(batch.num_rows, pa.string())
-    else:
-        key = _cast(batch, columns.routing_key, pa.string())
-        if first_longer(key, MAX_ROUTING_KEY_LENGTH) is not None:
-            raise InvalidInput(
-                f"column {columns.routing_key} has a routing key of more than "
-                f"{MAX_ROUTING_KEY_LENGTH} characters; use a part of it, or its hash."
-            )
+    batch = _without_nulls(batch, columns)
+    _check_headers(batch, columns)
     if columns.timestamp is None:
         at = constant(time.time_ns() // 1_000, _TIMESTAMP, batch.num_rows)
     else:
         at = _cast(batch, columns.timestamp, _TIMESTAMP)
     event = _cast(batch, columns.event, pa.binary())
+    if event.null_count and columns.null_values == "empty":
+        event = event.fill_null(b"")
     for name, array in ((columns.event, event), (columns.timestamp, at)):
         if array.null_count:
-            raise InvalidInput(
-                f"column {name} is null in {array.null_count} of {batch.num_rows} rows; an event "
-                "needs a payload and a time: filter the rows or fill the nulls first."
-            )
-    return pa.RecordBatch.from_arrays([key, at, event], schema=EVENT_SCHEMA)
+            raise InvalidInput(_null_text(str(name), array, batch, columns))
+    return pa.RecordBatch.from_arrays([_keys(batch, columns), at, event], schema=EVENT_SCHEMA)
+
+
+def kept_rows(batch: pa.RecordBatch, columns: InputColumns) -> pa.Array | None:
+    """Return which rows of a batch are written; None if all are."""
+    event = batch.column(columns.event)
+    if columns.null_values != "skip" or not event.null_count:
+        return None
+    return event.is_valid()
+
+
+def _without_nulls(batch: pa.RecordBatch, columns: InputColumns) -> pa.RecordBatch:
+    kept = kept_rows(batch, columns)
+    return batch if kept is None else batch.filter(kept)
+
+
+def _keys(batch: pa.RecordBatch, columns: InputColumns) -> pa.Array:
+    """Return the routing keys as text."""
+    name = columns.routing_key
+    if name is None:
+        return pa.nulls(batch.num_rows, pa.string())
+    if columns.key_encoding == "percent":
+        key = encode_keys(batch.column(name))
+    else:
+        key = _utf8(name, batch.column(name))
+    row = first_longer(key, MAX_ROUTING_KEY_LENGTH)
+    if row is not None:
+        raise InvalidInput(
+            f"column {name} has a routing key of more than {MAX_ROUTING_KEY_LENGTH} characters; "
+            "use a part of it, or its hash."
+        )
+    return key
+
+
+def _utf8(name: str, keys: pa.Array) -> pa.Array:
+    try:
+        return keys if keys.type == pa.string() else keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        row = first_foreign(keys)
+        raise InvalidInput(
+            f"column {name} has in row {row} of a batch of {len(keys)} the key "
+            f"{shown(None if row is None else keys[row].as_py())}, which is not UTF-8, and a "
+            "routing key is text. Set the option keyEncoding to percent, which writes other bytes "
+            "as %FF, and is undone by a read that sets it, too; or encode the column, such as by "
+            "hex(key)."
+        ) from None
+
+
+def _null_text(name: str, array: pa.Array, batch: pa.RecordBatch, columns: InputColumns) -> str:
+    """Return the message for the nulls of a column."""
+    row = int(np.flatnonzero(numbers(array.is_null().cast(pa.int8())))[0])
+    key = None if columns.routing_key is None else batch.column(columns.routing_key)[row].as_py()
+    skip = " Or set the option nullValues to skip or to empty." if name == columns.event else ""
+    return (
+        f"column {name} is null in {array.null_count} of {batch.num_rows} rows, the first of which "
+        f"is row {row} with the key {shown(key)}; an event needs a payload and a time: filter the "
+        f"rows or fill the nulls first.{skip}"
+    )
+
+
+def _check_headers(batch: pa.RecordBatch, columns: InputColumns) -> None:
+    """Raise InvalidInput if a row has headers."""
+    if columns.headers is None:
+        return
+    lengths = pc.fill_null(pc.list_value_length(batch.column(columns.headers)), 0)
+    with_some = np.flatnonzero(numbers(lengths))
+    if len(with_some):
+        raise InvalidInput(
+            f"column {columns.headers} is not empty in {len(with_some)} of {batch.num_rows} rows, "
+            f"the first of which is row {int(with_some[0])}; events of bytes have no headers. Drop "
+            "the column to lose them, or put what you need of them into the value."
+        )
 
 
 def _cast(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:

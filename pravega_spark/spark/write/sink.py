@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.writing.batch_identity import NumberedBatch
 from pravega_spark.errors import InvalidInput, InvalidOption, StoreError
+from pravega_spark.spark.kafka_values import warn_of_leftovers
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write import transaction_write
 from pravega_spark.spark.write.commit_messages import (
@@ -63,6 +64,7 @@ class PravegaBatchWriter(DataSourceArrowWriter):
         """Check the frame's columns and make the plan, on the driver."""
         self.settings = settings
         self._columns = InputColumns.of(schema, settings)
+        warn_of_leftovers(settings.leftovers, f"a write to {settings.stream}")
         if settings.event_time_delay_ms is not None and settings.application is None:
             raise InvalidOption(
                 "option eventTimeDelay notes the time of a writer, which a batch write has only "
@@ -159,9 +161,12 @@ class PravegaStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit a micro-batch; skip one that the stream already has."""
         found = complete(messages)
+        if batchId == 0:  # of all commits of a query, this one alone warns
+            warn_of_leftovers(self.settings.leftovers, f"a query's write to {self.settings.stream}")
         if not any(message.chunks for message in found):
             return
-        identity = NumberedBatch(f"spark.{self._query_id(found)}", batchId)
+        query_id = query_id_of((m.query_id for m in found), self.settings.checkpoint)
+        identity = NumberedBatch(f"spark.{query_id}", batchId)
         appended = commit_chunks(self.settings, found, identity, batchId=batchId)
         if appended is not None and appended.duplicate:
             logger.warning(
@@ -175,18 +180,23 @@ class PravegaStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing: the stream may have the micro-batch, and Spark commits it again."""
 
-    def _query_id(self, messages: Sequence[TaskCommitMessage]) -> str:
-        found = {message.query_id for message in messages if message.query_id}
-        if len(found) == 1:
-            return found.pop()
-        query_id = _checkpoint_query_id(self.settings.checkpoint)
-        if query_id is None:
-            raise InvalidOption(
-                "the streaming query's id is neither in the tasks' properties nor in "
-                f"{self.settings.checkpoint}/metadata, so a repeated micro-batch could not be "
-                "recognized. Set the option checkpointLocation to a path that the driver can read."
-            )
-        return query_id
+
+def query_id_of(of_tasks: Iterable[str | None], checkpoint: str | None) -> str:
+    """Return the id of a streaming query: its tasks know it, or its checkpoint folder.
+
+    Raises InvalidOption without one.
+    """
+    found = set(filter(None, of_tasks))
+    if len(found) == 1:
+        return found.pop()
+    query_id = _checkpoint_query_id(checkpoint)
+    if query_id is None:
+        raise InvalidOption(
+            "the streaming query's id is neither in the tasks' properties nor in "
+            f"{checkpoint}/metadata, so a repeated micro-batch could not be "
+            "recognized. Set the option checkpointLocation to a path that the driver can read."
+        )
+    return query_id
 
 
 def _partition_id() -> int:

@@ -34,11 +34,11 @@ def stage(
     """Stage a task's rows; return the chunks, those of a segment in the order of the rows."""
     name = f"{os.urandom(8).hex()}-{partition_id}"
     with ThreadPoolExecutor(STAGING_THREADS, thread_name_prefix="pravega-staging") as pool:
-        return _stage_all(batches, columns, _ChunkStager(plan, settings, name, partition_id, pool))
+        return _stage_all(batches, columns, ChunkStager(plan, settings, name, partition_id, pool))
 
 
 def _stage_all(
-    batches: Iterable[pa.RecordBatch], columns: InputColumns, stager: _ChunkStager
+    batches: Iterable[pa.RecordBatch], columns: InputColumns, stager: ChunkStager
 ) -> list[StagedChunk]:
     group: list[pa.RecordBatch] = []
     size = 0
@@ -64,7 +64,7 @@ class _SegmentEvents:
     size: int = 0
 
 
-class _ChunkStager:
+class ChunkStager:
     """Buffers a task's events by segment, and stages them once they fill a chunk.
 
     ``first_segment`` is where the rotation of events without a key starts, so that the tasks of a
@@ -103,7 +103,16 @@ class _ChunkStager:
                 self._drain(segment_id, partial=False)
         self._next_keyless += table.column("routing_key").null_count
         while self._size > TASK_BYTES:
-            self._drain(max(self._buffered, key=lambda s: self._buffered[s].size), partial=True)
+            self.drain_largest()
+
+    @property
+    def size(self) -> int:
+        """The bytes of the events that are buffered."""
+        return self._size
+
+    def drain_largest(self) -> None:
+        """Stage the buffered events of the segment that has the most."""
+        self._drain(max(self._buffered, key=lambda s: self._buffered[s].size), partial=True)
 
     def finish(self) -> list[StagedChunk]:
         """Stage all buffered events and return the chunks of the task."""

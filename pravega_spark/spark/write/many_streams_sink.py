@@ -1,0 +1,194 @@
+"""The sink of a frame whose rows name their streams: one commit in each stream, each once.
+
+The commits are independent. A driver that dies between two leaves a batch in some streams and not
+yet in others; Spark then writes the same batch again, each stream that has it skips it, and the
+others get it. So every stream has every row once, in order, and a reader of several streams may see
+a batch in one of them before another. A batch write without txnAppId has no such number, so its
+error says which streams have it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.records import StreamState
+from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.writing.append_draft import sealed_error
+from pravega_spark.engine.writing.batch_identity import NumberedBatch
+from pravega_spark.errors import IllegalState, InvalidOption, PravegaSparkError
+from pravega_spark.spark.kafka_values import warn_of_leftovers
+from pravega_spark.spark.settings import WriteSettings
+from pravega_spark.spark.write.commit_messages import TaskCommitMessage, commit_chunks
+from pravega_spark.spark.write.input_columns import InputColumns
+from pravega_spark.spark.write.many_streams_staging import stage_many
+from pravega_spark.spark.write.sink import QUERY_ID, query_id_of
+from pravega_spark.spark.write.stream_column import StreamColumn
+from pravega_spark.spark.write.transaction_write import application_writer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class ManyStreamsMessage(WriterCommitMessage):
+    """What one task staged, by stream."""
+
+    parts: dict[str, TaskCommitMessage] = field(default_factory=dict)
+    query_id: str | None = None
+
+
+class _ManyStreamsWriter:
+    """What the writers of batches and of micro-batches have in common."""
+
+    def __init__(self, settings: WriteSettings, schema: StructType) -> None:
+        """Check the frame's columns, on the driver."""
+        if settings.transaction is not None:
+            raise InvalidOption(
+                f"option transaction={settings.transaction} is of one stream: name it by "
+                ".save('scope/stream')."
+            )
+        self.settings = settings
+        self._columns = InputColumns.of(schema, settings)
+        self._names = StreamColumn.of(schema, settings)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> ManyStreamsMessage:
+        """Stage one partition; runs in a task."""
+        context = TaskContext.get()
+        partition_id = 0 if context is None else context.partitionId()
+        parts = stage_many(iterator, self._names, self._columns, self.settings, partition_id)
+        query_id = None if context is None else context.getLocalProperty(QUERY_ID)
+        return ManyStreamsMessage(parts, query_id)
+
+
+class ManyStreamsBatchWriter(_ManyStreamsWriter, DataSourceArrowWriter):
+    """Writes a frame in one commit for each stream that its rows name.
+
+    With txnAppId and txnVersion the write takes effect at most once in each stream.
+    """
+
+    def __init__(self, settings: WriteSettings, schema: StructType) -> None:
+        """Check the frame's columns, on the driver."""
+        super().__init__(settings, schema)
+        if settings.event_time_delay_ms is not None and settings.application is None:
+            raise InvalidOption(
+                "option eventTimeDelay notes the time of a writer, which a batch write has only "
+                "with txnAppId and txnVersion; set these, or remove it."
+            )
+        warn_of_leftovers(settings.leftovers, "a write of a frame")
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit in each stream, in the order of the names; check all of them first."""
+        application, identity = self.settings.application, None
+        if application is not None:
+            identity = NumberedBatch(application_writer(application[0]), application[1])
+        commit_each(self.settings, _complete(messages), identity)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Do nothing: chunks without a commit are in no stream, and a sweep deletes them."""
+
+
+class ManyStreamsStreamWriter(_ManyStreamsWriter, DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a query, exactly once in each stream that their rows name."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Commit a micro-batch in each stream; skip it in those that already have it."""
+        found = _complete(messages)
+        if batchId == 0:
+            warn_of_leftovers(self.settings.leftovers, "a query's write")
+        if not any(message.parts for message in found):
+            return
+        query_id = query_id_of((m.query_id for m in found), self.settings.checkpoint)
+        identity = NumberedBatch(f"spark.{query_id}", batchId)
+        commit_each(self.settings, found, identity, batchId=batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Do nothing: streams may have the micro-batch, and Spark commits it again."""
+
+
+def commit_each(
+    settings: WriteSettings,
+    messages: Sequence[ManyStreamsMessage],
+    identity: NumberedBatch | None,
+    **parameters: object,
+) -> None:
+    """Commit what the tasks staged, once in each stream.
+
+    Raises before the first commit if one of the streams is sealed, or was deleted or created again
+    since the tasks ran. A later error names the streams that have the write.
+    """
+    parts: dict[str, list[TaskCommitMessage]] = {}
+    for message in messages:
+        for name, part in message.parts.items():
+            parts.setdefault(name, []).append(part)
+    _check_all(settings, parts)
+    done: list[str] = []
+    for name in sorted(parts):
+        try:
+            appended = commit_chunks(
+                replace(settings, stream=name), _one_plan(parts[name]), identity, **parameters
+            )
+        except PravegaSparkError as error:
+            if not done:
+                raise
+            again = (
+                "Write the frame again: they skip it"
+                if identity is not None
+                else "A write without txnAppId and txnVersion has no number to skip it by, so "
+                "write only the rows of the other streams again"
+            )
+            raise IllegalState(
+                f"{error} The write is already in {', '.join(done)}, and not in stream {name} and "
+                f"those after it. {again}."
+            ) from error
+        if appended is not None and appended.duplicate and identity is not None:
+            logger.warning(
+                "skipped a duplicate write: stream %s has number %d of %s, or a later one",
+                name,
+                identity.number,
+                identity.writer_id,
+                extra=log_fields("append", name, number=identity.number),
+            )
+        done.append(name)
+        failpoint("many_streams.committed")
+
+
+def _check_all(settings: WriteSettings, parts: Mapping[str, Sequence[TaskCommitMessage]]) -> None:
+    for name, found in parts.items():
+        view = existing_view(open_stream(settings.root, name))
+        for part in found:
+            view.check_life(part.life)
+        if view.record.state is not StreamState.ACTIVE:
+            raise sealed_error(view)
+
+
+def _one_plan(parts: Sequence[TaskCommitMessage]) -> list[TaskCommitMessage]:
+    """Return the tasks' messages with the oldest of their versions.
+
+    Tasks plan on their own. A chunk's path has its folder, so the oldest version is true for all
+    of them: nothing of a later one is deleted while nothing of that one is.
+    """
+    version = min(part.version for part in parts)
+    return [replace(part, version=version) for part in parts]
+
+
+def _complete(messages: Sequence[WriterCommitMessage | None]) -> list[ManyStreamsMessage]:
+    found = [message for message in messages if isinstance(message, ManyStreamsMessage)]
+    if len(found) < len(messages):
+        raise IllegalState(
+            f"{len(messages) - len(found)} of {len(messages)} tasks sent no commit message; "
+            "nothing was committed. Write again."
+        )
+    return found
