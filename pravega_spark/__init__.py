@@ -108,6 +108,7 @@ if TYPE_CHECKING:
     from pravega_spark.root_settings import EffectiveSettings, SettingOrigin, StreamSettings
     from pravega_spark.scaling.stream_scaling import StreamScaling
     from pravega_spark.schemas.table_fit import BadRow
+    from pravega_spark.serializers import deserializer, serializer
     from pravega_spark.shared_state.revision import Revision
     from pravega_spark.shared_state.revisioned_stream import RevisionedStream, RevisionedValue
     from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
@@ -259,12 +260,14 @@ __all__ = [
     "WorkOutcome",
     "WriteFuture",
     "WriterMark",
+    "deserializer",
     "errors",
     "json_deserializer",
     "json_serializer",
     "key_value_frame",
     "query_lag",
     "root_metrics",
+    "serializer",
     "session",
     "set_kms",
     "set_principal",
@@ -391,11 +394,13 @@ _HOMES = {
     "WorkOutcome": "maintenance.work_outcome",
     "WriteFuture": "engine.writing.write_futures",
     "WriterMark": "model",
+    "deserializer": "serializers",
     "json_deserializer": "event_reader",
     "json_serializer": "engine.writing.event_encoder",
     "key_value_frame": "spark.key_value.table_frame",
     "query_lag": "spark.monitor.query_lag",
     "root_metrics": "metrics.prometheus_export",
+    "serializer": "serializers",
     "set_kms": "engine.key_management",
     "set_principal": "engine.principal",
     "start_metrics": "metrics.prometheus_export",

@@ -42,6 +42,7 @@
     │   ├── SegmentSealed
     │   ├── TooManyCheckpoints
     │   ├── HeldBySubscriber
+    │   ├── RegistryUnavailable
     │   └── ConditionalTableUpdate
     │       ├── BadKeyVersion
     │       └── NoSuchKey
@@ -417,6 +418,10 @@ class HeldBySubscriber(TryAgain):
 
     subscribers: tuple[str, ...] = ()
     cut: StreamCut | None = None
+
+
+class RegistryUnavailable(TryAgain):
+    """The schema registry gave no answer: call again. Nothing was written."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -38,7 +39,9 @@ class StreamSchema:
     def of(cls, given: Any) -> StreamSchema:
         """Return the schema of a schema or of data in another form; raise InvalidSchema.
 
-        Takes a schema or table of Arrow, and a ``StructType`` or DataFrame of Spark.
+        Takes a schema or table of Arrow; a ``StructType`` or DataFrame of Spark; a schema or frame
+        of Polars; a frame of pandas; a dataclass, and a model class of pydantic. The columns of a
+        DataFrame are all nullable.
         """
         if isinstance(given, cls):
             return given
@@ -50,6 +53,26 @@ class StreamSchema:
     def from_json(cls, given: str | Mapping[str, Any]) -> StreamSchema:
         """Return a schema from its JSON in Delta's form, or in that of Spark's ``StructType``."""
         return cls(given if isinstance(given, str) else json.dumps(given))
+
+    @classmethod
+    def from_json_schema(cls, given: Mapping[str, Any] | str | os.PathLike[str]) -> StreamSchema:
+        """Return the schema of the objects of a JSON Schema, given as parsed or as a file's path.
+
+        A property is required if ``required`` names it and it cannot be null.
+        """
+        from pravega_spark.schemas.json_schema_types import JsonSchemaTypes, read_document
+
+        return _of_arrow(JsonSchemaTypes(read_document(given)).schema())
+
+    @classmethod
+    def from_avro(cls, given: Mapping[str, Any] | str | os.PathLike[str]) -> StreamSchema:
+        """Return the schema of the records of an Avro schema, as parsed or as a file's path.
+
+        Needs the extra ``avro``. A field is required unless it is a union with null.
+        """
+        from pravega_spark.schemas.avro_types import avro_schema
+
+        return _of_arrow(avro_schema(given))
 
     def to_json(self) -> str:
         """Return the schema as Delta keeps it: ``{"type": "struct", "fields": [...]}``.
@@ -100,26 +123,27 @@ class StreamSchema:
 
         return event_sizes(table)
 
-    def conform(self, table: pa.Table | pa.RecordBatch, where: str = "the rows") -> pa.Table:
+    def conform(self, table: Any, where: str = "the rows") -> pa.Table:
         """Return the table with these columns in this order; raise SchemaMismatch.
 
-        Other encodings of the same values are cast; nothing is coerced. A nullable column that is
-        missing is null. Columns that fit are not copied.
+        Takes a table or batch of Arrow, and a frame of pandas or Polars. Other encodings of the
+        same values are cast; nothing is coerced. A nullable column that is missing is null. Columns
+        that fit are not copied.
         """
+        from pravega_spark.schemas.schema_forms import to_table
         from pravega_spark.schemas.table_fit import fit_table
 
-        return fit_table(table, self.arrow, where)
+        return fit_table(to_table(table, where), self.arrow, where)
 
-    def split(
-        self, table: pa.Table | pa.RecordBatch, where: str = "the rows"
-    ) -> tuple[pa.Table, tuple[BadRow, ...]]:
+    def split(self, table: Any, where: str = "the rows") -> tuple[pa.Table, tuple[BadRow, ...]]:
         """Return the rows that fit, and those that do not with their reasons, both in order.
 
         Raises SchemaMismatch if no row can fit, because of the columns or their types.
         """
+        from pravega_spark.schemas.schema_forms import to_table
         from pravega_spark.schemas.table_fit import split_table
 
-        return split_table(table, self.arrow, where)
+        return split_table(to_table(table, where), self.arrow, where)
 
     def check_row(self, row: Any, where: str = "the row") -> tuple[dict[str, Any], int]:
         """Return the values of a dict, dataclass or pydantic model, and the event's size in bytes.

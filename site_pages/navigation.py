@@ -19,6 +19,7 @@ _GUIDES = [
     "key-value-tables.md",
     "conditional-appends.md",
     "time.md",
+    "typed-streams.md",
     "batch-reads.md",
     "byte-streams.md",
     "large-events.md",

@@ -1,4 +1,7 @@
-"""Schemas in the forms that users have: of Arrow, Spark, Polars, pandas, dataclasses, pydantic."""
+"""Schemas and tables in the forms that users have: of Arrow, Spark, Polars, pandas, and classes.
+
+Spark, Polars, pandas and pydantic are not imported: what they give is known by its methods.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,103 @@ import json
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import types
 
 from pravega_spark.arguments import shown
-from pravega_spark.errors import InvalidSchema
+from pravega_spark.errors import InvalidSchema, SchemaMismatch
+from pravega_spark.schemas.class_types import class_schema, is_row_class
+from pravega_spark.schemas.column_types import TIMESTAMP
 from pravega_spark.schemas.delta_types import schema_from_json
 
 
 def to_arrow(given: Any) -> pa.Schema:
-    """Return the Arrow schema of a schema or of data in another form; raise InvalidSchema."""
+    """Return the Arrow schema of a schema, a class or data in another form; raise InvalidSchema."""
     if isinstance(given, pa.Schema):
         return given
     if isinstance(given, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
         return given.schema
-    module = type(given).__module__.partition(".")[0]
-    if module == "pyspark":
-        struct = getattr(given, "schema", given)
-        if callable(getattr(struct, "json", None)):
-            return schema_from_json(json.loads(struct.json()))
+    if is_row_class(given):
+        return class_schema(given)
+    library = _library(given)
+    if library == "pyspark":
+        return _of_spark(given)
+    if library == "pandas":
+        found = pa.Schema.from_pandas(given, preserve_index=False)
+        return pa.schema([_in_microseconds(field) for field in found])
+    if library == "polars":
+        return _of_polars(given)
+    if hasattr(given, "__arrow_c_schema__"):
+        return pa.schema(given)
+    if hasattr(given, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(given).schema
     raise InvalidSchema(
         f"no schema can be made of a {type(given).__name__}: {shown(given)}; give a schema of "
         "Arrow, Spark or Polars, a dataclass, a pydantic model, or a frame."
     )
+
+
+def to_table(given: Any, where: str) -> pa.Table:
+    """Return an Arrow table of a table, batch or frame; raise SchemaMismatch for anything else."""
+    if isinstance(given, pa.Table):
+        return given
+    if isinstance(given, pa.RecordBatch):
+        return pa.Table.from_batches([given])
+    library = _library(given)
+    try:
+        if library == "pandas":
+            return pa.Table.from_pandas(given, preserve_index=False)
+        if library == "polars":
+            return (given.collect() if hasattr(given, "collect") else given).to_arrow()
+        if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
+            return pa.table(given)
+    except (pa.ArrowException, TypeError) as error:  # a pandas column of mixed objects
+        raise SchemaMismatch(f"{where}: the frame has no form in Arrow: {error}.") from None
+    raise SchemaMismatch(
+        f"{where}: a table or batch of Arrow, or a frame of pandas or Polars is needed, got a "
+        f"{type(given).__name__}: {shown(given)}."
+    )
+
+
+def _library(given: Any) -> str:
+    return type(given).__module__.partition(".")[0]
+
+
+def _of_spark(given: Any) -> pa.Schema:
+    """Return the schema of a StructType as it is, and of a DataFrame with nullable columns.
+
+    Whether a DataFrame says that a column is not null depends on how it was computed.
+    """
+    struct = getattr(given, "schema", given)
+    if not callable(getattr(struct, "json", None)):
+        raise InvalidSchema(f"no schema can be made of {shown(given)}; give a StructType.")
+    found = schema_from_json(json.loads(struct.json()))
+    if struct is given:
+        return found
+    return pa.schema([_nullable(field) for field in found])
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _nullable_type(field.type), True, field.metadata)
+
+
+def _nullable_type(kind: pa.DataType) -> pa.DataType:
+    if types.is_struct(kind):
+        return pa.struct([_nullable(field) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_nullable_type(kind.key_type), _nullable_type(kind.item_type))
+    return pa.list_(_nullable_type(kind.value_type)) if types.is_list(kind) else kind
+
+
+def _of_polars(given: Any) -> pa.Schema:
+    found = given.collect_schema() if hasattr(given, "collect_schema") else given
+    if not hasattr(found, "to_frame"):
+        raise InvalidSchema(f"no schema can be made of {shown(given)}; give a frame or a Schema.")
+    schema: pa.Schema = found.to_frame(eager=True).to_arrow().schema
+    return schema
+
+
+def _in_microseconds(field: pa.Field) -> pa.Field:
+    """Return a field of pandas, whose times have nanoseconds unless it was told otherwise."""
+    kind = field.type
+    is_time = types.is_timestamp(kind) and kind.tz is not None
+    return field.with_type(TIMESTAMP) if is_time else field

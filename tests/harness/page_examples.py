@@ -104,7 +104,7 @@ class PageRun:
         code = example.code.replace("/tmp/", f"{self._folder}/")
         if example.language == "python":
             lines = "\n" * example.line + code  # so that tracebacks name the page's lines
-            exec(compile(lines, self._page, "exec"), self._names)
+            exec(compile(lines, self._page, "exec", dont_inherit=True), self._names)
         elif example.language == "sql":
             for statement in filter(str.strip, code.split(";\n")):
                 self._spark().sql(statement).collect()
