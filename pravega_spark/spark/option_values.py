@@ -91,6 +91,22 @@ def name_list(name: str, text: str) -> tuple[str, ...]:
     return found
 
 
+def key_list(name: str, text: str) -> tuple[str, ...]:
+    """Parse routing keys: ``UA,DL``, or a JSON list of texts if a key has a comma or spaces."""
+    if not text.strip().startswith("["):
+        return name_list(name, text)
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not found or not all(isinstance(k, str) for k in found):
+        raise InvalidOption(
+            f"option {name} begins with [, so it must be a JSON list of texts such as "
+            f'["UA", "a,b"]; got {shown(text)}.'
+        )
+    return tuple(dict.fromkeys(found))
+
+
 def one_of(*choices: str) -> Parse:
     """Return a parser that accepts one of the choices, in any case."""
 

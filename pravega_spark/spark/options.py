@@ -156,6 +156,18 @@ READ = (
         "The columns to read; others are not transferred.",
     ),
     Option(
+        "routingKeys",
+        option_values.key_list,
+        "all",
+        "Only events with these routing keys, such as UA,DL, or a JSON list; others are not read.",
+    ),
+    Option(
+        "pushFilters",
+        option_values.boolean,
+        "false",
+        "Let conditions on the frame skip files before a task starts; see Filters (batch only).",
+    ),
+    Option(
         "columnNames",
         option_values.one_of("pravega", "kafka"),
         "pravega",
@@ -282,7 +294,6 @@ _NOT_YET_AVAILABLE = frozenset(
         "default_segment_target_rate_bytes_per_sec",
         "default_segment_target_rate_events_per_sec",
         "maxfilespertrigger",
-        "pushfilters",
         "retention",
         "scalingpolicy",
         "schema",

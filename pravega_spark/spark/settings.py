@@ -69,6 +69,9 @@ class ReadSettings:
     min_partitions: int = 0
     fail_on_data_loss: bool = True
     columns: tuple[str, ...] = ()
+    routing_keys: tuple[str, ...] = ()
+    """The routing keys whose events are read; empty: all events."""
+    push_filters: bool = False
     column_names: str = "pravega"
     metadata: str | None = None
     scope: str | None = None
@@ -144,6 +147,8 @@ def read_settings(given: Mapping[str, str]) -> ReadSettings:
         min_partitions=found.get("minPartitions", 0),
         fail_on_data_loss=found.get("failOnDataLoss", True),
         columns=found.get("columns", ()),
+        routing_keys=found.get("routingKeys", ()),
+        push_filters=found.get("pushFilters", False),
         column_names=found.get("columnNames", "pravega"),
         metadata=metadata,
         scope=None if scope is None else check_scope(scope),

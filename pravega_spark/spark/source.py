@@ -85,6 +85,10 @@ class PravegaDataSource(DataSource):
         from pravega_spark.spark.read.columns import check_schema
 
         check_schema(settings.column_names, schema)
+        if settings.push_filters:
+            from pravega_spark.spark.read.filtered_reader import PravegaFilteredReader
+
+            return PravegaFilteredReader(settings, schema)
         return PravegaBatchReader(settings, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

@@ -128,21 +128,27 @@ def group(
     return [(ids[int(i)], ordered.slice(int(ends[i] - counts[i]), int(counts[i]))) for i in taken]
 
 
-def _encoded(
-    keys: pa.Array | pa.ChunkedArray,
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return a code for each key and each code's position; null has the code after the last."""
+def coded_keys(keys: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.int64], list[bytes]]:
+    """Return a code for each key, and the distinct keys by code; null has the code after them."""
     chunked = keys if isinstance(keys, pa.ChunkedArray) else pa.chunked_array([keys])
     if chunked.type != pa.string():
         chunked = chunked.cast(pa.string())
     chunks = chunked.dictionary_encode().unify_dictionaries().chunks
     if not chunks:
-        return np.empty(0, np.int64), np.empty(0, np.float64)
+        return np.empty(0, np.int64), []
     distinct = chunks[0].dictionary.cast(pa.binary()).to_pylist()
+    codes = np.concatenate([_codes(chunk, len(distinct)) for chunk in chunks])
+    return codes.astype(np.int64, copy=False), distinct
+
+
+def _encoded(
+    keys: pa.Array | pa.ChunkedArray,
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return a code for each key and each code's position; null has the code after the last."""
+    codes, distinct = coded_keys(keys)
     digest = xxhash.xxh64_intdigest
     hashes = np.array([digest(key, SEED) for key in distinct], np.uint64)
-    codes = np.concatenate([_codes(chunk, len(distinct)) for chunk in chunks])
-    return codes.astype(np.int64, copy=False), (hashes >> np.uint64(_SHIFT)) / np.float64(POSITIONS)
+    return codes, (hashes >> np.uint64(_SHIFT)) / np.float64(POSITIONS)
 
 
 def _codes(chunk: pa.DictionaryArray, null: int) -> NDArray[np.int64]:

@@ -9,13 +9,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
-from pravega_spark.model import SegmentRange
 from pravega_spark.spark.kafka_values import warn_of_leftovers
 from pravega_spark.spark.read.assigned_segments import check_assigned, only_assigned
+from pravega_spark.spark.read.columns import constants_of
 from pravega_spark.spark.read.data_loss import log_skipped
+from pravega_spark.spark.read.event_filter import PlannedRange, of_keys, planned
 from pravega_spark.spark.read.input_partitions import by_offset, partition_counts, read_events
 from pravega_spark.spark.read.read_bounds import (
     BATCH_END,
@@ -41,22 +41,23 @@ class PravegaBatchReader(DataSourceReader):
         """Take the settings and the schema that Spark requests."""
         self.settings = settings
         self._schema_json = schema.json()
+        self.wanted = of_keys(settings.routing_keys)
 
     def partitions(self) -> list[InputPartition]:
-        """Return the ranges of all segments, with the chunks that hold them."""
+        """Return the ranges of all segments, with the chunks that may hold wanted events."""
         settings = self.settings
         names = settings.streams
         warn_of_leftovers(settings.leftovers, f"a read of {settings.pattern or ', '.join(names)}")
         if settings.pattern is not None:
             names = tuple(matching_streams(settings.root, settings.pattern))
-        found = [ranges for name in names for ranges in self._ranges(name)]
-        shares = partition_counts([rng for rng, _ in found], settings.min_partitions)
-        planned: list[InputPartition] = []
-        for (rng, refs), count in zip(found, shares, strict=True):
-            planned += by_offset(rng, refs, count)
-        return planned
+        found = [one for name in names for one in self._ranges(name)]
+        shares = partition_counts(found, settings.min_partitions)
+        partitions: list[InputPartition] = []
+        for one, count in zip(found, shares, strict=True):
+            partitions += by_offset(one, count)
+        return partitions
 
-    def _ranges(self, name: str) -> list[tuple[SegmentRange, list[ChunkRef]]]:
+    def _ranges(self, name: str) -> Iterator[PlannedRange]:
         settings = self.settings
         stream = open_stream(settings.root, name)
         view = existing_view(stream)
@@ -70,8 +71,12 @@ class PravegaBatchReader(DataSourceReader):
             if lost:
                 log_skipped(view, lost)
         check_order(start, end, settings.starting, settings.ending)
-        ranges = only_assigned(settings, name, start.ranges_to(end))
-        return [(rng, stream.chunks(rng)) for rng in ranges]
+        for rng in only_assigned(settings, name, start.ranges_to(end)):
+            constants = constants_of(name, rng.segment_id)
+            key_range = view.lineage.find(rng.segment_id).key_range
+            one = planned(rng, self.wanted, constants, key_range, stream.chunks)
+            if one is not None:
+                yield one
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches; runs in a task."""

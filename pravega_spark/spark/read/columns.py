@@ -122,6 +122,19 @@ def check_schema(names: str, schema: StructType) -> None:
             )
 
 
+def constants_of(stream: str, segment_id: int) -> dict[str, Any]:
+    """Return the columns that have the same value in all events of a segment."""
+    scope, _, name = stream.partition("/")
+    return {
+        "=scope": scope,
+        "=stream": name,
+        "=name": stream,
+        "=segment_id": segment_id,
+        "=segment_number": segment_number(segment_id),
+        "=timestamp_type": CREATE_TIME,
+    }
+
+
 class Projection:
     """Converts batches of one segment's events from a chunk's columns to Spark's."""
 
@@ -142,15 +155,7 @@ class Projection:
         self.source_columns = tuple(
             dict.fromkeys(s for s in self._sources if not s.startswith("="))
         ) or ("offset",)
-        scope, _, name = stream.partition("/")
-        self._constants: dict[str, Any] = {
-            "=scope": scope,
-            "=stream": name,
-            "=name": stream,
-            "=segment_id": segment_id,
-            "=segment_number": segment_number(segment_id),
-            "=timestamp_type": CREATE_TIME,
-        }
+        self._constants = constants_of(stream, segment_id)
 
     def __call__(self, batch: pa.RecordBatch, watermark_us: int | None = None) -> pa.RecordBatch:
         """Return the batch with exactly the columns and types of the schema, which Spark checks."""

@@ -7,8 +7,8 @@ its range up again only if a file is missing, for instance because compaction re
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Sized
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -27,9 +27,12 @@ from pravega_spark.errors import PravegaSparkError
 from pravega_spark.limits import PARTITION_BYTES, READ_BATCH_EVENTS
 from pravega_spark.model import KeyRange, SegmentRange
 from pravega_spark.spark.read.columns import projection
+from pravega_spark.spark.read.event_filter import EventFilter, PlannedRange, neighbours
 from pravega_spark.spark.settings import ReadSettings
 
 logger = logging.getLogger(__name__)
+
+_ALL_EVENTS = EventFilter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +62,21 @@ class EventPartition(InputPartition):
     """The events of one segment's range, or those of a part of its keys."""
 
     def __init__(
-        self, rng: SegmentRange, refs: Sequence[ChunkRef], part: KeyPart | None = None
+        self,
+        rng: SegmentRange,
+        refs: Sequence[ChunkRef],
+        part: KeyPart | None = None,
+        wanted: EventFilter = _ALL_EVENTS,
     ) -> None:
-        """Take the range, the chunks that hold it, and the part of the keys (None: all keys)."""
+        """Take the range, its chunks, the part of the keys (None: all), and the wanted events.
+
+        The chunks hold the whole range, except those parts that have no wanted event.
+        """
         super().__init__(None)
         self.rng = rng
         self.refs = tuple(refs)
         self.part = part
+        self.wanted = wanted
         self.watermark_us: int | None = None
         """The watermark at the end of the micro-batch, if the query reads it."""
 
@@ -75,9 +86,10 @@ class EventPartition(InputPartition):
 
 
 def by_offset(
-    rng: SegmentRange, refs: Sequence[ChunkRef], count: int, max_bytes: int = PARTITION_BYTES
+    one: PlannedRange, count: int, max_bytes: int = PARTITION_BYTES
 ) -> list[EventPartition]:
     """Split a range by offset into ``count`` parts, or if that is 1, about every ``max_bytes``."""
+    rng, refs = one.rng, one.refs
     if count > 1:
         step = -(-len(rng) // count)
         borders = [*range(rng.start, rng.end, step), rng.end]
@@ -90,24 +102,22 @@ def by_offset(
                 size = 0
             size += stored
         borders.append(rng.end)
-    return [_piece(rng, refs, a, b) for a, b in pairwise(borders) if a < b]
+    pieces = (_piece(one, a, b) for a, b in pairwise(borders) if a < b)
+    return [piece for piece in pieces if piece.refs]
 
 
-def _piece(rng: SegmentRange, refs: Sequence[ChunkRef], start: int, end: int) -> EventPartition:
-    inside = [ref for ref in refs if ref.base_offset < end and ref.end > start]
-    return EventPartition(SegmentRange(rng.stream, rng.life, rng.segment_id, start, end), inside)
+def _piece(one: PlannedRange, start: int, end: int) -> EventPartition:
+    inside = [ref for ref in one.refs if ref.base_offset < end and ref.end > start]
+    return EventPartition(replace(one.rng, start=start, end=end), inside, wanted=one.wanted)
 
 
-def by_key(
-    rng: SegmentRange, refs: Sequence[ChunkRef], count: int, key_range: KeyRange
-) -> list[EventPartition]:
+def by_key(one: PlannedRange, count: int, key_range: KeyRange) -> list[EventPartition]:
     """Split a range by routing key into ``count`` parts; each part reads all of the chunks."""
-    if count <= 1:
-        return [EventPartition(rng, refs)]
-    return [EventPartition(rng, refs, KeyPart(key_range, i, count)) for i in range(count)]
+    parts = [KeyPart(key_range, i, count) for i in range(count)] if count > 1 else [None]
+    return [EventPartition(one.rng, one.refs, part, one.wanted) for part in parts]
 
 
-def partition_counts(ranges: Sequence[SegmentRange], wanted: int) -> list[int]:
+def partition_counts(ranges: Sequence[Sized], wanted: int) -> list[int]:
     """Share a number of partitions over the ranges by length; each range gets at least 1."""
     if wanted <= len(ranges):
         return [1] * len(ranges)
@@ -126,26 +136,30 @@ def read_events(
     """
     if not isinstance(partition, EventPartition):
         return
-    rng, part = partition.rng, partition.part
+    rng, part, wanted = partition.rng, partition.part, partition.wanted
     rows = projection(
         settings.column_names, schema_json, rng.stream, rng.segment_id, settings.key_encoding
     )
-    columns = rows.source_columns
+    columns = tuple(dict.fromkeys((*rows.source_columns, *wanted.columns)))
     if part is not None:
         columns = tuple(dict.fromkeys((*columns, "offset", "routing_key")))
-    batches = read_range(
-        open_stream(settings.root, rng.stream),
-        rng,
-        partition.refs,
-        columns=columns,
-        batch_rows=READ_BATCH_EVENTS,
-        on_loss=fail if settings.fail_on_data_loss else _skip,
-        payload_bytes=settings.max_event_bytes,
-    )
-    for batch in batches:
-        selected = batch if part is None else part.select(batch)
-        if selected.num_rows:
-            yield rows(selected, partition.watermark_us)
+    stream = open_stream(settings.root, rng.stream)
+    runs = neighbours(rng, partition.refs) if wanted.conditions else [(rng, partition.refs)]
+    for held, refs in runs:
+        batches = read_range(
+            stream,
+            held,
+            refs,
+            columns=columns,
+            batch_rows=READ_BATCH_EVENTS,
+            on_loss=fail if settings.fail_on_data_loss else _skip,
+            payload_bytes=settings.max_event_bytes,
+        )
+        for batch in batches:
+            selected = wanted.select(batch)
+            selected = selected if part is None else part.select(selected)
+            if selected.num_rows:
+                yield rows(selected, partition.watermark_us)
 
 
 def _skip(lost: SegmentRange, error: PravegaSparkError) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,9 +29,11 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.maintenance_table import AUTO
 from pravega_spark.errors import NoSuchStream, StaleIdentity, TruncatedData
 from pravega_spark.maintenance.auto_setting import is_auto
-from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.model import KeyRange, SegmentRange, StreamCut
 from pravega_spark.spark.read.assigned_segments import only_assigned
+from pravega_spark.spark.read.columns import constants_of
 from pravega_spark.spark.read.data_loss import log_skipped, recovery_advice
+from pravega_spark.spark.read.event_filter import PlannedRange, of_keys, planned
 from pravega_spark.spark.read.input_partitions import (
     EventPartition,
     by_key,
@@ -155,20 +158,18 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = {name: _batch_start(begin.get(name), offset) for name, offset in until.items()}
         if self.membership is not None:
             self.membership.check(starts, owner_of(end))
-        found: list[tuple[StreamView, SegmentRange, list[ChunkRef]]] = []
+        found: list[tuple[PlannedRange, KeyRange]] = []
         for name, offset in until.items():
             found += self._ranges(name, starts[name].cut, offset)
-        shares = partition_counts([rng for _, rng, _ in found], self.settings.min_partitions)
-        planned: list[InputPartition] = []
-        for (view, rng, refs), count in zip(found, shares, strict=True):
-            key_range = view.lineage.find(rng.segment_id).key_range
-            planned += by_key(rng, refs, count, key_range)
-        if self._has_watermark and planned:
+        shares = partition_counts([one for one, _ in found], self.settings.min_partitions)
+        partitions: list[EventPartition] = []
+        for (one, key_range), count in zip(found, shares, strict=True):
+            partitions += by_key(one, count, key_range)
+        if self._has_watermark and partitions:
             watermark_us = source_watermark_us(self._ends(until))
-            for partition in planned:
-                assert isinstance(partition, EventPartition)
+            for partition in partitions:
                 partition.watermark_us = watermark_us
-        return planned
+        return [*partitions]
 
     def _ends(self, until: StreamOffsets) -> Iterator[tuple[StreamView, StreamCut]]:
         """Yield the view of each stream, and where the micro-batch ends in it."""
@@ -182,7 +183,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ranges(
         self, name: str, begin: StreamCut, offset: StreamOffset
-    ) -> list[tuple[StreamView, SegmentRange, list[ChunkRef]]]:
+    ) -> list[tuple[PlannedRange, KeyRange]]:
         if begin == offset.cut:
             return []
         try:
@@ -206,8 +207,15 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 log_skipped(view, lost)
         if start.is_at_or_after(end):
             return []
-        ranges = only_assigned(self.settings, name, start.ranges_to(end))
-        return [(view, rng, self._chunks(stream, rng)) for rng in ranges]
+        found = []
+        for rng in only_assigned(self.settings, name, start.ranges_to(end)):
+            key_range = view.lineage.find(rng.segment_id).key_range
+            constants = constants_of(name, rng.segment_id)
+            chunks = partial(self._chunks, stream)
+            one = planned(rng, of_keys(self.settings.routing_keys), constants, key_range, chunks)
+            if one is not None:
+                found.append((one, key_range))
+        return found
 
     def _chunks(self, stream: StreamLog, rng: SegmentRange) -> list[ChunkRef]:
         try:

@@ -20,6 +20,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import SegmentRange
+from pravega_spark.spark.read.event_filter import EventFilter, PlannedRange
 from pravega_spark.spark.read.input_partitions import EventPartition, by_offset, partition_counts
 from tests.harness.small_streams import created
 from tests.harness.small_tables import commit
@@ -32,7 +33,9 @@ def test_large_segments_are_split_at_chunk_borders(root: str) -> None:
         fill(stream, 10 * i, 10 * i + 10)
     rng = SegmentRange("s/a", 1, 0, 3, 38)
     refs = stream.chunks(rng)
-    pieces = by_offset(rng, refs, 1, max_bytes=2 * max(ref.size for ref in refs))
+    pieces = by_offset(
+        PlannedRange(rng, refs, EventFilter()), 1, max_bytes=2 * max(ref.size for ref in refs)
+    )
     assert [(p.rng.start, p.rng.end, len(p.refs)) for p in pieces] == [(3, 20, 2), (20, 38, 2)]
 
 
