@@ -56,6 +56,10 @@ class Frontier:
             offset >= self.lineage.end(segment) and self.lineage.is_sealed(segment)
         )
 
+    def is_entered(self, segment: Segment) -> bool:
+        """Return True if the segment is reached, or passed."""
+        return self.offset_in(segment) != NOT_REACHED
+
     def ready_successors(self, segment: Segment) -> list[Segment]:
         """Return the unreached successors whose predecessors have all ended."""
         return [

@@ -162,8 +162,19 @@ def share(backlog: Mapping[int, int], limit: int) -> dict[int, int]:
 
 
 def _begin(here: LocatedCut, there: LocatedCut) -> tuple[Frontier, Callable[[], None]]:
-    """Return the frontier at the beginning of a round, and a call that advances it."""
+    """Return the frontier at the beginning of a round, and a call that advances it.
+
+    A segment that ``here`` calls ended, and the target names with its last offset, is at the same
+    position in both. It takes the target's form: otherwise, with a predecessor that only the target
+    calls ended, it would let a successor be entered that the target has not reached.
+    """
     frontier = Frontier(here)
+    for segment_id, offset in list(frontier.offsets.items()):
+        segment = frontier.lineage.find(segment_id)
+        if offset != END or there.offset_in(segment) in (END, NOT_REACHED):
+            continue
+        if not any(frontier.is_entered(after) for after in frontier.lineage.successors(segment)):
+            frontier.offsets[segment_id] = frontier.lineage.end(segment)
 
     def advance() -> None:
         frontier.advance(may_pass=lambda segment: there.offset_in(segment) in (END, NOT_REACHED))

@@ -275,6 +275,25 @@ def test_target_from_before_a_scale_stays_reachable() -> None:
     )
 
 
+@pytest.mark.parametrize("events", [0, 7])
+def test_target_is_reached_in_its_own_form_where_the_start_calls_another_segment_ended(
+    events: int,
+) -> None:
+    """Both cuts wait for the merge of 0 and 1, read to their ends; each calls one side ended."""
+    stream = MemoryStream.of(4)
+    for segment_id in (0, 1) if events else ():
+        stream.append(segment_id, events)
+    stream.append(2, 5)
+    stream.scale([0, 1], [(0.0, 0.5)])
+    start = cut_of(f"0#0=end,1#0={events},2#0=0,3#0=0,4#1=future")
+    target = cut_of(f"0#0={events},1#0=end,2#0=5,3#0=0,4#1=future")
+    assert cuts.equal_or_after(stream, target, start)
+    read = {(segment_id, n) for segment_id in (0, 1) for n in range(events)}
+    end, _ = walk(stream, start, target, read, 1)
+    assert end == target
+    assert text(cuts.next_step(stream, target, StreamCut.LATEST))[1] == "2#0=5,3#0=0,4#1=0"
+
+
 def test_cut_beyond_the_target_stays() -> None:
     stream = half_merged()
     for target in ("0#0=10,1#0=20", "0#0=end,1#0=end", "0#0=3,1#0=3", "2#1=1"):
