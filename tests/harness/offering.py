@@ -39,11 +39,11 @@ def offer(
 
 def take(stream: StreamLog) -> None:
     """Commit what other processes offer, once, as a process does that goes on to take."""
-    group_of(stream)._take([])
+    group_of(stream).leader.take([])
 
 
 def contended(stream: StreamLog) -> AppendGroup:
     """Let a process know that others write to the stream now."""
     group = group_of(stream)
-    group._contention.extend(stream.runtime.monotonic())
+    group.leader._contention.extend(stream.runtime.monotonic())
     return group

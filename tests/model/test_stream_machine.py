@@ -41,9 +41,10 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append import append
 from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch
-from pravega_spark.engine.writing.append_group import OfferFirst, group_of
+from pravega_spark.engine.writing.append_group import group_of
 from pravega_spark.engine.writing.batch_identity import BatchIdentity, NumberedBatch, SessionBatch
 from pravega_spark.engine.writing.offer_name import parse_offer
+from pravega_spark.engine.writing.open_append import OfferFirst
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (
     CommitUnknown,

@@ -32,8 +32,6 @@ from pravega_spark.errors import CommitUnknown, PravegaSparkError, TooBusy
 from pravega_spark.limits import (
     COMMIT_ATTEMPTS,
     REQUEST_AFTER,
-    REQUEST_LOCAL_SECONDS,
-    REQUEST_REMOTE_SECONDS,
     STATE_FILE_COMMITS,
 )
 
@@ -72,8 +70,8 @@ class Log:
         self.reader = self._follower.reader
         self._identity = LogIdentity(self._follower)
         self.durable = DurableVersion(store, self.reader.folder, runtime)
-        self._winner: bytes | None = None
-        """The commit that was found where this process tried to commit."""
+        self.winner: bytes | None = None
+        """The commit that was found where this process last tried to commit."""
         self._has_lost = False
         """Whether the last race was lost."""
         self.maintain: Callable[[Log, int], object] | None = None
@@ -246,26 +244,27 @@ class Log:
 
     def read_next(self) -> bytes | None:
         """Apply the next version and return its commit; None if there is none. One storage call."""
+        return self._read_on(self._follower.read_next)
+
+    def read_ahead(self) -> int:
+        """Apply the next version, on an object store the next few; return how many there were."""
+        if self.store.is_local:
+            return int(self.read_next() is not None)
+        return self._read_on(self._follower.read_ahead)
+
+    def _read_on(self, read: Callable[[], _Value]) -> _Value:
         self._guard.check()
         with self._lock:
             self._identity.check()
-            data = self._follower.read_next()
-            if data is not None:
+            found = read()
+            if found:
                 self._identity.remember()
-            return data
+            return found
 
     def _leave_to_requester(self, own: str | None) -> None:
         """Wait until a request of another process is met, or too old; never longer."""
-        remote = not self.store.is_local
-        limit = REQUEST_REMOTE_SECONDS if remote else REQUEST_LOCAL_SECONDS
-        while True:
-            request = self._follower.request
-            if request is None or request.token == own:
-                return
-            left = request.seen_at + limit - self.runtime.monotonic()
-            if left <= 0:
-                return
-            self.runtime.sleep(min(left, limit / 32))
+        while (left := self._follower.left_to_requester(own)) > 0:
+            self.runtime.sleep(left)
             self.read_next()
 
     def request(self) -> str | None:
@@ -276,7 +275,7 @@ class Log:
         for _ in range(REQUEST_ATTEMPTS):
             self._leave_to_requester(None)
             for _ in range(2):  # most likely the winner of the next race is about to commit
-                if self.read_next() is not None:
+                if self.read_ahead():
                     break
                 self.runtime.sleep(0.001)
             with self._lock:
@@ -326,7 +325,7 @@ class Log:
         self._identity.check()
         if follower.snapshot is not known:
             return False
-        self._winner = None
+        self.winner = None
         self.durable.sent(version)
         with span("commit", self.path, version=version, operation=body.operation):
             won = self._put(version, token, data, body.added_paths)
@@ -355,7 +354,7 @@ class Log:
 
         On an object store that costs a listing, so there it is done after a second lost race.
         """
-        known, follower, winner = self._follower.snapshot, self._follower, self._winner
+        known, follower, winner = self._follower.snapshot, self._follower, self.winner
         if winner is None or known is None or not follower.accept(winner):
             self._catch_up()
             return
@@ -370,7 +369,7 @@ class Log:
         """Send the same bytes to N until its outcome is known; return whether N holds them."""
 
         def is_ours(found: bytes) -> bool:
-            self._winner = found
+            self.winner = found
             return parse_commit(version, found, self.reader.where, light=True).token == token
 
         return create_once(

@@ -19,7 +19,17 @@ from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import Root, check_same, read_root, read_root_beside
 from pravega_spark.errors import CorruptLog
-from pravega_spark.limits import CLOCK_STEP_MS, RECENT_FILES, STALE_SNAPSHOT_SECONDS
+from pravega_spark.limits import (
+    CLOCK_STEP_MS,
+    RECENT_FILES,
+    REQUEST_LOCAL_SECONDS,
+    REQUEST_REMOTE_SECONDS,
+    STALE_SNAPSHOT_SECONDS,
+)
+
+_AHEAD = 4
+"""So many commits can be made while a lost race is answered and its winner is read."""
+_LONGEST_AHEAD_SECONDS = 0.25
 
 
 class ClockReadings(NamedTuple):
@@ -69,6 +79,8 @@ class LogFollower:
         """Called after the snapshot changed."""
         self._files: FileIndex | None = None
         self._files_limit = RECENT_FILES
+        self._ahead_seconds = 0.0
+        """How long the calls of the last :meth:`read_ahead` took."""
         self._newest_at: ClockReadings | None = None
         """A time at or before which the snapshot was last known to be the newest."""
 
@@ -168,6 +180,43 @@ class LogFollower:
             self._newest_at = readings
             return None
         return data if self.accept(data) else None
+
+    def read_ahead(self) -> int:
+        """Apply the next few commits, which are read in parallel; return how many there were.
+
+        For the loser of a race to a process that commits as fast as calls allow. Reading one after
+        another it would never come to the newest commit. And in step with the winner it would be
+        late by the same time each time, so it waits before, for up to twice as long as a call.
+        """
+        base = self.snapshot
+        if base is None or self.is_stale():
+            self.catch_up()
+            return 0
+        check_same(self.store)
+        self.runtime.sleep(self.runtime.random() * 2 * self._ahead_seconds)
+        readings = self.clock_readings()
+        found = self.reader.next_commits(base.version + 1, _AHEAD)
+        seconds = self.runtime.monotonic() - readings.elapsed
+        self._ahead_seconds = min(seconds, _LONGEST_AHEAD_SECONDS)
+        for applied, data in enumerate(found):
+            if data is None:
+                self._newest_at = readings
+                return applied
+            if not self.accept(data):
+                return applied + 1
+        return len(found)
+
+    def left_to_requester(self, own: str | None) -> float:
+        """Return how long to wait before the next look, in seconds; 0 if nothing is left to others.
+
+        A request that is not the caller's ``own`` one leaves the next version to its author until
+        that is committed, or for a bounded time since the request was read.
+        """
+        request = self.request
+        if request is None or request.token == own:
+            return 0.0
+        limit = REQUEST_LOCAL_SECONDS if self.store.is_local else REQUEST_REMOTE_SECONDS
+        return min(request.seen_at + limit - self.runtime.monotonic(), limit / 32)
 
     def accept(self, data: bytes) -> bool:
         """Apply the next commit, which the caller has read; return False if it was a restore."""

@@ -68,6 +68,15 @@ class LogReader:
         self.kept.keep(version, found)
         return found
 
+    def next_commits(self, first: int, count: int) -> list[bytes | None]:
+        """Return the files of the commits from a version on, in parallel; None for absent ones."""
+        versions = range(first, first + count)
+        found = self.store.get_many([self.key(version) for version in versions])
+        for version, data in zip(versions, found, strict=True):
+            if data is not None:
+                self.kept.keep(version, data)
+        return found
+
     def forward(self, after: int, *, light: bool) -> Iterator[Commit]:
         """Yield the commits after a version; one call if there is none.
 

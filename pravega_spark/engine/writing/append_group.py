@@ -1,13 +1,11 @@
 """The appends of one process to one stream: batches that wait share a commit, also with others'.
 
-One thread leads at a time: it commits for all batches that wait, and hands the outcomes back. As
-long as no other process writes, that is all.
+One thread leads at a time: it commits for all batches that wait (``AppendLeader``), and each owner
+gets its outcome. As long as no other process writes, that is all.
 
-With other writers, batches are **offered**: their chunks get names that say all that a commit needs
-(``offer_name``). The leader then follows the log until a commit of some process holds its batches.
-If none comes in time, it **takes**: one commit of its own batches and of all offers that pass the
-checks of an append. Whoever took goes on, in the background, as long as offers come. No process is
-special: where the one that takes dies, the patience of another ends.
+With other writers, the leader also commits for them. Whoever did goes on, in the background, as
+long as they offer batches. No process is special: where the one that takes dies, the patience of
+another ends.
 """
 
 from __future__ import annotations
@@ -15,50 +13,18 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from collections.abc import Sequence
 
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.commit_log import Proposal
-from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.append_draft import (
-    APPEND,
-    AppendDraft,
-    AppendResult,
-    StagedBatch,
-    is_new,
-)
-from pravega_spark.engine.writing.batch_staging import failure_of
-from pravega_spark.engine.writing.contention import (
-    MISSED_COMMITS,
-    STAND_BACK_COMMITS,
-    VERB_COMMITS,
-    Contention,
-)
-from pravega_spark.engine.writing.landed_batch import landed
-from pravega_spark.engine.writing.offer_listing import Offer, OfferListing
-from pravega_spark.engine.writing.open_append import OpenAppend, oldest_offer
-from pravega_spark.errors import OutOfOrder, PravegaSparkError, StoreError
-from pravega_spark.limits import COMMIT_DEADLINE_SECONDS, OFFERS_PER_COMMIT, REQUEST_AFTER
+from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch
+from pravega_spark.engine.writing.append_leader import AppendLeader
+from pravega_spark.engine.writing.open_append import OpenAppend
 
 logger = logging.getLogger(__name__)
 
-_OWNER_COMMITS = 64
-"""A process whose own writers were idle for so many commits stops to commit for others."""
-_BEHIND = 3
-"""After so many commits of others in a row, the log is read on at once."""
-_RETRY_SECONDS = 0.1
-"""The pause after a look that failed."""
-_CHASES = 4
-"""How often a loser of a race looks for the next commit before it lists again."""
 _exiting = threading.Event()
 atexit.register(_exiting.set)
-
-
-class OfferFirst(Exception):
-    """The batch lost races to other processes: stage it again, as an offer."""
 
 
 class AppendGroup:
@@ -72,28 +38,13 @@ class AppendGroup:
         self._waiting: list[OpenAppend] = []
         self.is_led = False
         """Whether a commit is under way, which a batch that is staged now waits for."""
-        self._contention = Contention(is_local=stream.store.is_local)
-        self._offers = OfferListing(stream)
-        self._takes = False
-        """Whether this process committed for others the last time, and goes on."""
-        self._has_offers = False
-        """Whether others offer batches, as of the last listings."""
-        self._listed: list[Offer] = []
-        """The offers of the last listing."""
-        self._lost_takes = 0
-        """Commits for others that lost a race, since the last one that was won."""
-        self._foreign_commits = 0
-        self._behind = 0  # how many looks in a row have found a commit
-        self._failed_since: float | None = None  # the first failed look, if all since then failed
-        self._request: str | None = None
-        """The token of this process's last request."""
-        self._newest: tuple[int, bytes] | None = None
-        """The newest version read alone, and its commit."""
+        self.leader = AppendLeader(stream)
+        """What the thread that leads does; nothing else may use it."""
 
     @property
     def offers(self) -> bool:
         """Whether batches should be offered now."""
-        return self._contention.is_contended(self._runtime.monotonic())
+        return self.leader.is_contended
 
     def append(self, batch: StagedBatch) -> AppendResult:
         """Wait until the batch is in the log, with all or none of its chunks.
@@ -103,7 +54,7 @@ class AppendGroup:
         it later.
         """
         failpoint("append.staged")
-        waiting = OpenAppend(batch, self._runtime.monotonic())
+        waiting = OpenAppend(batch, self._runtime.monotonic(), self._runtime.random())
         with self._lock:
             self._waiting.append(waiting)
             leads, self.is_led = not self.is_led, True
@@ -113,282 +64,53 @@ class AppendGroup:
             self._lead(waiting)
         return waiting.outcome()
 
-    # ---------------------------------------------------------------------------- who leads
-
     def _lead(self, own: OpenAppend) -> None:
         try:
             while not own.is_done:
                 self._step()
         except BaseException as error:
-            self._fail([own], error)
+            own.fail(error, self._stream.name)
         finally:
             self._hand_over()
 
+    def _step(self) -> None:
+        with self._lock:
+            waiting = list(self._waiting)
+        try:
+            self.leader.step(waiting)
+        finally:
+            self._drop_done()
+
+    def _drop_done(self) -> None:
+        with self._lock:
+            self._waiting = [one for one in self._waiting if not one.is_done]
+
     def _hand_over(self, *, goes_on: bool = True) -> None:
         """Let the owner of the next batch lead, or the background if others need it."""
+        self._drop_done()
         with self._lock:
             if self._waiting:
                 self._waiting[0].wake.set()
                 return
-            goes_on = goes_on and self._takes and self.offers
+            goes_on = goes_on and self.leader.takes and self.offers
             self.is_led = goes_on
         if goes_on:
-            self._has_offers = True
+            self.leader.has_offers = True
             self._runtime.start(self._take_on)
 
     def _take_on(self) -> None:
         """Commit for others as long as there are offers, then hand over."""
         try:
-            while self._goes_on():
+            while self.leader.goes_on and not _exiting.is_set():
                 self._step()
-                if self._contention.linger:
-                    self._runtime.sleep(self._contention.linger)
+                if self.leader.linger:
+                    self._runtime.sleep(self.leader.linger)
         except Exception as error:
             name, fields = self._stream.name, log_fields("append", self._stream.name)
             logger.debug("stopped to commit for others of %s: %r", name, error, extra=fields)
         finally:
-            self._takes = False
+            self.leader.takes = False
             self._hand_over(goes_on=False)
-
-    def _goes_on(self) -> bool:
-        return (
-            self._takes
-            and self.offers
-            and self._has_offers
-            and self._foreign_commits < _OWNER_COMMITS
-            and not _exiting.is_set()
-        )
-
-    # -------------------------------------------------------------------------- what it does
-
-    def _step(self) -> None:
-        """Try one commit, or look once for a commit of another process."""
-        with self._lock:
-            waiting = list(self._waiting)
-        now = self._runtime.monotonic()
-        if not self._contention.is_contended(now):
-            self._try(waiting, ())
-        elif self._takes or self._must_take(waiting, now):
-            self._take(waiting)
-        else:
-            self._follow(waiting, now)
-
-    def _must_take(self, waiting: Sequence[OpenAppend], now: float) -> bool:
-        """Return whether the patience of an owner is over, or nobody else can commit its batch."""
-        random = self._runtime.random()
-        return any(
-            not one.batch.is_offered
-            or self._contention.is_patience_over(now, one.waits_from, one.missed, random)
-            for one in waiting
-        )
-
-    def _take(self, waiting: list[OpenAppend]) -> None:
-        """Commit what waits in this process, with all offers that pass."""
-        if self._lost_takes % 2:
-            self._chase()
-            self._review(waiting)
-            waiting = [one for one in waiting if not one.is_done]
-        else:
-            began = self._runtime.monotonic()
-            try:
-                self._listed = self._offers.read(self._stream.known_view(), oldest_offer(waiting))
-                self._contention.listing_seconds = self._runtime.monotonic() - began
-            except PravegaSparkError as error:
-                self._fail(waiting, error)
-                raise
-        failpoint("append.listed")
-        own = {one.batch.identity for one in waiting}
-        others = [offer for offer in self._listed if offer.batch.identity not in own]
-        if not waiting and not others:
-            self._note_taken(None)
-            self._look()
-            return
-        self._foreign_commits = 0 if waiting else self._foreign_commits + 1
-        self._lost_takes += 1
-        self._takes = self._try(waiting, others)
-        if self._takes:
-            self._lost_takes = 0
-        failpoint("append.taken")
-
-    def _chase(self) -> None:
-        """Wait for the commit of the process that won the last race, so that this one is next.
-
-        Otherwise a process that commits at a steady pace wins every race: the round of a loser,
-        which reads the winner's commit and lists, takes longer than the winner's own.
-        """
-        for _ in range(_CHASES):
-            if self._look():
-                return
-            if self._stream.store.is_local:
-                self._runtime.sleep(self._contention.pause)
-
-    def _try(self, waiting: list[OpenAppend], offers: Sequence[Offer]) -> bool:
-        """Try one commit of the batches and offers; complete the batches if it is won."""
-        placed: dict[OpenAppend, AppendResult | PravegaSparkError] = {}
-        done: set[str] = set()
-
-        def decide(snapshot: Snapshot | None) -> Proposal[int | None]:
-            if snapshot is None:
-                raise self._stream.absent()
-            draft = AppendDraft(self._stream.view_of(snapshot), self._stream.now_ms())
-            placed.clear()
-            done.clear()
-            for one in waiting:
-                placed[one] = draft.tried(one.batch, snapshot.version + 1)
-            before = draft.batches
-            for offer in offers:
-                if draft.chunks >= OFFERS_PER_COMMIT:
-                    break
-                if not isinstance(draft.tried(offer.batch, 0), OutOfOrder):
-                    done.add(offer.token)
-            body: Body | None = draft.body() if draft.batches else None
-            return body, draft.batches - before if draft.batches else None
-
-        try:
-            committed = self._stream.log.attempt(decide, request=self._request, needs_newest=False)
-        except BaseException as error:
-            self._fail(waiting, error)
-            raise
-        now = self._runtime.monotonic()
-        if committed is None:
-            self._contention.lost_race(now)
-            self._review(waiting)
-            self._after_lost_race(waiting)
-            return False
-        self._offers.forget(done)
-        if committed.value is not None:
-            self._contention.commit(now, is_foreign=committed.value > 0)
-        self._note_taken(committed.value)
-        for one, outcome in placed.items():
-            if isinstance(outcome, PravegaSparkError):
-                if committed.value is None:
-                    self._review([one])
-                else:  # the commit proves that its snapshot was the newest
-                    self._finish(one, error=outcome)
-            else:
-                found = (
-                    landed(self._stream, one.batch, self._newest) if outcome.duplicate else outcome
-                )
-                self._finish(one, result=found)
-        return True
-
-    def _note_taken(self, taken: int | None) -> None:
-        now = self._runtime.monotonic()
-        self._has_offers = self._contention.listed(now, found=bool(taken))
-
-    def _after_lost_race(self, waiting: Sequence[OpenAppend]) -> None:
-        """Have batches offered, so that the winner takes them the next time.
-
-        The owners of offers stand back for the winner, which takes from now on: if all of them went
-        on, each commit would hold a few batches only. What lost some races, or cannot be offered,
-        asks for the next version.
-        """
-        now, requests = self._runtime.monotonic(), list[OpenAppend]()
-        for one in waiting:
-            if one.is_done:
-                continue
-            one.lost += 1
-            if self.offers and one.batch.can_be_offered and not one.batch.is_offered:
-                self._finish(one, error=OfferFirst())
-                continue
-            if self._stream.log.operation == APPEND:
-                one.missed, one.waits_from = MISSED_COMMITS - STAND_BACK_COMMITS, now
-            if one.lost % REQUEST_AFTER == 0:
-                requests.append(one)
-        if requests:
-            self._request, self._lost_takes = self._stream.log.request(), 0
-            for one in requests:
-                one.missed = MISSED_COMMITS
-
-    def _follow(self, waiting: list[OpenAppend], now: float) -> None:
-        """Look once for the next commit of another process.
-
-        A batch that is offered can land whatever this process sees of the storage, so an error of a
-        read is tried again, as long as a commit without an answer would be.
-        """
-        if self._behind == 1:  # only then the last look shows when that commit was made
-            self._runtime.sleep(self._contention.early(now))
-        try:
-            is_new_version = self._look()
-            self._failed_since = None
-        except StoreError as error:
-            self._failed_since = now if self._failed_since is None else self._failed_since
-            is_lasting = now - self._failed_since > COMMIT_DEADLINE_SECONDS
-            if type(error) is not StoreError or is_lasting:
-                raise
-            is_new_version = False
-            self._runtime.sleep(_RETRY_SECONDS)
-        if is_new_version:
-            self._review(waiting)
-        else:
-            self._runtime.sleep(self._contention.pause)
-
-    def _look(self) -> bool:
-        """Read the next version; return whether there is one."""
-        log = self._stream.log
-        before, began = log.snapshot, self._runtime.monotonic()
-        data = log.read_next()
-        now, snapshot = self._runtime.monotonic(), log.snapshot
-        self._contention.look_seconds = now - began
-        if snapshot is before:
-            self._behind = 0
-            return False
-        self._contention.commit(now, is_foreign=True)
-        self._newest = None if data is None or snapshot is None else (snapshot.version, data)
-        self._behind += 1
-        if self._behind > _BEHIND:
-            self._behind = 0
-            log.refresh()
-        return True
-
-    def _review(self, waiting: Sequence[OpenAppend]) -> None:
-        """Complete the batches that a commit of another process holds, or that none can hold.
-
-        Each refusal is final, at whatever version it is found; the newest one has the best cause.
-        """
-        for one in waiting:
-            try:
-                try:
-                    found = self._found(one.batch)
-                except PravegaSparkError:
-                    self._stream.log.refresh()
-                    found = self._found(one.batch)
-            except StoreError as error:
-                self._fail([one], error)
-            except PravegaSparkError as error:
-                self._finish(one, error=error)
-            else:
-                if found is None:
-                    one.missed += 1 if self._stream.log.operation == APPEND else VERB_COMMITS
-                else:
-                    self._finish(one, result=found)
-
-    def _found(self, batch: StagedBatch) -> AppendResult | None:
-        """Return where the log holds a batch, durably; None if the next version may take it."""
-        view = self._stream.known_view()
-        if is_new(view, view.writer(batch.identity.writer_id), batch):
-            return None
-        self._stream.log.make_durable()
-        return landed(self._stream, batch, self._newest)
-
-    def _finish(
-        self,
-        one: OpenAppend,
-        *,
-        result: AppendResult | None = None,
-        error: BaseException | None = None,
-    ) -> None:
-        if one.is_done:
-            return
-        one.result, one.error = result, error
-        with self._lock:
-            self._waiting.remove(one)
-        one.wake.set()
-
-    def _fail(self, waiting: Sequence[OpenAppend], error: BaseException) -> None:
-        """Fail batches because of an error that says nothing about any of them."""
-        for one in waiting:
-            self._finish(one, error=failure_of(one.batch, error, self._stream.name))
 
 
 def group_of(stream: StreamLog) -> AppendGroup:

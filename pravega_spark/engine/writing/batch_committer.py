@@ -22,7 +22,7 @@ from pravega_spark.engine.writing.append_condition import (
     other_segment,
 )
 from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch, check_active
-from pravega_spark.engine.writing.append_group import OfferFirst, group_of
+from pravega_spark.engine.writing.append_group import group_of
 from pravega_spark.engine.writing.batch_identity import SessionBatch
 from pravega_spark.engine.writing.batch_staging import (
     MAX_OFFER_BYTES,
@@ -31,6 +31,7 @@ from pravega_spark.engine.writing.batch_staging import (
     stage_routed,
 )
 from pravega_spark.engine.writing.large_event_staging import StoredEvent
+from pravega_spark.engine.writing.open_append import OfferFirst
 from pravega_spark.engine.writing.write_batch import WriteBatch, ranks
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (

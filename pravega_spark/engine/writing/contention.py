@@ -6,12 +6,17 @@ A lone writer never knows contention. It begins with the second lost race within
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 _WEIGHT = 0.2
 """The weight of the newest measurement in an average."""
 MISSED_COMMITS = 5
 """The owner of an offer commits itself after this many commits without it."""
+_MOST_SPREAD = 8.0
+"""However many owners there are, their patience is spread over so much at most."""
+_CROWD_DECAY = 0.9
+"""What a listing or commit of fewer offers leaves of the known number of owners."""
 STAND_BACK_COMMITS = 2
 """An owner that lost a race as a taker leaves so many commits to the winner."""
 VERB_COMMITS = 3
@@ -32,6 +37,8 @@ class Pace:
     """The shortest and the longest time between two looks for the next commit."""
     early: float
     """Two looks that find commits begin half an interval apart, at most this much longer."""
+    crowd: float
+    """So many owners spread their patience once more; infinite: they never do."""
     linger: tuple[float, float]
     """The same between a commit for others and the next listing of offers."""
 
@@ -42,14 +49,16 @@ LOCAL = Pace(
     patience=0.015,
     pause=(0.001, 0.050),
     early=0.050,
+    crowd=math.inf,
     linger=(0.001, 0.010),
 )
 REMOTE = Pace(
     interval=0.050,
-    window=2.0,
+    window=10.0,
     patience=0.2,
     pause=(0.002, 0.050),
     early=0.250,
+    crowd=8.0,
     linger=(0.0, 0.0),
 )
 
@@ -69,6 +78,8 @@ class Contention:
         """How long the last look for the next commit took."""
         self.listing_seconds = 0.0
         """How long the last listing of offers took."""
+        self._crowd = 0.0
+        """About how many offers other processes had at once, lately."""
         self._until = self._lost_at = self._commit_at = self._offers_at = float("-inf")
 
     @property
@@ -103,11 +114,18 @@ class Contention:
         """Return whether the owner of an offer should commit itself.
 
         It does if no commit arrives for some intervals, or if several passed without its offer.
+        ``random``, in [0, 1), spreads the patience of many owners over a time that grows with their
+        number: otherwise all of them would take at once, and all but one would lose.
         """
-        if missed >= MISSED_COMMITS:
+        spread = max(1.0, min(self._crowd / self._pace.crowd, _MOST_SPREAD))
+        if missed >= MISSED_COMMITS + int(random * (spread - 1.0)):
             return True
-        patience = max(4 * self.interval, self._pace.patience) * (1 + random)
+        patience = max(4 * self.interval, self._pace.patience) * (1 + random * spread)
         return now - max(waits_from, self._commit_at) > patience
+
+    def saw(self, offers: int) -> None:
+        """Note that a listing, or a commit, had so many offers."""
+        self._crowd = max(_CROWD_DECAY * self._crowd, offers)
 
     def listed(self, now: float, *, found: bool) -> bool:
         """Return whether to go on, after a listing that found offers or none."""

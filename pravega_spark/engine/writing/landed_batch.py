@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.stream.stream_log import StreamLog, chunk_ref
 from pravega_spark.engine.writing.append_draft import AppendedRange, AppendResult, StagedBatch
+
+_OFFERED = re.compile(rb'\n\{"add":\{"path":"[^"]*/o\d{20}-')
 
 
 def landed(stream: StreamLog, batch: StagedBatch, newest: tuple[int, bytes] | None) -> AppendResult:
@@ -31,6 +34,14 @@ def landed(stream: StreamLog, batch: StagedBatch, newest: tuple[int, bytes] | No
         for ref in refs
     )
     return AppendResult(version, False, tuple(ranges))
+
+
+def offers_in(commit: bytes | None) -> int:
+    """Return how many offered chunks a commit holds, without decoding it.
+
+    A process that commits any is contended, so it lists and takes the offers of others.
+    """
+    return 0 if commit is None else len(_OFFERED.findall(commit))
 
 
 def _newest_adds(

@@ -16,7 +16,7 @@ from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch
-from pravega_spark.engine.writing.append_group import AppendGroup, OfferFirst, group_of
+from pravega_spark.engine.writing.append_group import AppendGroup, group_of
 from pravega_spark.engine.writing.batch_committer import BatchCommitter
 from pravega_spark.engine.writing.batch_identity import SessionBatch
 from pravega_spark.engine.writing.contention import (
@@ -25,6 +25,7 @@ from pravega_spark.engine.writing.contention import (
     VERB_COMMITS,
     Contention,
 )
+from pravega_spark.engine.writing.open_append import OfferFirst
 from pravega_spark.engine.writing.write_batch import WriteBatch
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (
@@ -284,6 +285,18 @@ def test_owner_commits_itself_and_for_others_when_its_patience_is_over() -> None
     assert len(data(stream)) == 2
 
 
+def test_owner_draws_its_patience_once_and_not_at_each_look() -> None:
+    runtime = FakeRuntime()
+    draws = iter([0.9])
+    runtime.random = lambda: next(draws, 0.0)  # type: ignore[method-assign]
+    stream = make_stream(runtime=runtime)
+    batch = offer(stream, of(1))
+    contended(stream)
+    before = runtime.monotonic()
+    group_of(stream).append(batch)
+    assert runtime.monotonic() - before > 1.8 * 4 * LOCAL.interval
+
+
 def test_owner_whose_offer_is_passed_over_commits_itself_after_a_few_commits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -433,7 +446,7 @@ def test_process_that_commits_during_each_listing_does_not_win_every_race() -> N
     stream = make_stream(store)
     steady = reopen(stream, store.inner)
     batch = offer(stream, of(1))
-    contended(stream)._takes = True
+    contended(stream).leader.takes = True
     won = 0
 
     def commit(operation: str, key: str) -> None:
@@ -465,7 +478,7 @@ def test_taker_whose_offers_were_taken_by_others_does_not_chase_the_newest_versi
     stream.log.read_next()
     store.hook = commit
     store.calls.clear()
-    group._take([])
+    group.leader.take([])
     assert commits == 0
 
 
@@ -690,7 +703,7 @@ def test_plain_batch_that_lost_races_is_offered_instead() -> None:
     identity = SessionBatch("w", open_session(stream, 1, "w").session, 0, 1)
     batch = plain(stream, 1, identity)
     write(other, of(8))
-    group_of(stream)._contention.lost_race(stream.runtime.monotonic())
+    group_of(stream).leader._contention.lost_race(stream.runtime.monotonic())
     with pytest.raises(OfferFirst):
         group_of(stream).append(batch)
     write(other, of(9))
@@ -770,6 +783,41 @@ def test_idle_writer_whose_record_was_swept_does_not_renew_its_id_after_an_offer
     with at_failpoint("append.staged", sweep), pytest.raises(CommitUnknown):
         committer.commit(batch_of(of(2)))
     assert data(stream) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(("owners", "at_once"), [(4, 4), (64, 12), (512, 96)])
+def test_most_of_many_owners_stay_patient_until_the_first_of_them_has_committed(
+    owners: int, at_once: int
+) -> None:
+    contention = Contention(is_local=False)
+    contention.saw(owners)
+    contention.commit(10.0, is_foreign=True)
+    randoms = [owner / owners for owner in range(owners)]
+
+    def over(now: float, missed: int) -> int:
+        return sum(contention.is_patience_over(now, 0.0, missed, random) for random in randoms)
+
+    first, commit_seconds = 10.0 + 4 * contention.interval, 4 * contention.interval
+    assert over(first, 0) == 0
+    assert 1 <= over(first + commit_seconds, 0) <= at_once
+    assert 1 <= over(10.0, MISSED_COMMITS) <= 2 * at_once
+    assert over(10.0, MISSED_COMMITS + 8) == over(10.0 + 10 * commit_seconds, 0) == owners
+
+
+def test_local_owners_and_few_of_them_know_one_patience() -> None:
+    for is_local in (False, True):
+        contention = Contention(is_local=is_local)
+        contention.saw(512 if is_local else 8)
+        assert contention.is_patience_over(0.0, 0.0, MISSED_COMMITS, 0.99)
+        assert contention.is_patience_over(0.5, 0.0, 0, 0.99)
+
+
+def test_known_number_of_owners_fades_when_fewer_offer() -> None:
+    contention = Contention(is_local=False)
+    contention.saw(512)
+    for _ in range(50):
+        contention.saw(2)
+    assert contention.is_patience_over(0.0, 0.0, MISSED_COMMITS, 0.99)
 
 
 @pytest.mark.parametrize(
