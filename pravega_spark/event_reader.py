@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -11,6 +11,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from pravega_spark.arguments import check_function, check_timeout, check_whole, shown
+from pravega_spark.engine.chunks.arrow_arrays import constant
+from pravega_spark.engine.chunks.chunk_reader import checked_names
+from pravega_spark.engine.chunks.filtered_reader import EventFilter
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log.log_tail import wait_for_commits
@@ -35,6 +38,7 @@ from pravega_spark.model import (
 )
 
 _Found = TypeVar("_Found")
+_SEGMENT = pa.field("segment_id", pa.int64())
 
 
 def json_deserializer(data: bytes) -> Any:
@@ -63,6 +67,27 @@ class _ReadState:
         """Continue in a newer view of the stream, up to its tail."""
         self.view = view
         self.start, self.target = locate(view, self.start.cut), view.located_tail
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The columns and the events that a read of batches wants."""
+
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    """Those that are read: the names, and the offset, by which the position is known."""
+    where: Any
+
+    @classmethod
+    def of(cls, view: StreamView, columns: Sequence[str] | None, where: Any) -> _Wanted:
+        event_format = view.event_format
+        try:
+            names = checked_names(columns, event_format)
+        except InvalidInput as error:
+            raise InvalidInput(f"a read of stream {view.stream}: {error}") from None
+        if where is not None:
+            EventFilter(view.stream, where, event_format)
+        return cls(names, names if "offset" in names else (*names, "offset"), where)
 
 
 class EventReader(NotPicklable):
@@ -169,28 +194,79 @@ class EventReader(NotPicklable):
                 yield event
 
     def batches(
-        self, start: StreamCut | str = StreamCut.EARLIEST, end: StreamCut | str = StreamCut.LATEST
+        self,
+        start: StreamCut | str = StreamCut.EARLIEST,
+        end: StreamCut | str = StreamCut.LATEST,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Any = None,
     ) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
         """Yield the same events as Arrow batches of one segment each, with their ranges.
 
-        Columns: offset int64, routing_key string, timestamp timestamp[us, UTC], event binary. A
-        large event is a batch of its own, and is in memory as a whole.
+        Columns: offset int64, routing_key string, timestamp timestamp[us, UTC], and event binary or
+        those of the stream's schema when the call begins; or only ``columns``. With ``where``, an
+        expression of ``pyarrow.compute``, only the events for which it is true; row groups without
+        one are not read. A large event is a batch of its own, and is in memory as a whole. Raises
+        InvalidInput for a column that is not there.
         """
-        return self._batches(self._between(start, end))
+        state = self._between(start, end)
+        wanted = _Wanted.of(state.view, columns, where)
+        return self._batches(state, wanted)
 
-    def _batches(self, state: _ReadState) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
-        for rng, part in self._batches_of(state):
+    def table(
+        self,
+        start: StreamCut | str = StreamCut.EARLIEST,
+        end: StreamCut | str = StreamCut.LATEST,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Any = None,
+    ) -> pa.Table:
+        """Return the events as one table; see ``Stream.read_table``."""
+        state = self._between(start, end)
+        event_format = state.view.event_format
+        names = (_SEGMENT.name, *event_format.batch_names) if columns is None else [*columns]
+        own = [name for name in names if name != _SEGMENT.name]
+        wanted = _Wanted.of(state.view, own or ["offset"], where)
+        fields = [
+            _SEGMENT if name == _SEGMENT.name else event_format.batch.field(name) for name in names
+        ]
+        parts = []
+        for rng, batch in self._batches(state, wanted):
+            ids = constant(rng.segment_id, _SEGMENT.type, batch.num_rows)
+            parts.append(
+                pa.RecordBatch.from_arrays(
+                    [ids if name == _SEGMENT.name else batch.column(name) for name in names],
+                    schema=pa.schema(fields),
+                )
+            )
+        return pa.Table.from_batches(parts, pa.schema(fields))
+
+    def _batches(
+        self, state: _ReadState, wanted: _Wanted
+    ) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
+        for rng, part in self._batches_of(state, wanted):
             batch = payload_of(self._stream, rng, part)
-            state.read[rng.segment_id] = batch.column("offset")[-1].as_py() + 1
             self._current = state
-            yield rng, batch
+            if batch.num_rows:
+                state.read[rng.segment_id] = batch.column("offset")[-1].as_py() + 1
+                is_wanted = wanted.names == wanted.columns
+                yield rng, batch if is_wanted else batch.select(list(wanted.names))
 
-    def _batches_of(self, state: _ReadState) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
+    def _batches_of(
+        self, state: _ReadState, wanted: _Wanted | None = None
+    ) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
         self._current = state
         while True:
             step = read_plan.next_step(state.start, state.target)
             for rng in step.ranges:
-                for batch in read_range(self._stream, rng, payload_bytes=0):
+                for batch in read_range(
+                    self._stream,
+                    rng,
+                    payload_bytes=0,
+                    event_format=state.view.event_format,
+                    columns=None if wanted is None else wanted.columns,
+                    where=None if wanted is None else wanted.where,
+                ):
                     self._stream.ensure_durable(state.view)
                     yield rng, batch
             self._stream.ensure_durable(state.view)  # a step may also be a scale without events

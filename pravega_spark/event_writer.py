@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-import pyarrow as pa
-
 from pravega_spark.arguments import check_flag, check_time_us, check_timeout
+from pravega_spark.engine.chunks.event_format import EventFormat, SmallEvent, TypedEvent
 from pravega_spark.engine.stream.fencing import check_fencing_token
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append_condition import ExpectedPosition, check_expected
@@ -25,6 +24,7 @@ from pravega_spark.engine.writing.large_event_staging import store_large_event
 from pravega_spark.engine.writing.noted_times import NotedTimes
 from pravega_spark.engine.writing.pending_writes import OpenTable
 from pravega_spark.engine.writing.table_rows import EventTable
+from pravega_spark.engine.writing.typed_table import TypedTable
 from pravega_spark.engine.writing.write_futures import WriteFuture
 from pravega_spark.engine.writing.write_outcomes import DurableGroup, EventPointers
 from pravega_spark.engine.writing.write_queue import WriteQueue
@@ -33,6 +33,7 @@ from pravega_spark.errors import (
     IllegalState,
     InvalidInput,
     ObjectClosed,
+    SchemaMismatch,
 )
 from pravega_spark.handles import ClosedByBlock, NotPicklable
 from pravega_spark.limits import (
@@ -80,12 +81,20 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         if fencing_token is not None:
             check_fencing_token("fencing_token", fencing_token)
         self._future = future
+        view = stream.view(refresh=life is None, life=life)
         self._encoder = EventEncoder(
-            stream.name, serializer, large_events=large_events, times=times
+            stream.name,
+            serializer,
+            large_events=large_events,
+            times=times,
+            event_format=view.event_format,
+            newest=self._newest_format,
         )
         self._stream = stream
-        self._committer = BatchCommitter(stream, writer_id, life=life, fencing_token=fencing_token)
-        self._plain = serializer is None and times is None
+        self._committer = BatchCommitter(
+            stream, writer_id, life=view.life, fencing_token=fencing_token
+        )
+        self._plain = serializer is None and times is None and view.event_format.is_raw
         self._now_ns = stream.runtime.now_ns
         self._name = stream.name
         self._buffer_bytes = buffer_bytes
@@ -126,8 +135,9 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         """Write one event; the future's result is its EventPointer, once it is durable.
 
         ``event`` is bytes or str (UTF-8), or a value for the writer's serializer; an error of the
-        serializer is raised unchanged, and nothing is written. Events without a routing key have
-        no order. Blocks while the buffer is full.
+        serializer is raised unchanged, and nothing is written. An event of a typed stream is a
+        dict, a dataclass or a pydantic model; SchemaMismatch names the column that does not fit.
+        Events without a routing key have no order. Blocks while the buffer is full.
 
         With ``expected`` the event is written only from that position on: a StreamCut, which must
         be the stream's tail; an EventPointer, which the event itself must get; or the writer's
@@ -140,7 +150,8 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         plain = type(event) is bytes and self._plain
         data = event if plain else self._encoder.payload(event)
         time_us = None if plain else self._encoder.time_us(event)
-        if type(data) is not bytes or len(data) > MAX_EVENT_BYTES:
+        is_small = type(data) is bytes or isinstance(data, TypedEvent)
+        if not is_small or len(data) > MAX_EVENT_BYTES:
             return self._write_large(data, routing_key, expected, time_us)
         size = len(data)
         if routing_key is not None and not (
@@ -237,21 +248,32 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         return future
 
     def write_table(
-        self, table: pa.Table | pa.RecordBatch, *, expected: ExpectedPosition | None = None
+        self,
+        table: Any,
+        *,
+        routing_key: str | None = None,
+        event_time: str | None = None,
+        expected: ExpectedPosition | None = None,
     ) -> WriteFuture[EventPointers]:
         """Write the rows of an Arrow table as events, in order; the result is their pointers.
 
-        Columns: ``event`` (binary or string) and, if wanted, ``routing_key`` (string, null for
-        none), any width or dictionary, and ``timestamp`` (with a time zone): the times of the rows,
-        by default the writer's clock; required if the writer notes event times. Rows become visible
+        For a typed stream it is a table, batch or frame of Arrow, pandas or Polars with the columns
+        of the schema; nullable ones may be missing. ``routing_key`` names the column of the keys (a
+        string, whole number, decimal, boolean or date), ``event_time`` the one that becomes the
+        rows' ``timestamp``; the columns ``routing_key`` and ``timestamp`` may be there instead.
+
+        Columns for a raw stream: ``event`` (binary or string) and, if wanted, ``routing_key``
+        (string, null for none), any width or dictionary, and ``timestamp`` (with a time zone): the
+        times of the rows, by default the writer's clock; required if the writer notes event times.
+        Rows become visible
         in one commit or several, of at most 262,144 rows and 32 MiB: a reader may see a first part,
         and an error may leave one. An invalid row is an error that names it, and nothing is
         written. Blocks while the buffer is full. The buffers of the table must not change before
         the future is done. With ``expected``, as in :meth:`write_event`, all rows become visible in
         one commit, and must fit into it.
         """
-        times, queue = self._encoder.times, self._queue
-        rows = EventTable(self._name, table, needs_times=times is not None)
+        queue = self._queue
+        rows = self._checked_table(table, routing_key, event_time)
         if expected is not None:
             return self._write_if(self._expected(expected), rows, None, rows.latest_us)
         self._check_usable()
@@ -267,6 +289,44 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         self._queue.wake_if_idle()
         return future
 
+    def _checked_table(
+        self, table: Any, routing_key: str | None, event_time: str | None
+    ) -> EventTable:
+        """Return a table whose rows all fit; with the newest schema, if they do not fit another."""
+        encoder = self._encoder
+        times, event_format = encoder.times, encoder.event_format
+        needs_times = times is not None
+        if event_format.is_raw:
+            for option, name in (("routing_key", routing_key), ("event_time", event_time)):
+                if name is not None:
+                    raise InvalidInput(
+                        f"write_table on stream {self._name}: {option}={name!r} names a column of "
+                        "a typed stream, and this one is raw; give the columns event, routing_key "
+                        "and timestamp."
+                    )
+            return EventTable(self._name, table, needs_times=needs_times)
+        if event_time is None and times is not None:
+            event_time = times.column
+        options: dict[str, Any] = {
+            "routing_key": routing_key,
+            "event_time": event_time,
+            "needs_times": needs_times,
+        }
+        try:
+            return TypedTable(self._name, table, event_format, **options)
+        except SchemaMismatch:
+            newest = self._newest_format()
+            if newest is event_format:
+                raise
+            encoder.event_format = newest
+            return TypedTable(self._name, table, newest, **options)
+
+    def _newest_format(self) -> EventFormat:
+        """Return the stream's format as it is now, in which events are encoded from now on."""
+        view = self._stream.view(life=self._committer.life)
+        self._committer.event_format = view.event_format
+        return view.event_format
+
     def _expected(self, expected: ExpectedPosition) -> ExpectedPosition:
         return check_expected(expected, self._name, self._committer.life)
 
@@ -277,7 +337,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
     def _write_if(
         self,
         expected: ExpectedPosition,
-        events: list[bytes] | EventTable,
+        events: list[SmallEvent] | EventTable,
         key: str | None = None,
         latest_us: int | None = None,
         *,

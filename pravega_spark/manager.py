@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.arguments import check_flag, check_list, check_options, check_text, shown
@@ -88,6 +88,8 @@ from pravega_spark.stream import Stream
 from pravega_spark.units import parse_duration_ms
 
 if TYPE_CHECKING:  # each verb imports the layer that does it, so that others need not wait
+    import pyarrow as pa
+
     from pravega_spark.backup.root_backup import BackupResult
     from pravega_spark.backup.root_restore import RestoreResult
     from pravega_spark.backup.table_restore import RestoredTable
@@ -596,6 +598,7 @@ class StreamManager(ClosedByBlock):
         remove_tags: Iterable[str] | None = None,
         settings: Mapping[str, str | float | None] | None = None,
         encryption: EncryptionPolicy | Unchanged = UNCHANGED,
+        schema: Any = UNCHANGED,
         expected_version: int | None = None,
     ) -> bool:
         """See :meth:`Stream.update`."""
@@ -607,6 +610,7 @@ class StreamManager(ClosedByBlock):
             remove_tags=remove_tags,
             settings=settings,
             encryption=encryption,
+            schema=schema,
             expected_version=expected_version,
         )
 
@@ -806,7 +810,7 @@ class StreamManager(ClosedByBlock):
         *,
         serializer: Serializer | None = None,
         large_events: bool = False,
-        event_time: EventTime | None = None,
+        event_time: EventTime | str | None = None,
         event_time_delay: str | float | None = None,
     ) -> TransactionalWriter:
         """See :meth:`Stream.create_transactional_writer`."""
@@ -916,7 +920,7 @@ class StreamManager(ClosedByBlock):
         serializer: Serializer | None = None,
         fencing_token: str | None = None,
         automatically_note_time: bool = False,
-        event_time: EventTime | None = None,
+        event_time: EventTime | str | None = None,
         event_time_delay: str | float | None = None,
         large_events: bool = False,
     ) -> EventStreamWriter:
@@ -991,6 +995,18 @@ class StreamManager(ClosedByBlock):
     ) -> Iterator[Event]:
         """See :meth:`Stream.read`."""
         return self.stream(stream).read(start, end, deserializer=deserializer)
+
+    def read_table(
+        self,
+        stream: str,
+        start: StreamCut | str = StreamCut.EARLIEST,
+        end: StreamCut | str = StreamCut.LATEST,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Any = None,
+    ) -> pa.Table:
+        """See :meth:`Stream.read_table`."""
+        return self.stream(stream).read_table(start, end, columns=columns, where=where)
 
     def follow(
         self,

@@ -407,15 +407,21 @@ class Event:
         known: int | None = getattr(self, "_size_bytes", None)
         return len(self.data) if known is None else known
 
+    def note_size(self, size_bytes: int) -> None:
+        """Note the size of a typed event, whose data is a dict and not bytes."""
+        self._size_bytes = size_bytes
+
     def open(self) -> io.IOBase:
         """Return the payload as a file with ``read`` and ``seek``; of a large event, not read yet.
 
-        Raises IllegalState for an event that was deserialized, unless it is large.
+        Raises IllegalState for an event that was deserialized, unless it is large, and for one of a
+        typed stream.
         """
         if not isinstance(self.data, bytes):
             raise IllegalState(
-                f"the event {self.pointer} was deserialized to {type(self.data).__name__}, and its "
-                "bytes are gone; read it without a deserializer to open it as a file."
+                f"the event {self.pointer} was deserialized to {type(self.data).__name__}, or is "
+                "of a typed stream: it has no bytes. Read a raw event without a deserializer to "
+                "open it as a file."
             )
         return io.BytesIO(self.data)
 

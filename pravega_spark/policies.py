@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, cast
@@ -13,6 +14,7 @@ from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.limits import MAX_SEGMENTS, MAX_TAG_LENGTH, MAX_TAGS, MIN_COOLDOWN_MS
 from pravega_spark.names import has_utf8
 from pravega_spark.root_settings import StreamSettings, decode_given
+from pravega_spark.stream_schema import StreamSchema
 from pravega_spark.units import parse_duration_ms, parse_size_bytes, unit_of
 
 _WHOLE_LIMIT: Final = 1 << 63
@@ -309,6 +311,7 @@ class StreamConfiguration:
     tags: frozenset[str] = field(compare=False)
     settings: StreamSettings
     encryption: EncryptionPolicy | None
+    schema: StreamSchema | None
 
     def __init__(
         self,
@@ -317,11 +320,14 @@ class StreamConfiguration:
         tags: Iterable[str] = (),
         settings: Mapping[str, Any] | None = None,
         encryption: EncryptionPolicy | None = None,
+        schema: Any = None,
     ) -> None:
         """Default to one fixed segment; at most 128 tags of at most 256 characters.
 
         ``settings`` hold for this stream in place of the root's, such as ``{"grace": "2 hours"}``.
-        With ``encryption``, events and routing keys are encrypted for the stream's whole life.
+        With ``encryption``, events and routing keys are encrypted for the stream's whole life. With
+        a ``schema``, events are rows of typed columns: a StreamSchema, or what ``StreamSchema.of``
+        takes. Raises InvalidConfiguration, InvalidSchema.
         """
         scaling = ScalingPolicy.fixed(1) if scaling is None else scaling
         if not isinstance(scaling, ScalingPolicy):
@@ -339,6 +345,7 @@ class StreamConfiguration:
         object.__setattr__(self, "tags", check_tags(tags))
         object.__setattr__(self, "settings", StreamSettings.of(settings or {}))
         object.__setattr__(self, "encryption", encryption)
+        object.__setattr__(self, "schema", None if schema is None else StreamSchema.of(schema))
 
     def to_json(self) -> dict[str, Any]:
         """Encode as JSON values."""
@@ -351,18 +358,22 @@ class StreamConfiguration:
             record["settings"] = dict(self.settings)
         if self.encryption is not None:
             record["encryption"] = self.encryption.to_json()
+        if self.schema is not None:
+            record["schema"] = json.loads(self.schema.to_json())
         return record
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> StreamConfiguration:
         """Decode what :meth:`to_json` wrote."""
         retention, encryption = record["retention"], record.get("encryption")
+        schema = record.get("schema")
         return cls(
             ScalingPolicy.from_json(record["scaling"]),
             RetentionPolicy.from_json(retention) if retention else None,
             frozenset(record["tags"]),
             StreamSettings(decode_given(record.get("settings", {}).items())),
             None if encryption is None else EncryptionPolicy(encryption["key"]),
+            None if schema is None else StreamSchema.from_json(schema),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +75,8 @@ from pravega_spark.scaling import scale_commit
 from pravega_spark.units import parse_duration_ms
 
 if TYPE_CHECKING:  # each verb imports the layer that does it, so that others need not wait
+    import pyarrow as pa
+
     from pravega_spark.backup.table_restore import RestoredTable
     from pravega_spark.byte_streams.byte_reader import ByteStreamReader
     from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
@@ -229,6 +231,7 @@ class Stream:
         remove_tags: Iterable[str] | None = None,
         settings: Mapping[str, str | float | None] | None = None,
         encryption: EncryptionPolicy | Unchanged = UNCHANGED,
+        schema: Any = UNCHANGED,
         expected_version: int | None = None,
     ) -> bool:
         """Update the configuration; False if it is the same already.
@@ -238,7 +241,9 @@ class Stream:
         ``retention=None`` removes the policy. A tag to add may be present, and one to remove
         absent. ``settings={"grace": "2 hours"}`` overrides settings of the root; None as a value
         ends that. ``encryption`` names another key for chunks from now on; an encrypted stream
-        stays encrypted, and any other one plain. With ``expected_version``, a
+        stays encrypted, and any other one plain. ``schema`` is the whole new schema of a typed
+        stream, which may have more nullable columns at its end and other comments; events that are
+        stored already are null there. With ``expected_version``, a
         ``StreamInfo.configuration_version``, the update raises ConfigurationConflict if another one
         changed the configuration first; False if it already is as wanted, so that a repeated call
         succeeds.
@@ -246,11 +251,20 @@ class Stream:
         A fixed number of segments other than the present one, or a higher minimum, scales the
         stream in the same commit, with equal ranges. On a sealed stream all but the scaling can
         change. Raises StreamSealed if a sealed stream's scaling would change, IllegalState while
-        the stream is being sealed, and InvalidConfiguration.
+        the stream is being sealed, InvalidConfiguration, InvalidSchema, and SchemaChangeRefused for
+        any other change of the schema.
         """
         name = self._name
         change = checked_update(
-            name, configuration, scaling, retention, add_tags, remove_tags, settings, encryption
+            name,
+            configuration,
+            scaling,
+            retention,
+            add_tags,
+            remove_tags,
+            settings,
+            encryption,
+            schema,
         )
         check_version(name, expected_version)
         life, log = self._view().life, self._log()
@@ -668,7 +682,7 @@ class Stream:
         *,
         serializer: Serializer | None = None,
         large_events: bool = False,
-        event_time: EventTime | None = None,
+        event_time: EventTime | str | None = None,
         event_time_delay: str | float | None = None,
     ) -> TransactionalWriter:
         """Open a writer of transactions; with an id of your own, it fences its older session.
@@ -766,7 +780,7 @@ class Stream:
         serializer: Serializer | None = None,
         fencing_token: str | None = None,
         automatically_note_time: bool = False,
-        event_time: EventTime | None = None,
+        event_time: EventTime | str | None = None,
         event_time_delay: str | float | None = None,
         large_events: bool = False,
     ) -> EventStreamWriter:
@@ -776,9 +790,9 @@ class Stream:
         newest token is another one; see :meth:`fence`. With ``automatically_note_time`` it notes
         the time of its clock every 5 s, for watermarks. With ``event_time``, a function that
         returns the time of an event (as it was given to the writer) in ms since 1970 or as a
-        datetime, it notes the latest of these times less ``event_time_delay``, by which an event
-        may be earlier than one written before it: about once a second, and when it is flushed or
-        closed. ``large_events`` lets an event have up to
+        datetime, or the name of a column of a typed stream, it notes the latest of these times less
+        ``event_time_delay``, by which an event may be earlier than one written before it: about
+        once a second, and when it is flushed or closed. ``large_events`` lets an event have up to
         1 GiB instead of 8 MiB, as bytes, a file or an iterable of bytes. Raises StreamSealed,
         InvalidName, FencingTokenMismatch.
         """
@@ -903,6 +917,25 @@ class Stream:
     ) -> Iterator[Event]:
         """Yield the events between two cuts: each segment in order, predecessors first."""
         return self.create_reader(deserializer=deserializer).events(start, end)
+
+    def read_table(
+        self,
+        start: StreamCut | str = StreamCut.EARLIEST,
+        end: StreamCut | str = StreamCut.LATEST,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Any = None,
+    ) -> pa.Table:
+        """Return the events between two cuts as an Arrow table, in the order of :meth:`read`.
+
+        ``to_pandas()`` and ``polars.from_arrow`` make frames of it. Columns: ``segment_id``,
+        ``offset``, ``routing_key``, ``timestamp``, and ``event`` or those of the schema. Only those
+        in ``columns`` are read, and with ``where``, an expression of ``pyarrow.compute`` such as
+        ``pc.field("delay") > 15``, only the row groups that may have such a row. The table is in
+        memory as a whole: read larger streams with ``create_reader().batches``. Raises InvalidInput
+        for a column that is not there, and what :meth:`read` raises.
+        """
+        return self.create_reader().table(start, end, columns=columns, where=where)
 
     def follow(
         self,

@@ -61,7 +61,14 @@ def _range(rng: MergeRange, part: Sequence[ChunkRef]) -> MergeRange:
 def _damage(stream: StreamLog, ref: ChunkRef) -> str:
     """Return why a chunk cannot be read; empty if it can."""
     try:
-        for _ in chunk_reader.read(stream.store, stream.path, ref, ref.base_offset, ref.end):
+        for _ in chunk_reader.read(
+            stream.store,
+            stream.path,
+            ref,
+            ref.base_offset,
+            ref.end,
+            event_format=stream.event_format,
+        ):
             pass
     except (Damaged, KeyUnavailable) as error:
         return str(error)

@@ -8,7 +8,7 @@ from contextlib import closing
 
 from pravega_spark.compaction.merge_range import MergedRange, MergeRange
 from pravega_spark.engine.chunks import chunk_reader
-from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, ChunkRef, StagedChunk
+from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
 from pravega_spark.engine.chunks.chunk_writer import ChunkWriter
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log_fields import log_fields
@@ -94,8 +94,15 @@ def _stage(
 ) -> StagedChunk:
     name = f"merge-{stream.runtime.token()}-{rng.segment_id}"
     folder = version_folder(view.version)
+    event_format = stream.event_format  # looked up after the chunks: it has all of their columns
     batches = chunk_reader.read_ahead(
-        stream.runtime, stream.store, stream.path, refs, rng.events, columns=EVENT_SCHEMA.names
+        stream.runtime,
+        stream.store,
+        stream.path,
+        refs,
+        rng.events,
+        columns=event_format.events.names,
+        event_format=event_format,
     )
     with (
         closing(batches),
@@ -105,6 +112,7 @@ def _stage(
             folder,
             rng.segment_id,
             name=name,
+            columns=event_format.events,
             key=stream.chunk_key,
             runtime=stream.runtime,
         ) as writer,

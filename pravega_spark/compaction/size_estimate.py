@@ -11,8 +11,9 @@ import pyarrow as pa
 from pravega_spark.compaction.merge_plan import CHUNK_OVERHEAD_BYTES
 from pravega_spark.compaction.merge_range import MergeRange
 from pravega_spark.engine.chunks import chunk_reader
-from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, ChunkRef
+from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.chunk_writer import ChunkWriter
+from pravega_spark.engine.chunks.event_format import payload_names
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -86,7 +87,8 @@ def _sample(stream: StreamLog, rng: MergeRange, refs: Sequence[ChunkRef]) -> _Sa
     if not batches:
         return None
     table = pa.Table.from_batches(batches)
-    raw = int(table.column("event").nbytes) + _ROW_BYTES * table.num_rows
+    payload = table.select(list(payload_names(table.schema)))
+    raw = int(payload.nbytes) + _ROW_BYTES * table.num_rows
     size = _merged_size(stream.runtime, table) - _merged_size(stream.runtime, table.slice(0, 1))
     return _Sample(max(1, size), raw)
 
@@ -108,14 +110,20 @@ def _parts(rng: MergeRange, refs: Sequence[ChunkRef]) -> Iterator[MergeRange]:
 def _read(
     stream: StreamLog, part: MergeRange, refs: Sequence[ChunkRef]
 ) -> Iterator[pa.RecordBatch]:
+    event_format = stream.event_format
     return chunk_reader.read_range(
-        stream.store, stream.path, refs, part.events, columns=EVENT_SCHEMA.names
+        stream.store,
+        stream.path,
+        refs,
+        part.events,
+        columns=event_format.events.names,
+        event_format=event_format,
     )
 
 
 def _merged_size(runtime: Runtime, table: pa.Table) -> int:
     with ChunkWriter(
-        MemoryStore(), "sample", "sample", 0, name="sample", runtime=runtime
+        MemoryStore(), "sample", "sample", 0, name="sample", columns=table.schema, runtime=runtime
     ) as writer:
         writer.write(table)
         return writer.close().size

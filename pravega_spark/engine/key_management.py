@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, cast
 
@@ -24,6 +24,7 @@ from pravega_spark.units import parse_duration_ms
 KMS_VARIABLE: Final = "PRAVEGA_SPARK_KMS"
 """The variable with ``module:factory``, for jobs, the command line and Spark's executors."""
 ENCRYPTED_COLUMNS: Final = ("routing_key", "event")
+"""The encrypted columns of raw events; of typed ones, all columns of the user are."""
 
 _CACHE_LIFETIME: Final = "10 minutes"
 _given: list[_KmsSource] = []
@@ -77,15 +78,18 @@ def set_kms(
     _made.clear()
 
 
-def encryption_properties(key: ChunkKey) -> Any:
-    """Return pyarrow's properties of one file to write. Raises KeyUnavailable."""
+def encryption_properties(key: ChunkKey, columns: Sequence[str] = ENCRYPTED_COLUMNS) -> Any:
+    """Return pyarrow's properties of one file to write, which has these encrypted columns.
+
+    Raises KeyUnavailable.
+    """
     from pyarrow.parquet.encryption import EncryptionConfiguration
 
     try:
         cache = _cache()
         configuration = EncryptionConfiguration(
             footer_key=key.name,
-            column_keys={key.name: list(ENCRYPTED_COLUMNS)},
+            column_keys={key.name: list(columns)},
             plaintext_footer=True,
             double_wrapping=True,
             cache_lifetime=cache.cache_lifetime,

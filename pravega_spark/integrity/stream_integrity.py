@@ -74,7 +74,14 @@ def _damaged_chunks(
 def _unreadable(stream: StreamLog, ref: ChunkRef) -> str:
     """Return why the events of a chunk cannot be read; empty if they can."""
     try:
-        for _ in chunk_reader.read(stream.store, stream.path, ref, ref.base_offset, ref.end):
+        for _ in chunk_reader.read(
+            stream.store,
+            stream.path,
+            ref,
+            ref.base_offset,
+            ref.end,
+            event_format=stream.event_format,
+        ):
             pass
     except (Damaged, KeyUnavailable) as error:
         return str(error)

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from pravega_spark.engine.chunks.chunk_reader import BATCH_SCHEMA
+from pravega_spark.engine.chunks.event_format import RAW
 from pravega_spark.engine.stream.large_event import events_in, payload_of
 from pravega_spark.engine.stream.range_reader import read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.limits import GROUP_BUFFER_EVENTS
 from pravega_spark.model import Event, SegmentRange
 
-SCHEMA = pa.schema(
-    [("stream", pa.string()), ("segment_id", pa.int64()), *((f.name, f.type) for f in BATCH_SCHEMA)]
-)
-"""The columns of ``read_events``."""
+_ORIGIN = (pa.field("stream", pa.string()), pa.field("segment_id", pa.int64()))
+"""The columns of ``read_events`` that precede those of the stream's events."""
+SCHEMA = pa.schema((*_ORIGIN, *RAW.batch))
+"""The columns of ``read_events`` on a raw stream."""
 
 
 class SegmentBuffer:
@@ -72,4 +72,5 @@ class SegmentBuffer:
             self._batch = None
         names = pa.array([self._range.stream] * part.num_rows, pa.string())
         segments = pa.array([self._range.segment_id] * part.num_rows, pa.int64())
-        return pa.RecordBatch.from_arrays([names, segments, *part.columns], schema=SCHEMA)
+        schema = pa.schema((*_ORIGIN, *part.schema))
+        return pa.RecordBatch.from_arrays([names, segments, *part.columns], schema=schema)

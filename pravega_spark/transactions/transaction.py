@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from pravega_spark.arguments import check_flag, check_timestamp_us
 from pravega_spark.engine.chunks.chunk import StagedChunk
+from pravega_spark.engine.chunks.event_format import EventFormat, TypedEvent
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutcome
@@ -66,9 +67,15 @@ class Transaction(CommittedByBlock, NotPicklable):
         one; ``times`` what the commit notes unless it has a timestamp.
         """
         check_transaction(transaction_id)
-        encoder = EventEncoder(stream.name, serializer, large_events=large_events, times=times)
-        self._encoder = encoder
         view = stream.view(refresh=stream.log.snapshot is None, life=life)
+        self._encoder = EventEncoder(
+            stream.name,
+            serializer,
+            large_events=large_events,
+            times=times,
+            event_format=view.event_format,
+            newest=self._newest_format,
+        )
         if transaction_id not in view.transactions:
             view = stream.view(life=life)
         found = transaction_lifecycle.find(view, transaction_id)
@@ -79,7 +86,9 @@ class Transaction(CommittedByBlock, NotPicklable):
         self._outcome = found if isinstance(found, TransactionOutcome) else None
         self._lease = Lease(stream, self._opened) if self._opened else None
         segments = view.epoch(self._opened.epoch).segments if self._opened else ()
-        self._buffer = TransactionBuffer(stream, transaction_id, self.epoch, segments)
+        self._buffer = TransactionBuffer(
+            stream, transaction_id, self.epoch, segments, view.event_format
+        )
         self._on_end = on_end
         self._on_id = on_id
         self._end_reported = self._opened is None
@@ -134,7 +143,7 @@ class Transaction(CommittedByBlock, NotPicklable):
         time_us = self._encoder.time_us(event)
         self._encoder.check_key(routing_key)
         self._guard.check()
-        if not isinstance(data, bytes):
+        if not isinstance(data, (bytes, TypedEvent)):
             self._check_still_open()
             self._join(self._buffer.collect_large(data, routing_key), time_us)
             return
@@ -152,6 +161,12 @@ class Transaction(CommittedByBlock, NotPicklable):
         # Stages piece by piece, and takes no lock: the events may be those of a waiting generator.
         batch = self._buffer.collect(data, routing_key, self._check_still_open)
         self._join(batch, latest.us)
+
+    def _newest_format(self) -> EventFormat:
+        """Return the stream's format as it is now, in which events are encoded from now on."""
+        event_format = self._stream.view(life=self._life).event_format
+        self._buffer.event_format = event_format
+        return event_format
 
     def _join(self, batch: TransactionBuffer, latest_us: int | None) -> None:
         with self._lock:

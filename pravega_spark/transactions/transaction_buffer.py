@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from pravega_spark.engine.chunks.arrow_arrays import column
-from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events
+from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.chunks.chunk_encoder import checked_ends, cuts
 from pravega_spark.engine.chunks.chunk_writer import stage
+from pravega_spark.engine.chunks.event_format import EventFormat, SmallEvent
 from pravega_spark.engine.chunks.routing import Router, group
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.batch_staging import RoutedEvents, stage_routed
@@ -40,13 +41,20 @@ class TransactionBuffer:
     """
 
     def __init__(
-        self, stream: StreamLog, transaction_id: str, epoch: int, segments: Sequence[Segment]
+        self,
+        stream: StreamLog,
+        transaction_id: str,
+        epoch: int,
+        segments: Sequence[Segment],
+        event_format: EventFormat,
     ) -> None:
         """Begin empty; the events are routed to ``segments``, those of the epoch."""
         self._stream = stream
         self._id = transaction_id
         self._epoch = epoch
         self._segments = segments
+        self.event_format = event_format
+        """The columns of the events; those of a later schema once an event needs it."""
         self.drop()
 
     def drop(self) -> None:
@@ -58,7 +66,7 @@ class TransactionBuffer:
         self._forget_events()
 
     def _forget_events(self) -> None:
-        self._events: list[bytes] = []
+        self._events: list[Any] = []
         self._keys: list[str | None] = []
         self._times_us: list[int] = []
         self._size_bytes = 0
@@ -79,7 +87,7 @@ class TransactionBuffer:
         full = len(self._events) >= TRANSACTION_BATCH_EVENTS
         return full or self._size_bytes >= TRANSACTION_BATCH_BYTES
 
-    def add(self, events: list[bytes], routing_key: str | None, time_us: int) -> None:
+    def add(self, events: Sequence[SmallEvent], routing_key: str | None, time_us: int) -> None:
         """Add events with one routing key and time, in order."""
         self._events += events
         self._keys += [routing_key] * len(events)
@@ -88,7 +96,7 @@ class TransactionBuffer:
 
     def collect(
         self,
-        events: Iterable[bytes],
+        events: Iterable[SmallEvent],
         routing_key: str | None,
         check: Callable[[], None],
     ) -> TransactionBuffer:
@@ -97,27 +105,35 @@ class TransactionBuffer:
         So a write of any size holds no more memory than a buffer, and this buffer has none of its
         events if that raises. ``check`` is called each time that chunks were staged.
         """
-        batch = TransactionBuffer(self._stream, self._id, self._epoch, self._segments)
+        batch = self._new()
         time_us = self._stream.runtime.now_us()
-        piece: list[bytes] = []
+        piece: list[SmallEvent] = []
         size = 0
         for event in events:
             piece.append(event)
             size += len(event)
             if size >= TRANSACTION_BATCH_BYTES or len(piece) >= TRANSACTION_BATCH_EVENTS:
+                batch.event_format = self.event_format
                 batch.add(piece, routing_key, time_us)
                 piece, size = [], 0
                 if batch.spill():
                     check()
+        batch.event_format = self.event_format
         batch.add(piece, routing_key, time_us)
         return batch
+
+    def _new(self) -> TransactionBuffer:
+        """Return an empty buffer of the same transaction."""
+        return TransactionBuffer(
+            self._stream, self._id, self._epoch, self._segments, self.event_format
+        )
 
     def collect_large(
         self, pieces: Iterator[memoryview], routing_key: str | None
     ) -> TransactionBuffer:
         """Store a large event, and return a new buffer with its chunk, for :meth:`join`."""
         stream, folder = self._stream, chunk_folder(self._id)
-        batch = TransactionBuffer(stream, self._id, self._epoch, self._segments)
+        batch = self._new()
         segment_id = Router(self._segments).segment_of(
             self._id if routing_key is None else routing_key
         )
@@ -136,8 +152,7 @@ class TransactionBuffer:
         # Nothing below raises.
         self.staged += batch.staged
         for segment_id, rows in batch._columns.items():
-            held = self._columns.get(segment_id)
-            self._columns[segment_id] = rows if held is None else pa.concat_tables([held, rows])
+            self._columns[segment_id] = self._after(self._columns.get(segment_id), rows)
         self._events += batch._events
         self._keys += batch._keys
         self._times_us += batch._times_us
@@ -176,11 +191,15 @@ class TransactionBuffer:
         """Move the events to the columns of their segments."""
         columns = dict(self._columns)
         for segment_id, rows in parts:
-            held = columns.get(segment_id)
-            part = _copy(rows)
-            columns[segment_id] = part if held is None else pa.concat_tables([held, part])
+            columns[segment_id] = self._after(columns.get(segment_id), _copy(rows))
         self._columns = columns
         self._forget_events()
+
+    def _after(self, held: pa.Table | None, rows: pa.Table) -> pa.Table:
+        """Return events after those that are held, which may be of an older schema."""
+        if held is None:
+            return rows
+        return pa.concat_tables([self.event_format.widened(part) for part in (held, rows)])
 
     def stage(self) -> None:
         """Stage all events in memory as chunks."""
@@ -200,7 +219,7 @@ class TransactionBuffer:
         keys = [self._id if key is None else key for key in self._keys]
         indexes = router.segment_indexes(pa.array(keys, pa.string()), start=0)
         return (
-            encode_events(self._keys, self._times_us, self._events),
+            self.event_format.encode(self._keys, self._times_us, self._events),
             indexes,
             router.segment_ids,
         )

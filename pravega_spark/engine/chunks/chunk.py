@@ -1,6 +1,7 @@
 """Chunks: the Parquet files that hold events, written once and read by ranges of offsets.
 
-A chunk holds only what its writer knows before the commit. Columns (``FILE_SCHEMA``):
+A chunk holds only what its writer knows before the commit. Columns of a raw stream
+(``FILE_SCHEMA``); a typed stream has its own ones instead of ``event`` (``event_format``):
 
 ============  ==================  ========================================================
 offset_delta  int32, required     0..n-1; the offset is the log's ``base_offset`` plus this
@@ -28,16 +29,17 @@ from pravega_spark.engine.json_codec import quoted
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import segment_text
 
-_TIMESTAMP: Final = pa.timestamp("us", "UTC")
+TIMESTAMP: Final = pa.timestamp("us", "UTC")
+"""The type of the time of an event."""
 _EVENT_FIELDS: Final = (
     pa.field("routing_key", pa.string()),
-    pa.field("timestamp", _TIMESTAMP),
+    pa.field("timestamp", TIMESTAMP),
     pa.field("event", pa.binary()),
 )
 EVENT_SCHEMA: Final = pa.schema(_EVENT_FIELDS)
-"""The columns of events that are not yet in a chunk."""
+"""The columns of raw events that are not yet in a chunk."""
 FILE_SCHEMA: Final = pa.schema((pa.field("offset_delta", pa.int32(), False), *_EVENT_FIELDS))
-"""The columns of a chunk's file."""
+"""The columns of the file of a chunk of raw events."""
 
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """Years 1 to 9999: the dates that other Delta readers can parse."""
@@ -137,7 +139,7 @@ def encode_events(
     try:
         columns = [
             pa.array(keys, pa.string()),
-            column(np.asarray(timestamps_us, np.int64), _TIMESTAMP),
+            column(np.asarray(timestamps_us, np.int64), TIMESTAMP),
             pa.array(events, pa.binary()),
         ]
         return pa.Table.from_arrays(columns, schema=EVENT_SCHEMA)
@@ -148,7 +150,7 @@ def encode_events(
         ) from error
 
 
-def as_events(table: pa.Table) -> pa.Table:
+def as_raw_events(table: pa.Table) -> pa.Table:
     """Return the events of ``table`` as ``EVENT_SCHEMA``: columns selected, types cast if needed.
 
     Raises InvalidInput if a column is missing or cannot be cast without loss, or if a timestamp or

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pravega_spark.engine.chunks.arrow_arrays import byte_ends, column, numbers
-from pravega_spark.engine.chunks.chunk import FILE_SCHEMA
+from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA
+from pravega_spark.engine.chunks.event_format import file_schema, is_raw, typed_sizes
+from pravega_spark.engine.chunks.file_options import encrypted_columns, file_options
 from pravega_spark.engine.chunks.footer import KEY_NAME, encode_sums
 from pravega_spark.engine.key_management import ChunkKey, encryption_properties
 from pravega_spark.errors import EventTooLarge, InvalidInput
@@ -26,15 +28,6 @@ MAX_ROWS: Final = (1 << 31) - 1
 _ZSTD_LEVEL: Final = 1
 _BLOCK_PAGE_BYTES: Final = 4 << 20
 """Pages of blocks of bytes: events of a page of 1 MiB each are slower to write and to read."""
-_WRITER_OPTIONS: Final[dict[str, Any]] = {
-    "version": "2.6",
-    "use_dictionary": ["routing_key"],
-    "column_encoding": dict.fromkeys(("offset_delta", "timestamp"), "DELTA_BINARY_PACKED"),
-    "write_statistics": ["offset_delta", "timestamp", "routing_key"],
-    "write_page_checksum": True,
-    "store_schema": False,  # Parquet's own types are enough
-}
-_ENCRYPTED_OPTIONS: Final = _WRITER_OPTIONS | {"write_statistics": ["offset_delta", "timestamp"]}
 
 
 class ChunkEncoder:
@@ -42,6 +35,7 @@ class ChunkEncoder:
 
     __slots__ = (
         "_key",
+        "_schema",
         "_sums",
         "_writer",
         "event_bytes",
@@ -56,33 +50,38 @@ class ChunkEncoder:
         sink: pa.NativeFile,
         compression: str,
         *,
+        columns: pa.Schema = EVENT_SCHEMA,
         small: bool = False,
         key: ChunkKey | None = None,
     ) -> None:
-        """Begin a file; ``small`` chunks, up to ``SMALL_CHUNK_BYTES``, do not use zstd.
+        """Begin a file of events with these columns.
 
-        With a key, events and routing keys are encrypted. Raises KeyUnavailable.
+        ``small`` chunks, up to ``SMALL_CHUNK_BYTES``, do not use zstd. With a key, events and
+        routing keys are encrypted. Raises KeyUnavailable.
         """
         codec, level = compression, _ZSTD_LEVEL if compression == "zstd" else None
         if small and compression == "zstd":
             codec, level = "snappy", None
         page_bytes = _BLOCK_PAGE_BYTES if compression == UNCOMPRESSED else None
         self._key = key
+        self._schema = file_schema(columns)
         self._writer = pq.ParquetWriter(
             sink,
-            FILE_SCHEMA,
+            self._schema,
             compression=codec,
             compression_level=level,
             data_page_size=page_bytes,
-            encryption_properties=None if key is None else encryption_properties(key),
-            **(_WRITER_OPTIONS if key is None else _ENCRYPTED_OPTIONS),
+            encryption_properties=(
+                None if key is None else encryption_properties(key, encrypted_columns(columns))
+            ),
+            **file_options(columns, is_encrypted=key is not None, small=small),
         )
         self._sums: list[int] = []
         self.rows = self.event_bytes = self.null_keys = 0
         self.min_timestamp_us = self.max_timestamp_us = 0
 
     def write(self, events: pa.Table, event_bytes: int) -> None:
-        """Write one row group of ``EVENT_SCHEMA``, checked by ``as_events``."""
+        """Write one row group of events, checked by ``as_events``."""
         count = events.num_rows
         if self.rows + count > MAX_ROWS:
             raise InvalidInput(
@@ -90,7 +89,7 @@ class ChunkEncoder:
                 "events fit. Write several chunks."
             )
         deltas = column(np.arange(self.rows, self.rows + count, dtype=np.int32), pa.int32())
-        rows = pa.Table.from_arrays([deltas, *events.columns], schema=FILE_SCHEMA)
+        rows = pa.Table.from_arrays([deltas, *events.columns], schema=self._schema)
         self._writer.write_table(rows, row_group_size=count)
         self._sums.append(self.event_bytes)
         times = times_of(events)
@@ -116,7 +115,8 @@ class ChunkEncoder:
 
 def checked_ends(events: pa.Table) -> NDArray[np.int64]:
     """Return the cumulative event bytes after each row; raise EventTooLarge."""
-    ends = byte_ends(events.column("event"))
+    raw = is_raw(events.schema)
+    ends = byte_ends(events.column("event")) if raw else np.cumsum(typed_sizes(events))
     if len(ends) and ends[-1] > MAX_EVENT_BYTES:  # otherwise no event can be longer
         lengths = np.diff(ends, prepend=0)
         row = int(lengths.argmax())

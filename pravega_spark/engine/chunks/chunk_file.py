@@ -19,14 +19,23 @@ import pyarrow.parquet as pq
 
 from pravega_spark.engine.chunks.arrow_arrays import lengths_of, numbers
 from pravega_spark.engine.chunks.chunk import FILE_SCHEMA, ChunkRef
+from pravega_spark.engine.chunks.event_format import (
+    EventFormat,
+    is_narrower,
+    is_raw,
+    payload_names,
+)
 from pravega_spark.engine.chunks.footer import decode_sums, has_digest, is_signed, key_of, length_of
-from pravega_spark.engine.key_management import ENCRYPTED_COLUMNS, decryption_properties
+from pravega_spark.engine.key_management import decryption_properties
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import CorruptChunk, KeyUnavailable, StoreError
 from pravega_spark.limits import MAX_EVENT_BYTES, READ_BATCH_EVENTS
 
 _EVENT_INDEX: Final = FILE_SCHEMA.get_field_index("event")
+_SYSTEM_FIELDS: Final = tuple(FILE_SCHEMA)[:_EVENT_INDEX]
+"""The first columns of every file; the events' own ones follow."""
 _TIMESTAMP_INDEX: Final = FILE_SCHEMA.get_field_index("timestamp")
+_NEVER_ENCRYPTED: Final = frozenset(("offset_delta", "timestamp"))
 _PLAIN: Final = frozenset(("PLAIN", "RLE", "BIT_PACKED"))
 """Encodings in which an event takes as many bytes as it has."""
 _PAGE_HEADERS: Final = 64 << 10
@@ -54,8 +63,12 @@ class ChunkFile:
         self._metadata = self._file.metadata
         self._locked_by = key_of(self._metadata.metadata)
         """The key that its events still need; other columns are read without it."""
-        if not self._file.schema_arrow.equals(FILE_SCHEMA):
-            raise _Mismatch(f"has the columns {self._file.schema_arrow}, not those of a chunk.")
+        self.schema: pa.Schema = self._file.schema_arrow
+        """The columns of the file."""
+        if not _is_chunk(self.schema):
+            raise _Mismatch(f"has the columns {self.schema}, not those of a chunk.")
+        self.payload = payload_names(self.schema)
+        """The columns of the file that hold the event itself."""
         if self._metadata.num_rows != ref.rows:
             raise _Mismatch(f"holds {self._metadata.num_rows} events; the log records {ref.rows}.")
         if self._is_checked and not self._locked_by:
@@ -90,7 +103,7 @@ class ChunkFile:
 
     def _unlock(self, names: Sequence[str]) -> None:
         """Have the key of the columns, if they are encrypted; raise KeyUnavailable."""
-        if not self._locked_by or not set(ENCRYPTED_COLUMNS).intersection(names):
+        if not self._locked_by or _NEVER_ENCRYPTED.issuperset(names):
             return
         try:
             self._file = self._opened(decryption_properties())
@@ -112,10 +125,11 @@ class ChunkFile:
         last: int,
         names: Sequence[str],
         batch_rows: int = READ_BATCH_EVENTS,
+        groups: frozenset[int] | None = None,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield (first row, columns) of the checked parts of rows [first, last), in order.
 
-        Reads the row groups that hold them, one after the other.
+        Reads the row groups that hold them, one after the other, or only those in ``groups``.
         """
         columns = ["offset_delta", *names]
         is_encrypted = key_of(self._metadata.metadata) != ""
@@ -123,7 +137,7 @@ class ChunkFile:
         # Also of a footer with the right digest: whoever can write the file can write the log.
         # An encrypted page is authenticated. A look at its column's metadata may wait for a thread
         # that asks the KMS, which waits for Python's lock, which this thread holds.
-        unchecked = "event" in names and not is_encrypted
+        unchecked = not is_encrypted and not set(self.payload).isdisjoint(names)
         if unchecked and not _is_safe_to_unpack(self._metadata):
             self._refuse_unknown_key()
             check_sizes(self._metadata, self._ref)
@@ -132,6 +146,10 @@ class ChunkFile:
             at = self._starts[group]
             if at >= last:
                 return
+            if groups is not None and group not in groups:
+                if self._starts[group + 1] >= last:
+                    return
+                continue
             for batch in self._file.iter_batches(batch_rows, [group], columns, use_threads=False):
                 if unchecked:
                     check_sizes(self._metadata, self._ref)
@@ -146,6 +164,37 @@ class ChunkFile:
                 if at >= last:
                     return
         raise _Mismatch(f"ends after {self._starts[-1]} events.")
+
+    def expect(self, wanted: EventFormat) -> None:
+        """Raise an error unless the file has events of this format, or of another schema of it."""
+        if is_raw(self.schema) != wanted.is_raw:
+            kinds = ("typed", "raw") if wanted.is_raw else ("raw", "typed")
+            raise _Mismatch(
+                f"has the columns {', '.join(self.schema.names)}, those of {kinds[0]} events; the "
+                f"stream is {kinds[1]}."
+            )
+        for name in () if wanted.is_raw else self.payload:
+            kind, index = self.schema.field(name).type, wanted.events.get_field_index(name)
+            if index >= 0 and not is_narrower(kind, wanted.events.field(index).type):
+                raise _Mismatch(
+                    f"has the column {name} of type {kind}; the schema of the stream says "
+                    f"{wanted.events.field(index).type}."
+                )
+
+    def groups_with(self, where: Any, wanted: EventFormat) -> frozenset[int]:
+        """Return the row groups that may hold a row for which an expression is true.
+
+        The bounds of a footer that was not checked against the log prove nothing, and pyarrow reads
+        none from the footer of an encrypted file.
+        """
+        every = frozenset(range(len(self._starts) - 1))
+        if self._footer is None or key_of(self._metadata.metadata):
+            return every
+        import pyarrow.dataset as ds  # late: slow to import
+
+        fragment = ds.ParquetFileFormat().make_fragment(self._footer)
+        fragment = fragment.subset(where, schema=wanted.batch)
+        return every.intersection(group.id for group in fragment.row_groups)
 
     def parts(self) -> Iterator[tuple[int, int, int | None]]:
         """Yield [first, last) of each row group and its latest timestamp, if that is certain."""
@@ -201,16 +250,20 @@ def open_chunk(
 def check_sizes(metadata: pq.FileMetaData, ref: ChunkRef) -> None:
     """Raise an error if the events would take, or have taken, too much memory.
 
-    Each event that is not stored plainly may be as long as all stored bytes together.
+    Each raw event that is not stored plainly may be as long as all stored bytes together.
     """
-    size = 0
+    is_typed = metadata.schema.column(_EVENT_INDEX).path != "event"
+    leaves = range(_EVENT_INDEX, metadata.num_columns if is_typed else _EVENT_INDEX + 1)
+    size = values = 0
     for index in range(metadata.num_row_groups):
         group = metadata.row_group(index)
-        events = group.column(_EVENT_INDEX)
-        plain = _PLAIN.issuperset(events.encodings)
-        size += events.total_uncompressed_size * (1 if plain else group.num_rows)
-    expected = min(ref.event_bytes, ref.rows * MAX_EVENT_BYTES) + 16 * ref.rows
-    if size > 2 * expected + _PAGE_HEADERS:
+        for leaf in leaves:
+            events = group.column(leaf)
+            plain = is_typed or _PLAIN.issuperset(events.encodings)
+            size += events.total_uncompressed_size * (1 if plain else group.num_rows)
+            values += events.num_values if is_typed else 0
+    expected = min(ref.event_bytes, ref.rows * MAX_EVENT_BYTES) + 16 * max(ref.rows, values)
+    if size > 2 * expected + _PAGE_HEADERS * len(leaves):
         raise _Mismatch(
             f"would unpack to {size} bytes of events; the log records {ref.event_bytes}, and "
             f"an event has at most {MAX_EVENT_BYTES}."
@@ -219,6 +272,15 @@ def check_sizes(metadata: pq.FileMetaData, ref: ChunkRef) -> None:
 
 class _Mismatch(ValueError):
     """A file that is not what the log records; the text continues a sentence about the chunk."""
+
+
+def _is_chunk(schema: pa.Schema) -> bool:
+    """Return whether a file with these columns is a chunk: one of raw events, or of typed ones."""
+    if is_raw(schema):
+        return bool(schema.equals(FILE_SCHEMA))
+    if len(schema) <= len(_SYSTEM_FIELDS):
+        return False
+    return all(schema.field(i).equals(field) for i, field in enumerate(_SYSTEM_FIELDS))
 
 
 def _checked_footer(source: pa.NativeFile, ref: ChunkRef) -> pa.Buffer:

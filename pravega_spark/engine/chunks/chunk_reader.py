@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from pravega_spark.engine.chunks.arrow_arrays import column
 from pravega_spark.engine.chunks.block_reader import open_blocks
-from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, ChunkRef
-from pravega_spark.engine.chunks.chunk_file import open_chunk
+from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.chunks.chunk_file import ChunkFile, open_chunk
+from pravega_spark.engine.chunks.event_format import RAW, EventFormat, payload_names, typed_sizes, widened
 from pravega_spark.engine.chunks.reference_batches import marked, marked_ref
 from pravega_spark.engine.chunks.small_chunks import Fetched, read_together, runs
 from pravega_spark.engine.chunks.tiny_reader import tiny_columns
@@ -34,9 +35,9 @@ from pravega_spark.limits import (
 )
 from pravega_spark.model import Event, SegmentRange
 
-BATCH_SCHEMA: Final = pa.schema((pa.field("offset", pa.int64()), *EVENT_SCHEMA))
-"""The columns of events that :func:`read` yields if all are requested."""
-BATCH_COLUMNS: Final = tuple(BATCH_SCHEMA.names)
+BATCH_SCHEMA: Final = RAW.batch
+"""The columns of raw events that :func:`read` yields if all are requested."""
+BATCH_COLUMNS: Final = RAW.batch_names
 _ONLY_EVENTS: Final = pa.schema([BATCH_SCHEMA.field("event")])
 _FEW_ROWS: Final = 512
 """Below this many rows an Arrow array costs more than its copy into a larger one."""
@@ -51,18 +52,21 @@ def read(
     *,
     columns: Sequence[str] | None = None,
     batch_rows: int = READ_BATCH_EVENTS,
+    event_format: EventFormat = RAW,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events at offsets [start, end) of a chunk, in order, as batches.
 
-    ``columns`` are some of ``BATCH_COLUMNS``, in the order wanted (None: all). Only these are
-    read, and only from the row groups that hold the range; one row group at a time is in memory.
+    ``columns`` are some of the format's ``batch_names``, in the order wanted (None: all). Only
+    these are read, and only from the row groups that hold the range; one row group at a time is in
+    memory. Columns that the chunk, of an older schema, does not have are null.
 
     Raises CorruptChunk if the file does not match the log, and Python's FileNotFoundError if it is
     missing: compaction may have replaced it, so look the range up again.
     """
     if not ref.base_offset <= start <= end <= ref.end:
         raise InvalidInput(f"the offsets [{start}, {end}) are not a part of {ref}.")
-    return _read(store, table_path, ref, start, end, _checked(columns), batch_rows, None)
+    names = checked_names(columns, event_format)
+    return _read(store, table_path, ref, start, end, names, batch_rows, None, event_format)
 
 
 def read_range(
@@ -73,6 +77,7 @@ def read_range(
     *,
     columns: Sequence[str] | None = None,
     batch_rows: int = READ_BATCH_EVENTS,
+    event_format: EventFormat = RAW,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events of ``rng`` from its chunks, given in offset order.
 
@@ -80,8 +85,8 @@ def read_range(
     one is its reference, in a batch of its own that is ``marked``. Raises DataLoss where
     the chunks leave a gap or end before the range does, and what :func:`read` raises.
     """
-    names = _checked(columns)
-    batches = _read_range(store, table_path, refs, rng, names, batch_rows)
+    names = checked_names(columns, event_format)
+    batches = _read_range(store, table_path, refs, rng, names, batch_rows, event_format)
     return _joined(batches, batch_rows)
 
 
@@ -93,19 +98,22 @@ def read_ahead(
     rng: SegmentRange,
     *,
     columns: Sequence[str] | None = None,
+    event_format: EventFormat = RAW,
 ) -> Generator[pa.Table | pa.RecordBatch, None, None]:
     """Yield the events of :func:`read_range`; the next ones are read in the background.
 
     ``READ_AHEAD_PARTS`` are read at the same time, each of about ``READ_AHEAD_BYTES`` or of a row
     group of a large chunk. Close the generator to end the reads.
     """
-    names = _checked(columns)
+    names = checked_names(columns, event_format)
     wanted = [ref for ref in refs if ref.end > rng.start and ref.base_offset < rng.end]
     gap = first_gap(rng, wanted)
     if gap:
         raise _lost(rng, gap.start)
     parts = (
-        _read_range(store, table_path, part, _common(rng, part), names, READ_BATCH_EVENTS)
+        _read_range(
+            store, table_path, part, _common(rng, part), names, READ_BATCH_EVENTS, event_format
+        )
         for part in _parts(wanted)
     )
     return runtime.read_ahead(parts, READ_AHEAD_PARTS)
@@ -138,11 +146,13 @@ def _read_range(
     rng: SegmentRange,
     names: tuple[str, ...],
     batch_rows: int,
+    event_format: EventFormat,
 ) -> Generator[pa.Table | pa.RecordBatch, None, None]:
     at = rng.start
     wanted = (ref for ref in refs if ref.end > rng.start and ref.base_offset < rng.end)
     for run in runs(_fetched(store, table_path, wanted), batch_rows):
-        if len(run) > 1 and run[0][0].base_offset == at and run[-1][0].end <= rng.end:
+        is_whole = run[0][0].base_offset == at and run[-1][0].end <= rng.end
+        if event_format.is_raw and len(run) > 1 and is_whole:
             events = _together(run, rng.segment_id, names)
             if events is not None:
                 yield events
@@ -153,7 +163,9 @@ def _read_range(
                 raise _lost(rng, at)
             end = min(ref.end, rng.end)
             if end > at:
-                yield from _read(store, table_path, ref, at, end, names, batch_rows, data)
+                yield from _read(
+                    store, table_path, ref, at, end, names, batch_rows, data, event_format
+                )
                 at = end
     if at < rng.end:
         raise _lost(rng, at)
@@ -196,7 +208,12 @@ def first_gap(rng: SegmentRange, refs: Iterable[ChunkRef]) -> SegmentRange | Non
 
 
 def events_of(batch: pa.RecordBatch, stream: str, life: int, segment_id: int) -> Iterator[Event]:
-    """Yield the batch's rows as events; the batch has all of ``BATCH_COLUMNS``."""
+    """Yield the batch's rows as events; the batch has all columns.
+
+    The data of a raw event is its bytes, that of a typed one a dict of its columns.
+    """
+    if "event" not in batch.schema.names:
+        return _typed_events(batch, stream, life, segment_id)
     return map(
         Event,
         repeat(stream),
@@ -209,10 +226,29 @@ def events_of(batch: pa.RecordBatch, stream: str, life: int, segment_id: int) ->
     )
 
 
-def _checked(columns: Sequence[str] | None) -> tuple[str, ...]:
-    names = BATCH_COLUMNS if columns is None else tuple(columns)
-    if not names or len(set(names)) < len(names) or not set(names) <= set(BATCH_COLUMNS):
-        raise InvalidInput(f"columns {names} must be some of {BATCH_COLUMNS}, each once.")
+def _typed_events(
+    batch: pa.RecordBatch, stream: str, life: int, segment_id: int
+) -> Iterator[Event]:
+    rows = batch.select(list(payload_names(batch.schema))).to_pylist(maps_as_pydicts="lossy")
+    for size, offset, row, key, time_us in zip(
+        typed_sizes(batch).tolist(),
+        batch.column("offset").to_pylist(),
+        rows,
+        batch.column("routing_key").to_pylist(),
+        batch.column("timestamp").view(pa.int64()).to_pylist(),
+        strict=True,
+    ):
+        event = Event(stream, life, segment_id, offset, row, key, time_us)
+        event.note_size(size)
+        yield event
+
+
+def checked_names(columns: Sequence[str] | None, event_format: EventFormat) -> tuple[str, ...]:
+    """Return the columns to read; raise InvalidInput unless the format has them."""
+    known = event_format.batch_names
+    names = known if columns is None else tuple(columns)
+    if not names or len(set(names)) < len(names) or not set(names) <= set(known):
+        raise InvalidInput(f"columns {names} must be some of {known}, each once.")
     return names
 
 
@@ -252,13 +288,15 @@ def _read(
     names: tuple[str, ...],
     batch_rows: int,
     data: bytes | None,
+    event_format: EventFormat,
 ) -> Iterator[pa.RecordBatch]:
     if start == end:
         return
-    schema = pa.schema([BATCH_SCHEMA.field(name) for name in names])
     # Of a large event the log records the size of the payload, not that of the row.
-    held = None if data is None or ref.attachment else tiny_columns(ref, data)
+    can_be_tiny = event_format.is_raw and data is not None and not ref.attachment
+    held = tiny_columns(ref, data) if can_be_tiny and data is not None else None
     if held is not None:
+        schema = pa.schema([BATCH_SCHEMA.field(name) for name in names])
         held["offset"] = column(np.arange(ref.base_offset, ref.end, dtype=np.int64), pa.int64())
         batch = pa.RecordBatch.from_arrays([held[name] for name in names], schema=schema)
         if start > ref.base_offset or end < ref.end:
@@ -271,16 +309,41 @@ def _read(
             start += 1
         if start == end:
             return
-    columns = [name for name in names if name != "offset"]
     with open_chunk(store, table_path, ref, data) as chunk:
-        first, last = start - ref.base_offset, end - ref.base_offset
-        for at, batch in chunk.rows(first, last, columns, batch_rows):
-            offsets = np.arange(at, at + batch.num_rows, dtype=np.int64) + ref.base_offset
-            arrays = [
-                column(offsets, pa.int64()) if name == "offset" else batch.column(name)
-                for name in names
-            ]
-            yield marked(pa.RecordBatch.from_arrays(arrays, schema=schema), ref)
+        for _, batch in read_rows(chunk, ref, start, end, names, batch_rows, event_format):
+            yield batch
+
+
+def read_rows(
+    chunk: ChunkFile,
+    ref: ChunkRef,
+    start: int,
+    end: int,
+    names: tuple[str, ...],
+    batch_rows: int,
+    event_format: EventFormat,
+    groups: frozenset[int] | None = None,
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield (first offset, columns) of the events at offsets [start, end) of an open chunk.
+
+    Events of row groups that are not among ``groups``, if that is given, are left out.
+    """
+    chunk.expect(event_format)
+    schema = pa.schema([event_format.batch.field(name) for name in names])
+    held = [name for name in names if chunk.schema.get_field_index(name) >= 0]
+    first, last = start - ref.base_offset, end - ref.base_offset
+    for at, batch in chunk.rows(first, last, held, batch_rows, groups):
+        offsets = np.arange(at, at + batch.num_rows, dtype=np.int64) + ref.base_offset
+        arrays = [
+            column(offsets, pa.int64())
+            if field.name == "offset"
+            else widened(batch.column(field.name), field.type)
+            if field.name in held
+            else pa.nulls(batch.num_rows, field.type)
+            for field in schema
+        ]
+        found = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        yield ref.base_offset + at, marked(found, ref)
 
 
 def _block_batches(

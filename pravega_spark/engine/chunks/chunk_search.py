@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pravega_spark.engine.chunks.arrow_arrays import lengths_of, numbers
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.chunk_file import ChunkFile, open_chunk
+from pravega_spark.engine.chunks.event_format import typed_sizes
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import InvalidInput
 
@@ -105,5 +106,6 @@ def _size(chunk: ChunkFile, first: int, last: int) -> int:
 def _lengths(chunk: ChunkFile, first: int, last: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Yield (first row, the lengths of its events) of parts of rows [first, last)."""
     if first < last:
-        for at, batch in chunk.rows(first, last, ("event",)):
-            yield at, lengths_of(batch.column("event"))
+        for at, batch in chunk.rows(first, last, chunk.payload):
+            is_raw = chunk.payload == ("event",)
+            yield at, lengths_of(batch.column("event")) if is_raw else typed_sizes(batch)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pravega_spark.engine.chunks.arrow_arrays import offsets_of
-from pravega_spark.engine.chunks.chunk import StagedChunk, as_events, encode_events
+from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, StagedChunk, encode_events
 from pravega_spark.engine.chunks.chunk_encoder import (
     SMALL_CHUNK_BYTES,
     ChunkEncoder,
@@ -24,6 +24,7 @@ from pravega_spark.engine.chunks.chunk_encoder import (
     row_groups,
     times_of,
 )
+from pravega_spark.engine.chunks.event_format import as_events, is_raw
 from pravega_spark.engine.chunks.footer import FooterSink, digest_of
 from pravega_spark.engine.chunks.tiny_chunk import (
     TINY_BYTES,
@@ -62,12 +63,14 @@ class ChunkWriter:
         segment_id: int,
         *,
         name: str,
+        columns: pa.Schema = EVENT_SCHEMA,
         compression: str = COMPRESSION,
         key: ChunkKey | None = None,
         runtime: Runtime = SYSTEM,
     ) -> None:
         """Begin the file ``<table_path>/data/<folder>/<name>.parquet``; ``name`` is unique.
 
+        ``columns`` are those of the events that will be written.
         Raises KeyUnavailable if the events are to be encrypted and cannot be.
         """
         self._path = f"data/{folder}/{name}.parquet"
@@ -81,7 +84,7 @@ class ChunkWriter:
         self._object = store.writer(f"{table_path}/{self._path}")
         self._is_open = True
         self._file = FooterSink(self._object.__enter__())
-        self._encoder = _encoder_of(self._object, self._file, compression, key)
+        self._encoder = _encoder_of(self._object, self._file, columns, compression, key)
 
     def write(self, events: pa.Table | pa.RecordBatch) -> None:
         """Append events; full row groups are written.
@@ -165,11 +168,15 @@ class ChunkWriter:
 
 
 def _encoder_of(
-    opened: AbstractContextManager[Any], file: FooterSink, compression: str, key: ChunkKey | None
+    opened: AbstractContextManager[Any],
+    file: FooterSink,
+    columns: pa.Schema,
+    compression: str,
+    key: ChunkKey | None,
 ) -> ChunkEncoder:
     """Return the encoder into an opened object; leave nothing in the store if it has no key."""
     try:
-        return ChunkEncoder(pa.PythonFile(file, mode="w"), compression, key=key)
+        return ChunkEncoder(pa.PythonFile(file, mode="w"), compression, columns=columns, key=key)
     except BaseException as error:
         opened.__exit__(type(error), error, error.__traceback__)
         raise
@@ -296,7 +303,8 @@ def encode_chunks(
         before = int(ends[first - 1]) if first else 0
         part = table.slice(first, last - first)
         path = f"data/{folder}/{name}-{number}.parquet"
-        if key is None and compression == COMPRESSION and last - first <= TINY_ROWS:
+        is_few = last - first <= TINY_ROWS
+        if is_few and key is None and compression == COMPRESSION and is_raw(part.schema):
             tiny = _tiny(path, segment_id, part, int(ends[last - 1]) - before)
             if tiny is not None:
                 yield tiny
@@ -365,7 +373,7 @@ def _encode(
 ) -> tuple[ChunkEncoder, pa.Buffer]:
     sink = pa.BufferOutputStream()
     small = not len(ends) or bool(ends[-1] <= SMALL_CHUNK_BYTES)
-    encoder = ChunkEncoder(sink, compression, small=small, key=key)
+    encoder = ChunkEncoder(sink, compression, columns=events.schema, small=small, key=key)
     for first, last, size in row_groups(ends):
         encoder.write(events.slice(first, last - first), size)
     encoder.finish()

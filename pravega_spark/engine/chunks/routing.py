@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pravega_spark.arguments import shown
 from pravega_spark.engine.chunks.arrow_arrays import column, mask, numbers
-from pravega_spark.engine.chunks.chunk import as_events
+from pravega_spark.engine.chunks.event_format import as_events
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import Segment
 
@@ -100,8 +100,9 @@ def split(table: pa.Table, router: Router, start: int = 0) -> list[tuple[int, pa
     """Split events by segment, in range order; each part keeps the order of the table.
 
     ``table`` has the columns of ``EVENT_SCHEMA`` (others are left out; dictionary and large types
-    are cast). Segments without an event have no part. If all events are of one segment, its part
-    shares the table's memory; otherwise the parts are slices of one reordered copy.
+    are cast), or exactly those of typed events. Segments without an event have no part. If all
+    events are of one segment, its part shares the table's memory; otherwise the parts are slices of
+    one reordered copy.
     """
     events = as_events(table)
     ids = router.segment_ids

@@ -28,6 +28,7 @@ from pravega_spark.policies import (
 )
 from pravega_spark.policy_texts import scaling_text
 from pravega_spark.root_settings import SettingChanges, StreamSettings, check_stream_settings
+from pravega_spark.stream_schema import StreamSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class ConfigurationUpdate:
     remove_tags: frozenset[str] = frozenset()
     settings: SettingChanges = field(default_factory=SettingChanges)
     encryption: EncryptionPolicy | Unchanged = UNCHANGED
+    schema: StreamSchema | Unchanged = UNCHANGED
 
 
 def checked_update(
@@ -54,8 +56,12 @@ def checked_update(
     remove_tags: Iterable[str] | None,
     settings: Mapping[str, Any] | None,
     encryption: EncryptionPolicy | Unchanged = UNCHANGED,
+    schema: Any = UNCHANGED,
 ) -> StreamConfiguration | ConfigurationUpdate:
-    """Return the arguments of an update; raise InvalidConfiguration unless they are one."""
+    """Return the arguments of an update; raise InvalidConfiguration unless they are one.
+
+    Raises InvalidSchema for a schema that is none.
+    """
     given = {
         "scaling": scaling is not UNCHANGED,
         "retention": retention is not UNCHANGED,
@@ -63,6 +69,7 @@ def checked_update(
         "remove_tags": remove_tags is not None,
         "settings": settings is not None,
         "encryption": encryption is not UNCHANGED,
+        "schema": schema is not UNCHANGED,
     }
     fields = [name for name, is_given in given.items() if is_given]
     if configuration is not None:
@@ -94,7 +101,8 @@ def checked_update(
         )
     tags = _tag_changes(f"stream {stream}", add_tags, remove_tags)
     changes = check_stream_settings({} if settings is None else settings)
-    return ConfigurationUpdate(scaling, retention, *tags, changes, encryption)
+    columns = schema if schema is UNCHANGED else StreamSchema.of(schema)
+    return ConfigurationUpdate(scaling, retention, *tags, changes, encryption, columns)
 
 
 def checked_tags(
@@ -136,12 +144,17 @@ def updated(
 ) -> StreamConfiguration:
     """Return the configuration after an update of the present one.
 
-    Raises InvalidConfiguration if it would have too many tags, or begin or end the encryption.
+    Raises InvalidConfiguration if it would have too many tags, begin or end the encryption, or make
+    a raw stream typed or a typed one raw; SchemaChangeRefused for a schema that does not follow the
+    present one.
     """
     if not isinstance(change.encryption, Unchanged):
         _check_same_kind(stream, present.encryption, change.encryption)
+    schema = present.schema
+    if not isinstance(change.schema, Unchanged):
+        schema = _evolved(stream, present.schema, change.schema)
     if isinstance(change, StreamConfiguration):
-        return change
+        return replace(change, schema=schema)
     tags = (present.tags - change.remove_tags) | change.add_tags
     if len(tags) > MAX_TAGS:
         raise InvalidConfiguration(
@@ -155,6 +168,7 @@ def updated(
         tags=tags,
         settings=StreamSettings(change.settings.apply(present.settings)),
         encryption=present.encryption if change.encryption is UNCHANGED else change.encryption,
+        schema=schema,
     )
 
 
@@ -185,6 +199,22 @@ def _check_same_kind(
         f"its life: give {'its key, or another one' if is_encrypted else 'none'}, or "
         "copy its events to a stream that is created otherwise. Nothing was changed."
     )
+
+
+def _evolved(
+    stream: str, present: StreamSchema | None, wanted: StreamSchema | None
+) -> StreamSchema | None:
+    """Return the schema after an update; raise SchemaChangeRefused, which names the stream."""
+    if present is None or wanted is None:
+        if present is wanted:
+            return None
+        is_typed = present is not None
+        raise InvalidConfiguration(
+            f"stream {stream} is {'typed' if is_typed else 'raw'}, and stays so for its life: give "
+            f"{'its schema, or one with more nullable columns' if is_typed else 'no schema'}, or "
+            "copy its events to a stream that is created otherwise. Nothing was changed."
+        )
+    return present.evolve_to(wanted, f"the schema of stream {stream}")
 
 
 def check_expected(

@@ -38,7 +38,8 @@ from pravega_spark.engine.stream.records import (
     encode_epoch,
 )
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.view import EVENT_COLUMNS, StreamView, ViewCheck
+from pravega_spark.engine.stream.table_schema import EVENT_COLUMNS, with_schema
+from pravega_spark.engine.stream.view import StreamView, ViewCheck
 from pravega_spark.errors import IllegalState, StoreReadOnly, StreamNotSealed
 from pravega_spark.model import KeyRange
 from pravega_spark.policies import ScalingPolicy, ScalingType, StreamConfiguration
@@ -138,6 +139,10 @@ def _creation(
             now_ms,
             bounded=["timestamp"],
         )
+    known = body.metadata or (snapshot.metadata if snapshot else {})
+    metadata = with_schema(known, configuration.schema)
+    if metadata["schemaString"] != known["schemaString"]:
+        body.metadata = metadata
     return body
 
 
@@ -151,7 +156,8 @@ def update(
     """Replace the configuration, or some of its fields; return False if it does not change.
 
     The commit decides on the newest configuration, so updates of different fields lose nothing.
-    With ``expected_version`` a change is made only to the configuration of this version.
+    With ``expected_version`` a change is made only to the configuration of this version. A new
+    schema is declared to Delta in the same commit.
 
     A fixed number of segments other than the present one, or a minimum above it, also scales the
     stream to equal ranges in the same commit; a lower minimum merges nothing (as in Pravega). On a
@@ -178,7 +184,10 @@ def update(
             whole = split(KeyRange(0.0, 1.0), configuration.scaling.minimum)
             number = view.record.next_segment_number
             builder.switch(scale(builder, view.active.segment_ids, whole, now_ms, number))
-        return builder.body("UPDATE STREAM", {"configuration": configuration.to_json()}), True
+        body = builder.body("UPDATE STREAM", {"configuration": configuration.to_json()})
+        if configuration.schema != old.schema:
+            body.metadata = with_schema(view.snapshot.metadata, configuration.schema)
+        return body, True
 
     return stream.commit(decide, life=stream.life_of(life)).value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -12,6 +13,14 @@ from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.arrow_arrays import lengths_of
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.chunk_reader import first_gap
+from pravega_spark.engine.chunks.event_format import (
+    RAW,
+    EventFormat,
+    is_raw,
+    payload_names,
+    typed_sizes,
+)
+from pravega_spark.engine.chunks.filtered_reader import EventFilter, read_filtered
 from pravega_spark.engine.chunks.reference_batches import marked_ref
 from pravega_spark.engine.observers import observers
 from pravega_spark.engine.stream.large_event import with_payload
@@ -48,19 +57,27 @@ def read_range(
     batch_rows: int = READ_BATCH_EVENTS,
     on_loss: OnLoss = fail,
     payload_bytes: int | None = None,
+    event_format: EventFormat | None = None,
+    where: Any = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events of ``rng`` in order; return only at its end.
 
     ``refs`` are chunks that a planner found earlier: while their files exist, the log is not read.
     A file that is missing (compacted, swept) is looked up again by offset. The payload of a large
     event of at most ``payload_bytes`` (None: of any) is read; a larger one stays a reference, in a
-    batch that is marked. ``on_loss`` decides
+    batch that is marked. Batches have the columns of ``event_format``, by default those that the
+    stream has by the last known view when the read begins, or raw ones if it has none: a process
+    that reads chunks of a typed stream without its log is given the format. With ``where``, an
+    expression of ``pyarrow.compute``, only the events for which it is true are in the batches,
+    which may be empty. ``on_loss`` decides
     about events that are truncated (TruncatedData), that no chunk of the log holds, or whose file
     is lost (both DataLoss): by default it raises. Raises CorruptChunk for a damaged file;
     StaleIdentity or NoSuchStream if the life of the range has ended when the log is read.
     """
     reader = _RangeReader(stream, rng, refs or (), columns, batch_rows, on_loss)
     reader.payload_bytes = payload_bytes
+    reader.event_format = event_format
+    reader.where = where
     return reader.batches()
 
 
@@ -85,6 +102,9 @@ class _RangeReader:
         self._at = rng.start
         self._page = _FIRST_PAGE
         self.payload_bytes: int | None = None
+        self.event_format: EventFormat | None = None
+        self.where: Any = None
+        self._filter: EventFilter | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         misses, missed_at = 0, -1
@@ -115,8 +135,20 @@ class _RangeReader:
 
     def _read(self, refs: Sequence[ChunkRef], rng: SegmentRange) -> Iterator[pa.RecordBatch]:
         store, path, rows = self._stream.store, self._stream.path, self._batch_rows
+        if self.event_format is None:
+            is_known = self._stream.log.snapshot is not None
+            self.event_format = self._stream.event_format if is_known else RAW
+        if self.where is not None:
+            yield from self._read_filtered(refs, rng, self.event_format)
+            return
         batches = chunk_reader.read_range(
-            store, path, refs, rng, columns=self._columns, batch_rows=rows
+            store,
+            path,
+            refs,
+            rng,
+            columns=self._columns,
+            batch_rows=rows,
+            event_format=self.event_format,
         )
         while (batch := self._traced(batches)) is not None:
             full = with_payload(self._stream, batch, self.payload_bytes)
@@ -124,6 +156,21 @@ class _RangeReader:
             if observers:
                 _report(self._stream.name, batch)
             yield full
+
+    def _read_filtered(
+        self, refs: Sequence[ChunkRef], rng: SegmentRange, event_format: EventFormat
+    ) -> Iterator[pa.RecordBatch]:
+        if self._filter is None:
+            self._filter = EventFilter(rng.stream, self.where, event_format)
+        wanted, names = self._filter, self._columns or event_format.batch_names
+        store, path = self._stream.store, self._stream.path
+        for end, batch in read_filtered(store, path, refs, rng, wanted, columns=self._columns):
+            if batch is not None:
+                full = with_payload(self._stream, batch, self.payload_bytes)
+                if observers:
+                    _report(self._stream.name, batch)
+                yield wanted.of(full, names)
+            self._at = end
 
     def _traced(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
         with span("read", self._stream.name) as current:
@@ -186,9 +233,14 @@ class _RangeReader:
 
 def _report(stream: str, batch: pa.RecordBatch) -> None:
     """Report events that were read; not a look at other columns, such as the time of an event."""
-    if "event" not in batch.schema.names:
-        return
     ref = marked_ref(batch)
-    size = ref.event_bytes if ref else int(lengths_of(batch.column("event")).sum())
+    if ref is not None:
+        size = ref.event_bytes
+    elif is_raw(batch.schema):
+        size = int(lengths_of(batch.column("event")).sum())
+    elif payload_names(batch.schema):
+        size = int(typed_sizes(batch).sum())
+    else:
+        return
     for observer in observers:
         observer.events_read(stream, batch.num_rows, size)

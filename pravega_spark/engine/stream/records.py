@@ -32,6 +32,7 @@ from pravega_spark.errors import CorruptLog
 from pravega_spark.limits import DECODED_TEXT_CHARACTERS
 from pravega_spark.model import Epoch, KeyRange, Segment, StreamCut
 from pravega_spark.policies import StreamConfiguration
+from pravega_spark.stream_schema import StreamSchema
 
 STREAM_DOMAIN = "pravega.stream"
 EPOCH_PREFIX = "pravega.epoch."
@@ -116,9 +117,15 @@ class StreamRecord:
     gone_bytes: int = 0
     configuration_version: int = 0
 
+    def with_schema(self, schema: StreamSchema) -> StreamRecord:
+        """Return the record of a typed stream, whose schema is the table's metadata."""
+        return replace(self, configuration=replace(self.configuration, schema=schema))
+
     def encode(self) -> str:
-        """Return the JSON text."""
+        """Return the JSON text, without the schema, which the table's metadata has."""
         last = self.truncation
+        configuration = self.configuration.to_json()
+        configuration.pop("schema", None)
         return to_json(
             {
                 "format": FORMAT,
@@ -126,7 +133,7 @@ class StreamRecord:
                 "id": self.stream_id,
                 "life": self.life,
                 "state": self.state.value,
-                "configuration": self.configuration.to_json(),
+                "configuration": configuration,
                 "activeEpoch": self.active_epoch,
                 "oldestEpoch": self.oldest_epoch,
                 "nextSegmentNumber": self.next_segment_number,

@@ -8,6 +8,7 @@ from weakref import WeakValueDictionary
 
 from pravega_spark.engine.chunks import chunk_reader, chunk_search
 from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.chunks.event_format import EventFormat
 from pravega_spark.engine.chunks.footer import checked_digest
 from pravega_spark.engine.chunks.large_event_reference import checked_attachment
 from pravega_spark.engine.json_codec import DECODE_ERRORS
@@ -124,6 +125,14 @@ class StreamLog:
         """The key that chunks are encrypted with, by the last known view; None without one."""
         policy = self.known_view().record.configuration.encryption
         return None if policy is None else ChunkKey(self.name, policy.key)
+
+    @property
+    def event_format(self) -> EventFormat:
+        """The columns of the stream's events by the last known view.
+
+        That has the columns of every chunk that :meth:`known_chunks` returned before.
+        """
+        return self.known_view().event_format
 
     def on_newest(
         self, look_up: Callable[[StreamView], _Value], *, life: int | None = None

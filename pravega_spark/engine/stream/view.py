@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import ParamSpec, TypeVar
 
 from pravega_spark.engine.layout.epochs import Lineage, no_such_segment
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
-from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.stream.records import (
     EPOCH_PREFIX,
@@ -44,6 +43,7 @@ from pravega_spark.engine.stream.records import (
     decode_subscriber,
     decode_writer,
 )
+from pravega_spark.engine.stream.table_schema import table_format
 from pravega_spark.errors import (
     CorruptLog,
     IllegalState,
@@ -62,15 +62,6 @@ from pravega_spark.names import log_title
 _Call = ParamSpec("_Call")
 _Record = TypeVar("_Record")
 
-EVENT_COLUMNS: Mapping[str, str] = {
-    SEGMENT_COLUMN: "long",
-    OFFSET_COLUMN: "long",
-    "offset_delta": "integer",
-    "routing_key": "string",
-    "timestamp": "timestamp",
-    "event": "binary",
-}
-
 
 class StreamView:
     """A stream at one version: immutable, and cheap to create from a snapshot."""
@@ -86,7 +77,11 @@ class StreamView:
                 version=snapshot.version,
             )
         self.snapshot = snapshot
-        self.record: StreamRecord = self._read(decode_stream, text)
+        self.event_format = table_format(snapshot.metadata, snapshot.where)
+        """The columns of the stream's events."""
+        record: StreamRecord = self._read(decode_stream, text)
+        schema = self.event_format.schema
+        self.record = record if schema is None else record.with_schema(schema)
         self._segments = dict[int, SegmentRecord]()
 
     def _read(

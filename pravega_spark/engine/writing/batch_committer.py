@@ -121,6 +121,8 @@ class BatchCommitter:
         view = stream.view(refresh=life is None, life=life)
         check_active(view)
         self.life = view.life
+        self.event_format = view.event_format
+        """The columns of the events that are written; those of a later schema once it is known."""
         self._fencing_token = fencing_token
         self._session = self.last = self._previous = self.note_number = 0
         self._lock = threading.Lock()
@@ -186,7 +188,7 @@ class BatchCommitter:
             previous, self._prepared = self._prepared, self._prepared + self._numbers(batch)
         prepared = PreparedBatch(batch)
         try:
-            prepared.events = batch.content()
+            prepared.events = batch.content(self.event_format)
             if batch.conditional is None:
                 self._stage(prepared, previous)
         except BaseException as error:

@@ -5,6 +5,7 @@ A refusal is the outcome of this write alone: the writer goes on, and later writ
 
 from __future__ import annotations
 
+from pravega_spark.engine.chunks.event_format import SmallEvent
 from pravega_spark.engine.writing.append_condition import ExpectedPosition
 from pravega_spark.engine.writing.pending_writes import PendingWrites
 from pravega_spark.engine.writing.table_rows import EventTable, TableRows
@@ -62,7 +63,7 @@ class ConditionalWrite:
     def __init__(
         self,
         expected: ExpectedPosition,
-        events: list[bytes] | TableRows,
+        events: list[SmallEvent] | TableRows,
         size_bytes: int,
         outcome: ConditionalOutcome,
         *,

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pravega_spark.arguments import check_flag, check_function, shown
+from pravega_spark.engine.chunks.chunk import TIMESTAMP
+from pravega_spark.engine.chunks.event_format import RAW, EventFormat, SmallEvent, TypedEvent
 from pravega_spark.engine.chunks.large_event_writer import (
     is_payload_source,
     pieces_of,
@@ -14,7 +16,7 @@ from pravega_spark.engine.chunks.large_event_writer import (
     too_large_for_all,
 )
 from pravega_spark.engine.writing.event_times import EventTimes, LatestTime
-from pravega_spark.errors import EventTooLarge, InvalidInput
+from pravega_spark.errors import EventTooLarge, InvalidInput, SchemaMismatch
 from pravega_spark.limits import (
     MAX_EVENT_BYTES,
     MAX_LARGE_EVENT_BYTES,
@@ -34,7 +36,7 @@ def json_serializer(event: Any) -> bytes:
 class EventEncoder:
     """Encodes and checks the events of one writer; tells their times if it notes these."""
 
-    __slots__ = ("_name", "large_events", "serializer", "times")
+    __slots__ = ("_name", "_newest", "event_format", "large_events", "serializer", "times")
 
     def __init__(
         self,
@@ -43,16 +45,56 @@ class EventEncoder:
         *,
         large_events: bool = False,
         times: EventTimes | None = None,
+        event_format: EventFormat = RAW,
+        newest: Callable[[], EventFormat] = lambda: RAW,
     ) -> None:
-        """Keep the stream's name for errors; without a serializer, events are bytes or str."""
+        """Keep the stream's name for errors; without a serializer, raw events are bytes or str.
+
+        ``newest`` reads the format of the stream as it is now, which may have more columns. Raises
+        InvalidInput for what a typed stream does not take.
+        """
         self._name = name
+        self._newest = newest
+        self.event_format = event_format
+        """The format that events are checked by: that of a later schema once it was needed."""
         self.times = times
         self.large_events = check_flag("large_events", large_events)
         self.serializer = check_function("a serializer", serializer)
+        column = None if times is None else times.column
+        if not event_format.is_raw:
+            self._check_typed(column)
+        elif column is not None:
+            raise InvalidInput(
+                f"stream {name} is raw, and its events have no column {shown(column)} for "
+                "event_time: give a function that returns the time of an event."
+            )
 
-    def event(self, event: Any) -> bytes:
-        """Return an event as bytes; raise InvalidInput, or EventTooLarge above 8 MiB."""
-        data = self._bytes(event)
+    def _check_typed(self, time_column: str | None) -> None:
+        index = self.event_format.events.get_field_index(time_column or "")
+        if time_column is not None and (
+            index < 0 or self.event_format.events.field(index).type != TIMESTAMP
+        ):
+            raise InvalidInput(
+                f"stream {self._name} has no column {shown(time_column)} of type {TIMESTAMP} for "
+                f"event_time; its schema is {self.event_format.schema}."
+            )
+        if self.serializer is not None:
+            raise InvalidInput(
+                f"stream {self._name} is typed, and its events are rows of columns: write dicts, "
+                "dataclasses, pydantic models or tables, without a serializer."
+            )
+        if self.large_events:
+            raise InvalidInput(
+                f"stream {self._name} is typed, and its events have at most {MAX_EVENT_BYTES} "
+                "bytes (8 MiB): leave large_events out, and write large payloads to a raw stream."
+            )
+
+    def event(self, event: Any) -> SmallEvent:
+        """Return an event as bytes, or as a checked row of a typed stream.
+
+        Raises InvalidInput, SchemaMismatch, or EventTooLarge above 8 MiB.
+        """
+        data = self._bytes(event) if self.event_format.is_raw else self._row(event)
         if len(data) > MAX_EVENT_BYTES:
             raise self.too_large(len(data))
         return data
@@ -70,7 +112,21 @@ class EventEncoder:
         """Return the time that a commit notes: the one that is given, or that of the events."""
         return self.times.bound_us if given_us is None and self.times is not None else given_us
 
-    def payload(self, event: Any) -> bytes | Iterator[memoryview]:
+    def _row(self, event: Any) -> TypedEvent:
+        """Return a row; if it does not fit, look whether the stream has a newer schema."""
+        where = f"an event for stream {self._name}"
+        schema = self.event_format.schema
+        assert schema is not None
+        try:
+            return TypedEvent(*schema.check_row(event, where))
+        except SchemaMismatch:
+            newest = self._newest()
+            if newest.schema is None or newest is self.event_format:
+                raise
+            self.event_format = newest
+            return TypedEvent(*newest.schema.check_row(event, where))
+
+    def payload(self, event: Any) -> SmallEvent | Iterator[memoryview]:
         """Return an event as bytes, or the pieces of a large one; raise as :meth:`event` does.
 
         Without a serializer, a large event may be a file in binary mode or an iterable of bytes.
@@ -107,7 +163,7 @@ class EventEncoder:
             raise too_large_for_all(len(event))
         return pieces_of(event)
 
-    def each(self, events: object, latest: LatestTime) -> Iterator[bytes]:
+    def each(self, events: object, latest: LatestTime) -> Iterator[SmallEvent]:
         """Return an iterator that encodes one event after the other, and adds its time to latest.
 
         Raises InvalidInput unless it is a list of events.
@@ -123,7 +179,7 @@ class EventEncoder:
             return map(self.event, events)
         return (self._timed(event, latest) for event in events)
 
-    def _timed(self, event: Any, latest: LatestTime) -> bytes:
+    def _timed(self, event: Any, latest: LatestTime) -> SmallEvent:
         data = self.event(event)
         latest.add(self.time_us(event))
         return data
@@ -156,7 +212,10 @@ class EventEncoder:
             return self._utf8("an event", event)
         if isinstance(event, (bytes, bytearray, memoryview)):
             return bytes(event)
-        way = "give the writer a serializer, such as pravega_spark.json_serializer"
+        way = (
+            "give the writer a serializer, such as pravega_spark.json_serializer, or create the "
+            "stream with a schema"
+        )
         if is_payload_source(event):
             way += ", or large_events=True to write files and iterables of bytes"
         raise InvalidInput(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -36,18 +36,26 @@ class EventTimes:
     follows is of the latest time less the delay, or later.
     """
 
-    __slots__ = ("_function", "delay_us", "latest_us", "on_event")
+    __slots__ = ("_function", "column", "delay_us", "latest_us", "on_event")
 
-    def __init__(self, function: EventTime, delay: str | float) -> None:
-        """Take both; raise InvalidInput, or InvalidConfiguration for what is no duration."""
-        self._function = check_function("event_time", function)
+    def __init__(self, function: EventTime | str, delay: str | float) -> None:
+        """Take both; raise InvalidInput, or InvalidConfiguration for what is no duration.
+
+        A text names the column of a typed stream's events that has their time.
+        """
+        self.column = function if isinstance(function, str) else None
+        self._function = (
+            _of_column(function)
+            if isinstance(function, str)
+            else check_function("event_time", function)
+        )
         self.delay_us = 1_000 * parse_duration_ms("event_time_delay", delay)
         self.latest_us: int | None = None
         self.on_event: Callable[[], object] = lambda: None
         """Called after an event's time was added."""
 
     @classmethod
-    def of(cls, function: EventTime | None, delay: str | float | None) -> EventTimes | None:
+    def of(cls, function: EventTime | str | None, delay: str | float | None) -> EventTimes | None:
         """Return the times of a writer that notes them; None for one that does not."""
         if function is not None:
             return cls(function, 0 if delay is None else delay)
@@ -77,6 +85,15 @@ class EventTimes:
 
     def again(self) -> EventTimes:
         """Return the times of another transaction of the same writer."""
-        times = EventTimes(self._function, 0)
+        times = EventTimes(self.column or self._function, 0)
         times.delay_us = self.delay_us
         return times
+
+
+def _of_column(name: str) -> EventTime:
+    """Return the function that takes the time of a row from one of its columns."""
+
+    def time_of(event: Any) -> Any:
+        return event.get(name) if isinstance(event, Mapping) else getattr(event, name, None)
+
+    return time_of

@@ -76,7 +76,15 @@ def _recut(
         chunk.footer,
         chunk.attachment,
     )
-    batches = read(stream.store, stream.path, ref, 0, chunk.rows)
+    batches = read(
+        stream.store,
+        stream.path,
+        ref,
+        0,
+        chunk.rows,
+        columns=view.event_format.events.names,
+        event_format=view.event_format,
+    )
     events = pa.Table.from_batches(batches)
     folder, token = version_folder(staging_version), stream.runtime.token()
 

@@ -20,7 +20,7 @@ from pravega_spark.engine.chunks.arrow_arrays import (
     offsets_of,
     ready,
 )
-from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA
+from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, TIMESTAMP
 from pravega_spark.engine.chunks.chunk_encoder import cuts
 from pravega_spark.engine.writing.write_outcomes import EventPositions
 from pravega_spark.errors import EventTooLarge, InvalidInput
@@ -51,7 +51,7 @@ class TableRows:
     def __init__(
         self,
         keys: pa.ChunkedArray | None,
-        events: pa.ChunkedArray,
+        events: pa.ChunkedArray | pa.Table,
         size_bytes: int,
         time_ns: int,
         outcome: RowsOutcome,
@@ -59,7 +59,8 @@ class TableRows:
     ) -> None:
         """Take the columns, checked; ``size_bytes`` is counted as in the writer's buffer.
 
-        ``time_ns`` is the time of rows without times.
+        ``events`` are bytes, or the columns of typed events. ``time_ns`` is the time of rows
+        without times.
         """
         self._keys = keys
         self._events = events
@@ -70,17 +71,17 @@ class TableRows:
         self.outcome = outcome
 
     def table(self) -> pa.Table:
-        """Return the rows as a table of ``EVENT_SCHEMA``."""
-        keys, times = self._keys, self._times
+        """Return the rows as a table of events."""
+        keys, times, events = self._keys, self._times, self._events
         if times is None:
             now = constant(self.time_ns // 1_000, pa.int64(), self.count)
-            times = now.view(EVENT_SCHEMA.field(_TIME).type)
-        columns = [
-            pa.nulls(self.count, pa.string()) if keys is None else keys.cast(pa.string()),
-            times,
-            pa.chunked_array([_as_binary(chunk) for chunk in self._events.chunks], pa.binary()),
-        ]
-        return pa.Table.from_arrays(columns, schema=EVENT_SCHEMA)
+            times = now.view(TIMESTAMP)
+        texts = pa.nulls(self.count, pa.string()) if keys is None else keys.cast(pa.string())
+        if isinstance(events, pa.Table):
+            names = [_KEY, _TIME, *events.column_names]
+            return pa.Table.from_arrays([texts, times, *events.columns], names=names)
+        bytes_of_all = pa.chunked_array([_as_binary(chunk) for chunk in events.chunks], pa.binary())
+        return pa.Table.from_arrays([texts, times, bytes_of_all], schema=EVENT_SCHEMA)
 
 
 class EventTable:
@@ -115,7 +116,7 @@ class EventTable:
             )
         self._events, lengths = self._checked_events(table.column(_EVENT))
         self._keys = self._checked_keys(table.column(_KEY)) if _KEY in names else None
-        self._times = _checked_times(stream, table.column(_TIME)) if _TIME in names else None
+        self._times = checked_times(stream, table.column(_TIME), _TIME) if _TIME in names else None
         self._sizes = np.cumsum(lengths + WRITER_EVENT_BYTES)
 
     @property
@@ -134,9 +135,12 @@ class EventTable:
         most_bytes = min(most_bytes, WRITER_BATCH_BYTES)
         for first, last, size in cuts(self._sizes, WRITER_BATCH_EVENTS, most_bytes):
             keys = None if self._keys is None else self._keys.slice(first, last - first)
-            events = self._events.slice(first, last - first)
+            events = self._payload(first, last - first)
             times = None if self._times is None else self._times.slice(first, last - first)
             yield TableRows(keys, events, size, time_ns, outcome, times)
+
+    def _payload(self, first: int, count: int) -> pa.ChunkedArray | pa.Table:
+        return self._events.slice(first, count)
 
     def _checked_events(self, column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, NDArray[Any]]:
         if not _is_bytes_or_text(column.type):
@@ -201,32 +205,32 @@ class EventTable:
         return column
 
 
-def _checked_times(stream: str, times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return times in the type of a stream's timestamps."""
+def checked_times(stream: str, times: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Return the column of times of this name in the type of a stream's timestamps."""
     if not pa.types.is_timestamp(times.type) or times.type.tz is None:
         raise InvalidInput(
-            f"write_table on stream {stream}: the column timestamp must be a timestamp with a time "
+            f"write_table on stream {stream}: the column {name} must be a timestamp with a time "
             f"zone, not {times.type}; cast it, such as to pa.timestamp('us', 'UTC')."
         )
     if times.null_count:
         row = int(times.is_null().index(True).as_py())
         raise InvalidInput(
-            f"write_table on stream {stream}: the timestamp of row {row} is null; fill it, or "
+            f"write_table on stream {stream}: the {name} of row {row} is null; fill it, or "
             "leave such rows out."
         )
     try:
-        found = times.cast(EVENT_SCHEMA.field(_TIME).type, safe=times.type.unit != "ns")
+        found = times.cast(TIMESTAMP, safe=times.type.unit != "ns")
     except pa.ArrowInvalid as error:
         raise InvalidInput(
-            f"write_table on stream {stream}: the column timestamp ({times.type}) holds a time "
+            f"write_table on stream {stream}: the column {name} ({times.type}) holds a time "
             f"that microseconds cannot: {error}."
         ) from error
     whole = numbers(found.cast(pa.int64()))
     wrong = np.flatnonzero((whole < MIN_TIME_US) | (whole > MAX_TIME_US))
     if len(wrong):
         raise InvalidInput(
-            f"write_table on stream {stream}: the timestamp of row {wrong[0]} is beyond the years "
-            "1 to 9999; correct it."
+            f"write_table on stream {stream}: the {name} of row {wrong[0]} is beyond the years 1 "
+            "to 9999; correct it."
         )
     return found
 

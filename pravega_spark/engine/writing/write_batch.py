@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pravega_spark.engine.chunks.chunk import encode_events
+from pravega_spark.engine.chunks.event_format import RAW, EventFormat, SmallEvent, TypedEvent
 from pravega_spark.engine.chunks.tiny_chunk import LoneEvent
 from pravega_spark.engine.stream.time_marks import TimeNote
 from pravega_spark.engine.writing.conditional_write import ConditionalWrite
@@ -27,6 +27,9 @@ from pravega_spark.engine.writing.write_outcomes import (
 from pravega_spark.errors import ConditionFailed
 from pravega_spark.limits import WRITER_BATCH_BYTES, WRITER_BATCH_EVENTS, WRITER_EVENT_BYTES
 
+_SINGLES = (bytes, TypedEvent)
+"""The types of single events: the writer of a stream has one of them."""
+_SINGLE_KINDS = ({bytes}, {TypedEvent})
 CLOSE = 1
 """In a barrier: the writer closes after it."""
 FIELDS = 5
@@ -40,7 +43,7 @@ or a TimeNote, its time ``CLOSE`` or 0.
 """
 
 QueueEntry = tuple[
-    bytes | list[bytes] | TableRows | StoredEvent | ConditionalWrite | None,
+    SmallEvent | list[SmallEvent] | TableRows | StoredEvent | ConditionalWrite | None,
     str | TimeNote | None,
     int,
     int | WriteFuture[Any] | None,
@@ -59,7 +62,7 @@ class WriteBatch:
 
     def __init__(self) -> None:
         """Begin an empty batch."""
-        self.events: list[bytes] = []
+        self.events: list[Any] = []
         """The events that are not rows of a table, with a key and a time each."""
         self.keys: list[str | None] = []
         self.times_ns: list[int] = []
@@ -98,35 +101,37 @@ class WriteBatch:
         """The bytes of the events."""
         return self.size_bytes - self.count * WRITER_EVENT_BYTES
 
-    def content(self) -> pa.Table | LoneEvent | StoredEvent | None:
-        """Return the events; None without events."""
+    def content(
+        self, event_format: EventFormat = RAW
+    ) -> pa.Table | LoneEvent | StoredEvent | None:
+        """Return the events in the writer's format; None without events."""
         if self.large is not None:
             return self.large
-        if len(self.events) == 1 and not self._tables:
+        if event_format.is_raw and len(self.events) == 1 and not self._tables:
             lone = LoneEvent.of(self.keys[0], self.times_ns[0] // 1_000, self.events[0])
             if lone is not None:
                 return lone
-        return self.table() if self.count else None
+        return self.table(event_format) if self.count else None
 
-    def table(self) -> pa.Table:
-        """Return the events as a table of ``EVENT_SCHEMA``, in the order of their writes."""
+    def table(self, event_format: EventFormat = RAW) -> pa.Table:
+        """Return the events as a table of the format, in the order of their writes."""
         if not self._tables:
-            return self._encoded(0, len(self.events))
+            return self._encoded(0, len(self.events), event_format)
         parts, first, before = [], 0, 0
         for row, rows in self._tables:
             last = row - before
             if last > first:
-                parts.append(self._encoded(first, last))
-            parts.append(rows.table())
+                parts.append(self._encoded(first, last, event_format))
+            parts.append(event_format.widened(rows.table()))
             first, before = last, before + rows.count
         if first < len(self.events):
-            parts.append(self._encoded(first, len(self.events)))
+            parts.append(self._encoded(first, len(self.events), event_format))
         return pa.concat_tables(parts)
 
-    def _encoded(self, first: int, last: int) -> pa.Table:
+    def _encoded(self, first: int, last: int, event_format: EventFormat) -> pa.Table:
         part = slice(first, last)
         times_us = np.asarray(self.times_ns[part], np.int64) // 1_000
-        return encode_events(self.keys[part], times_us, self.events[part])
+        return event_format.encode(self.keys[part], times_us, self.events[part])
 
     @classmethod
     def of(cls, items: list[Any]) -> WriteBatch:
@@ -136,8 +141,9 @@ class WriteBatch:
         columns = [items[field:end:FIELDS] for field in range(FIELDS)]
         events: list[Any] = columns[0]
         others: list[int] = []
-        if set(map(type, events)) != {bytes}:
-            others = [i for i, event in enumerate(events) if type(event) is not bytes]
+        kinds = set(map(type, events))
+        if kinds not in _SINGLE_KINDS:
+            others = [i for i, event in enumerate(events) if type(event) not in _SINGLES]
         for other in (*others, len(events)):
             first = batch.entries
             singles = [column[first:other] for column in columns] if others else columns
@@ -150,7 +156,7 @@ class WriteBatch:
 
     def _add_singles(
         self,
-        events: list[bytes],
+        events: list[Any],
         keys: list[str | None],
         times_ns: list[int],
         numbers: list[int],

@@ -307,7 +307,7 @@ def test_all_keys_may_be_null() -> None:
 )
 def test_table_of_other_columns_is_refused(table: pa.Table) -> None:
     with pytest.raises(InvalidInput, match="It needs"):
-        chunk.as_events(table)
+        chunk.as_raw_events(table)
 
 
 def test_events_are_encoded_from_numpy_times_too() -> None:

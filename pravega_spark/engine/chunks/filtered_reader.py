@@ -1,0 +1,98 @@
+"""Reads the events for which an expression is true; row groups without such an event are skipped.
+
+The expression is one of ``pyarrow.compute`` over the columns of the events, also over those that
+are not read for the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pravega_spark.arguments import shown
+from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.chunks.chunk_file import open_chunk
+from pravega_spark.engine.chunks.chunk_reader import checked_names, read_rows
+from pravega_spark.engine.chunks.event_format import EventFormat
+from pravega_spark.engine.store.base import Store
+from pravega_spark.errors import InvalidInput
+from pravega_spark.limits import READ_BATCH_EVENTS
+from pravega_spark.model import SegmentRange
+
+
+class EventFilter:
+    """An expression over the columns of a stream, and the columns that it needs."""
+
+    def __init__(self, stream: str, where: Any, event_format: EventFormat) -> None:
+        """Check the expression; raise InvalidInput for one that these columns do not have."""
+        import pyarrow.compute as pc  # late: slow to import
+
+        if not isinstance(where, pc.Expression):
+            raise InvalidInput(
+                f"where of a read of stream {stream} is an expression of pyarrow.compute, such as "
+                f"pc.field('delay') > 15; got {shown(where)}."
+            )
+        self.where = where
+        self.event_format = event_format
+        names = ", ".join(event_format.batch_names)
+        try:
+            event_format.batch.empty_table().filter(where)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise InvalidInput(
+                f"where of a read of stream {stream}, {where}, cannot be computed: "
+                f"{_cause(error)}. The columns are {names}."
+            ) from error
+        self.needed = tuple(filter(self._needs, event_format.batch_names))
+        """The columns that the expression names."""
+
+    def _needs(self, name: str) -> bool:
+        """Return whether the expression cannot be computed without a column."""
+        batch = self.event_format.batch
+        try:
+            batch.remove(batch.get_field_index(name)).empty_table().filter(self.where)
+        except (pa.ArrowException, TypeError, ValueError):
+            return True
+        return False
+
+    def of(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+        """Return the rows of a batch for which the expression is true, with these columns."""
+        found = pa.Table.from_batches([batch]).filter(self.where).select(list(names))
+        parts = found.combine_chunks().to_batches()
+        return parts[0] if parts else batch.slice(0, 0).select(list(names))
+
+
+def _cause(error: Exception) -> str:
+    """Return Arrow's text without the list of columns."""
+    return str(error).partition("\n")[0].partition(" in offset:")[0].rstrip(".")
+
+
+def read_filtered(
+    store: Store,
+    table_path: str,
+    refs: Iterable[ChunkRef],
+    rng: SegmentRange,
+    wanted: EventFilter,
+    *,
+    columns: Sequence[str] | None = None,
+) -> Iterator[tuple[int, pa.RecordBatch | None]]:
+    """Yield, for each part of a range, the offset of its end and its events, before the filter.
+
+    They have the columns that the filter needs, too. None stands for what had not to be read.
+    Raises what ``chunk_reader.read`` does.
+    """
+    event_format = wanted.event_format
+    names = {*checked_names(columns, event_format), *wanted.needed}
+    needed = tuple(name for name in event_format.batch_names if name in names)
+    for ref in refs:
+        start, end = max(ref.base_offset, rng.start), min(ref.end, rng.end)
+        if start >= end:
+            continue
+        with open_chunk(store, table_path, ref) as chunk:
+            groups = chunk.groups_with(wanted.where, event_format)
+            for at, batch in read_rows(
+                chunk, ref, start, end, needed, READ_BATCH_EVENTS, event_format, groups
+            ):
+                yield at + batch.num_rows, batch
+        yield end, None
