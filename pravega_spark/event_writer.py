@@ -150,8 +150,9 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         plain = type(event) is bytes and self._plain
         data = event if plain else self._encoder.payload(event)
         time_us = None if plain else self._encoder.time_us(event)
-        is_small = type(data) is bytes or isinstance(data, TypedEvent)
-        if not is_small or len(data) > MAX_EVENT_BYTES:
+        if not isinstance(data, TypedEvent) and (
+            type(data) is not bytes or len(data) > MAX_EVENT_BYTES
+        ):
             return self._write_large(data, routing_key, expected, time_us)
         size = len(data)
         if routing_key is not None and not (

@@ -407,21 +407,15 @@ class Event:
         known: int | None = getattr(self, "_size_bytes", None)
         return len(self.data) if known is None else known
 
-    def note_size(self, size_bytes: int) -> None:
-        """Note the size of a typed event, whose data is a dict and not bytes."""
-        self._size_bytes = size_bytes
-
     def open(self) -> io.IOBase:
         """Return the payload as a file with ``read`` and ``seek``; of a large event, not read yet.
 
-        Raises IllegalState for an event that was deserialized, unless it is large, and for one of a
-        typed stream.
+        Raises IllegalState for an event that was deserialized, unless it is large.
         """
         if not isinstance(self.data, bytes):
             raise IllegalState(
-                f"the event {self.pointer} was deserialized to {type(self.data).__name__}, or is "
-                "of a typed stream: it has no bytes. Read a raw event without a deserializer to "
-                "open it as a file."
+                f"the event {self.pointer} was deserialized to {type(self.data).__name__}, and its "
+                "bytes are gone; read it without a deserializer to open it as a file."
             )
         return io.BytesIO(self.data)
 
@@ -433,6 +427,37 @@ class Event:
     def __repr__(self) -> str:
         """Show pointer, key and data."""
         return f"Event({self.pointer}, key={self.routing_key!r}, data={self.data!r})"
+
+
+class RowEvent(Event):
+    """An event of a typed stream: ``data`` is a dict of its columns."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        stream: str,
+        life: int,
+        segment_id: int,
+        offset: int,
+        data: dict[str, Any],
+        routing_key: str | None,
+        timestamp_us: int,
+        size_bytes: int,
+    ) -> None:
+        """Take the values of a chunk's row; ``size_bytes`` is the sum of the sizes of its values."""
+        super().__init__(stream, life, segment_id, offset, data, routing_key, timestamp_us)
+        self._size_bytes = size_bytes
+
+    def open(self) -> io.IOBase:
+        """Raise IllegalState: the event has columns, and no bytes."""
+        raise IllegalState(
+            f"the event {self.pointer} is of a typed stream and has columns, not bytes: use its "
+            "data, or one binary column of it."
+        )
+
+    def decode_with(self, deserializer: Deserializer) -> None:
+        """Leave the data as it is: a deserializer is for the bytes of raw events."""
 
 
 class TransactionStatus(enum.Enum):

@@ -853,12 +853,18 @@ class Stream:
     def create_reader(self, *, deserializer: Deserializer | None = None) -> EventReader:
         """Return a reader without a group: of ranges, of batches, or following the tail.
 
-        It reads the life that the stream has now, and no later one.
+        It reads the life that the stream has now, and no later one. ``deserializer`` is for the
+        bytes of a raw stream. Raises InvalidInput for one on a typed stream.
         """
         from pravega_spark.event_reader import EventReader
 
-        life = self._view().life
-        reader = EventReader(self._log(), deserializer=deserializer, life=life)
+        view = self._view()
+        if deserializer is not None and not view.event_format.is_raw:
+            raise InvalidInput(
+                f"stream {self._name} is typed, and the data of its events is a dict of columns: "
+                "read it without a deserializer."
+            )
+        reader = EventReader(self._log(), deserializer=deserializer, life=view.life)
         self._on_open(reader, lambda opened: False)
         return reader
 

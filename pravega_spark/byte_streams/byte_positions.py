@@ -51,6 +51,7 @@ class ByteSegment:
         self.stream = stream
         view = stream.view(life=life)
         self.life = view.life
+        view.check_raw("bytes")
         active = view.active.segment_ids
         if len(active) != 1:
             raise IllegalState(

@@ -63,6 +63,7 @@ class RevisionedStream(ClosedByBlock, NotPicklable):
         view = stream.view(refresh=life is None, life=life)
         if view.record.state is not StreamState.ACTIVE:
             raise sealed_error(view)
+        view.check_raw("revisions and shared states")
         if len(view.active.segments) != 1:
             raise IllegalState(
                 f"stream {stream.name} has {len(view.active.segments)} segments; revisions need a "

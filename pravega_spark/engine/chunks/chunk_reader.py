@@ -17,7 +17,13 @@ from pravega_spark.engine.chunks.arrow_arrays import column
 from pravega_spark.engine.chunks.block_reader import open_blocks
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.chunk_file import ChunkFile, open_chunk
-from pravega_spark.engine.chunks.event_format import RAW, EventFormat, payload_names, typed_sizes, widened
+from pravega_spark.engine.chunks.event_format import (
+    RAW,
+    EventFormat,
+    payload_names,
+    typed_sizes,
+    widened,
+)
 from pravega_spark.engine.chunks.reference_batches import marked, marked_ref
 from pravega_spark.engine.chunks.small_chunks import Fetched, read_together, runs
 from pravega_spark.engine.chunks.tiny_reader import tiny_columns
@@ -33,7 +39,7 @@ from pravega_spark.limits import (
     READ_BATCH_EVENTS,
     ROW_GROUP_BYTES,
 )
-from pravega_spark.model import Event, SegmentRange
+from pravega_spark.model import Event, RowEvent, SegmentRange
 
 BATCH_SCHEMA: Final = RAW.batch
 """The columns of raw events that :func:`read` yields if all are requested."""
@@ -229,7 +235,11 @@ def events_of(batch: pa.RecordBatch, stream: str, life: int, segment_id: int) ->
 def _typed_events(
     batch: pa.RecordBatch, stream: str, life: int, segment_id: int
 ) -> Iterator[Event]:
-    rows = batch.select(list(payload_names(batch.schema))).to_pylist(maps_as_pydicts="lossy")
+    payload = batch.select(list(payload_names(batch.schema)))
+    try:
+        rows = payload.to_pylist(maps_as_pydicts="lossy")
+    except TypeError:  # a key that Python cannot hash, such as a struct: pairs instead of dicts
+        rows = payload.to_pylist()
     for size, offset, row, key, time_us in zip(
         typed_sizes(batch).tolist(),
         batch.column("offset").to_pylist(),
@@ -238,9 +248,7 @@ def _typed_events(
         batch.column("timestamp").view(pa.int64()).to_pylist(),
         strict=True,
     ):
-        event = Event(stream, life, segment_id, offset, row, key, time_us)
-        event.note_size(size)
-        yield event
+        yield RowEvent(stream, life, segment_id, offset, row, key, time_us, size)
 
 
 def checked_names(columns: Sequence[str] | None, event_format: EventFormat) -> tuple[str, ...]:

@@ -309,6 +309,14 @@ class StreamView:
                 f"{change} before that is done. Seal it again to finish the seal."
             )
 
+    def check_raw(self, what: str) -> None:
+        """Raise IllegalState for a typed stream; ``what`` is what only raw events can be."""
+        if not self.event_format.is_raw:
+            raise IllegalState(
+                f"{log_title(self.stream)} is typed, and {what} are made of raw events: create a "
+                "stream without a schema for them."
+            )
+
     def check_exists(self) -> None:
         """Raise NoSuchStream if the stream was deleted."""
         if self.record.state is StreamState.DELETED:

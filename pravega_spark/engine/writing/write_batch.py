@@ -101,9 +101,7 @@ class WriteBatch:
         """The bytes of the events."""
         return self.size_bytes - self.count * WRITER_EVENT_BYTES
 
-    def content(
-        self, event_format: EventFormat = RAW
-    ) -> pa.Table | LoneEvent | StoredEvent | None:
+    def content(self, event_format: EventFormat = RAW) -> pa.Table | LoneEvent | StoredEvent | None:
         """Return the events in the writer's format; None without events."""
         if self.large is not None:
             return self.large

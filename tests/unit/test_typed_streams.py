@@ -1,0 +1,492 @@
+"""Typed streams: rows of columns are written, read, merged and cut again as events are."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pydantic import BaseModel
+
+from pravega_spark import (
+    ScalingPolicy,
+    StreamConfiguration,
+    StreamManager,
+    StreamSchema,
+    json_deserializer,
+    json_serializer,
+)
+from pravega_spark.errors import (
+    EventTooLarge,
+    IllegalState,
+    InvalidConfiguration,
+    InvalidInput,
+    SchemaChangeRefused,
+    SchemaMismatch,
+)
+from tests.harness.fake_runtime import FakeRuntime, manager_of
+
+S = "nyc/flights"
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+COLUMNS = pa.schema(
+    [
+        pa.field("carrier", pa.string(), False, {"comment": "two letters"}),
+        pa.field("delay", pa.int32()),
+        pa.field("left", pa.timestamp("us", "UTC")),
+        pa.field("price", pa.decimal128(8, 2)),
+        pa.field("stops", pa.list_(pa.struct([("airport", pa.string())]))),
+        pa.field("seats", pa.map_(pa.string(), pa.int16())),
+    ]
+)
+MORE = COLUMNS.append(pa.field("tail", pa.string()))
+
+
+def row(carrier: str = "UA", **values: Any) -> dict[str, Any]:
+    """Return a row as it is read, of ``COLUMNS``."""
+    return {**dict.fromkeys(COLUMNS.names), "carrier": carrier, **values}
+
+
+FULL = row(
+    delay=-3,
+    left=NOON,
+    price=Decimal("19.90"),
+    stops=[{"airport": "ORD"}, {"airport": None}],
+    seats={"first": 8},
+)
+
+
+@pytest.fixture
+def manager() -> StreamManager:
+    return opened()
+
+
+def opened(
+    segments: int = 2, columns: pa.Schema = COLUMNS, runtime: FakeRuntime | None = None
+) -> StreamManager:
+    manager = manager_of(runtime or FakeRuntime())
+    manager.create_scope("nyc")
+    configuration = StreamConfiguration(ScalingPolicy.fixed(segments), schema=columns)
+    assert manager.create_stream(S, configuration)
+    return manager
+
+
+def again(manager: StreamManager) -> StreamManager:
+    """Open the root as another process would."""
+    return StreamManager(manager.root, runtime=FakeRuntime())
+
+
+def data(manager: StreamManager, stream: str = S) -> list[dict[str, Any]]:
+    return [event.data for event in manager.read(stream)]
+
+
+def by_carrier(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for one in rows:
+        found.setdefault(one["carrier"], []).append(one["delay"])
+    return found
+
+
+def grow(manager: StreamManager) -> bool:
+    return manager.update_stream(S, schema=MORE)
+
+
+def test_a_row_is_read_as_it_was_written(manager: StreamManager) -> None:
+    with manager.create_writer(S) as writer:
+        pointer = writer.write_event(FULL, routing_key="UA").result()
+    (event,) = manager.read(S)
+    assert (event.data, event.routing_key, event.pointer) == (FULL, "UA", pointer)
+    assert manager.fetch_event(pointer).data == FULL
+    # carrier 2, delay 4, left 8, price 16, ORD 3, first 5 and its 2
+    assert event.size_bytes == 40
+    assert manager.stream_info(S).size_bytes == 40
+
+
+def test_the_configuration_shows_the_schema_to_every_process(manager: StreamManager) -> None:
+    schema = again(manager).stream_info(S).configuration.schema
+    assert schema == StreamSchema.of(COLUMNS)
+    assert schema is not None
+    assert (schema.arrow.field("carrier").nullable, schema.arrow.field("delay").nullable) == (
+        False,
+        True,
+    )
+
+
+@dataclasses.dataclass
+class Flight:
+    carrier: str
+    delay: int | None = None
+
+
+class Model(BaseModel):
+    carrier: str
+    delay: int | None = None
+
+
+@pytest.mark.parametrize("made", [dict, Flight, Model])
+def test_dicts_dataclasses_and_models_are_rows(manager: StreamManager, made: Any) -> None:
+    with manager.create_writer(S) as writer:
+        writer.write_event(made(carrier="UA", delay=1))
+        writer.write_events([made(carrier="AA", delay=2), made(carrier="AA", delay=3)], "k")
+    assert by_carrier(data(manager)) == {"UA": [1], "AA": [2, 3]}
+
+
+def arrow() -> pa.Table:
+    return pa.table({"carrier": ["UA", "AA", "UA", "DL"], "delay": pa.array([1, 2, 3, None])})
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        arrow(),
+        arrow().to_batches()[0],
+        pl.from_arrow(arrow()),
+        pd.DataFrame({"carrier": ["UA", "AA", "UA", "DL"], "delay": [1, 2, 3, None]}).astype(
+            {"delay": "Int32"}
+        ),
+    ],
+    ids=["table", "batch", "polars", "pandas"],
+)
+def test_tables_are_written_by_key_and_time(manager: StreamManager, table: Any) -> None:
+    with manager.create_writer(S) as writer:
+        pointers = writer.write_table(table, routing_key="carrier").result()
+    events = list(manager.read(S))
+    assert len(pointers) == 4
+    assert {(event.routing_key, event.data["delay"]) for event in events} == {
+        ("UA", 1), ("AA", 2), ("UA", 3), ("DL", None)
+    }  # fmt: skip
+    assert [e.data["delay"] for e in events if e.routing_key == "UA"] == [1, 3]
+    assert manager.fetch_event(pointers[2]).data["delay"] == 3
+
+
+def test_keys_of_other_columns_are_texts_and_times_are_those_of_a_column() -> None:
+    manager = opened(
+        columns=pa.schema(
+            [
+                ("number", pa.int64()),
+                ("day", pa.date32()),
+                ("fee", pa.decimal128(5, 2)),
+                ("ok", pa.bool_()),
+                ("at", pa.timestamp("us", "UTC")),
+            ]
+        )
+    )
+    table = pa.Table.from_pylist(
+        [{"number": 7, "day": date(2026, 1, 2), "fee": Decimal("1.50"), "ok": True, "at": NOON}],
+        pa.schema([("number", pa.int64()), ("day", pa.date32()), ("fee", pa.decimal128(5, 2)),
+                   ("ok", pa.bool_()), ("at", pa.timestamp("ms", "Europe/Berlin"))]),
+    )  # fmt: skip
+    with manager.create_writer(S) as writer:
+        for name in ("number", "day", "fee", "ok"):
+            writer.write_table(table, routing_key=name, event_time="at").result()
+    events = list(manager.read(S))
+    assert {event.routing_key for event in events} == {"7", "2026-01-02", "1.50", "true"}
+    assert {event.timestamp for event in events} == {NOON}
+
+
+def test_a_writer_notes_the_times_of_a_column() -> None:
+    manager = opened(1)
+    with manager.create_writer(S, event_time="left") as writer:
+        writer.write_event(row(left=NOON)).result()
+        later = pa.array([NOON.replace(hour=13)] * 4, pa.timestamp("us", "UTC"))
+        writer.write_table(arrow().append_column("left", later))
+        writer.flush()
+        (mark,) = manager.event_time(S).marks()
+    assert mark.time_us == int(NOON.replace(hour=13).timestamp()) * 1_000_000
+    assert [event.timestamp for event in manager.read(S)][1:] == [NOON.replace(hour=13)] * 4
+
+
+def test_misfits_name_stream_column_and_value_and_nothing_is_written(
+    manager: StreamManager,
+) -> None:
+    writer = manager.create_writer(S)
+    with pytest.raises(SchemaMismatch, match=r"nyc/flights.*delay.*'late'") as found:
+        writer.write_event({"carrier": "UA", "delay": "late"})
+    assert (found.value.column, found.value.value) == ("delay", "'late'")
+    with pytest.raises(SchemaMismatch, match="carrier"):
+        writer.write_events([row(), {"delay": 1}])
+    bad = pa.table({"carrier": ["UA", None], "delay": pa.array([1, 2], pa.int32())})
+    with pytest.raises(SchemaMismatch, match=r"write_table on stream nyc/flights.*row 1") as found:
+        writer.write_table(bad)
+    assert (found.value.row, found.value.column) == (1, "carrier")
+    with pytest.raises(SchemaMismatch, match="no column 'fare'"):
+        writer.write_event({"carrier": "UA", "fare": 1})
+    with pytest.raises(SchemaMismatch, match="bytes"):
+        writer.write_event(b"raw")
+    writer.write_event(row(delay=9)).result()
+    writer.close()
+    assert data(manager) == [row(delay=9)]
+
+
+def test_a_table_with_wrong_keys_or_times_is_refused(manager: StreamManager) -> None:
+    with manager.create_writer(S) as writer:
+        table = arrow()
+        with pytest.raises(InvalidInput, match=r"routing_key names the column 'airline'.*carrier"):
+            writer.write_table(table, routing_key="airline")
+        with pytest.raises(InvalidInput, match=r"column stops.*no text form.*name a column"):
+            writer.write_table(table, routing_key="stops")
+        with pytest.raises(InvalidInput, match=r"column delay must be a timestamp"):
+            writer.write_table(table, event_time="delay")
+        with pytest.raises(InvalidInput, match=r"the left of row 0 is null"):
+            writer.write_table(table, event_time="left")
+        keyed = table.append_column("routing_key", pa.array(["k"] * 4))
+        with pytest.raises(InvalidInput, match="give one of the two"):
+            writer.write_table(keyed, routing_key="carrier")
+        with pytest.raises(InvalidInput, match="DataFrame of pandas or Polars, not list"):
+            writer.write_table([1])
+        long = pa.table({"carrier": ["UA", "x" * (9 << 20)]})
+        with pytest.raises(EventTooLarge, match="row 1"):
+            writer.write_table(long)
+    assert data(manager) == []
+
+
+def test_what_only_raw_streams_take_is_refused(manager: StreamManager) -> None:
+    with pytest.raises(InvalidInput, match=r"nyc/flights is typed.*without a serializer"):
+        manager.create_writer(S, serializer=json_serializer)
+    with pytest.raises(InvalidInput, match=r"nyc/flights is typed.*large_events"):
+        manager.create_writer(S, large_events=True)
+    with pytest.raises(InvalidInput, match=r"nyc/flights is typed.*without a deserializer"):
+        manager.read(S, deserializer=json_deserializer)
+    with pytest.raises(InvalidInput, match=r"no column 'delay' of type timestamp"):
+        manager.create_writer(S, event_time="delay")
+    typed = opened(1)
+    for open_other in (
+        typed.stream(S).create_byte_writer,
+        typed.stream(S).create_byte_reader,
+        typed.stream(S).revisioned_stream,
+        lambda: typed.stream(S).state_synchronizer(lambda state, update: state),
+    ):
+        with pytest.raises(IllegalState, match=r"nyc/flights is typed.*without a schema"):
+            open_other()
+    (event,) = written(typed, [FULL])
+    with pytest.raises(IllegalState, match="has columns, not bytes"):
+        event.open()
+
+
+def written(manager: StreamManager, rows: list[dict[str, Any]]) -> list[Any]:
+    with manager.create_writer(S) as writer:
+        for one in rows:
+            writer.write_event(one, one["carrier"])
+    return list(manager.read(S))
+
+
+def test_rows_for_a_raw_stream_are_refused_with_the_way_on(manager: StreamManager) -> None:
+    manager.create_stream("nyc/raw")
+    with manager.create_writer("nyc/raw") as writer:
+        with pytest.raises(InvalidInput, match=r"nyc/raw.*dict.*with a schema"):
+            writer.write_event({"carrier": "UA"})
+        with pytest.raises(InvalidInput, match="names a column of a typed stream"):
+            writer.write_table(pa.table({"event": [b"a"]}), routing_key="event")
+        with pytest.raises(InvalidInput, match=r"nyc/raw is raw.*column 'at'"):
+            manager.create_writer("nyc/raw", event_time="at")
+
+
+def test_columns_and_rows_are_chosen(manager: StreamManager) -> None:
+    with manager.create_writer(S) as writer:
+        writer.write_table(arrow(), routing_key="carrier")
+    late = manager.read_table(S, columns=["delay", "carrier"], where=pc.field("delay") > 1)
+    assert late.schema.names == ["delay", "carrier"]
+    assert sorted(late.to_pylist(), key=lambda r: r["delay"]) == [
+        {"delay": 2, "carrier": "AA"},
+        {"delay": 3, "carrier": "UA"},
+    ]
+    whole = manager.read_table(S)
+    assert whole.num_rows == 4
+    assert whole.schema.names[:4] == ["segment_id", "offset", "routing_key", "timestamp"]
+    assert pl.from_arrow(whole).shape == whole.to_pandas().shape == (4, 10)
+    batches = manager.stream(S).create_reader().batches(columns=["carrier"])
+    assert {tuple(batch.schema.names) for _, batch in batches} == {("carrier",)}
+
+
+def test_a_column_or_an_expression_that_is_none_is_refused(manager: StreamManager) -> None:
+    with pytest.raises(InvalidInput, match=r"nyc/flights.*'fare'.*carrier"):
+        manager.read_table(S, columns=["fare"])
+    with pytest.raises(InvalidInput, match=r"nyc/flights.*fare.*The columns are.*carrier"):
+        manager.read_table(S, where=pc.field("fare") > 1)
+    with pytest.raises(InvalidInput, match=r"nyc/flights.*cannot be computed"):
+        manager.read_table(S, where=pc.field("carrier") > 1)
+    with pytest.raises(InvalidInput, match=r"expression of pyarrow.compute"):
+        manager.read_table(S, where="delay > 1")
+
+
+def test_a_filtered_read_ends_where_the_reader_is(manager: StreamManager) -> None:
+    written(manager, [row(delay=n) for n in range(9)])
+    reader = manager.stream(S).create_reader()
+    found = list(reader.batches(where=pc.field("delay") == 4, columns=["delay"]))
+    assert [batch.to_pylist() for _, batch in found] == [[{"delay": 4}]]
+
+
+def test_added_columns_are_null_in_older_events_and_older_writers_go_on(
+    manager: StreamManager,
+) -> None:
+    older = manager.create_writer(S)
+    older.write_event(row(delay=1), "UA").result()
+    assert grow(manager)
+    assert not grow(manager)
+    with manager.create_writer(S) as newer:
+        newer.write_event({**row(delay=2), "tail": "N1"}, "UA").result()
+    older.write_event(row(delay=3), "UA").result()
+    older.write_table(arrow().slice(0, 1), routing_key="carrier").result()
+    older.close()
+    assert [(r["delay"], r["tail"]) for r in data(manager)] == [
+        (1, None), (2, "N1"), (3, None), (1, None)
+    ]  # fmt: skip
+    where = manager.read_table(S, columns=["delay"], where=pc.field("tail") == "N1")
+    assert where.to_pylist() == [{"delay": 2}]
+
+
+def test_a_writer_takes_up_the_newer_schema_when_a_row_needs_it(manager: StreamManager) -> None:
+    elsewhere = again(manager)
+    writer = elsewhere.create_writer(S)
+    writer.write_event(row(delay=1), "k")
+    grow(manager)
+    writer.write_event({**row(delay=2), "tail": "N2"}, "k").result()
+    tails = arrow().append_column("tail", pa.array(["a", "b", "c", "d"]))
+    writer.write_table(tails).result()
+    writer.close()
+    assert sorted(r["tail"] or "" for r in data(manager)) == ["", "N2", "a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("change", "column"),
+    [
+        (COLUMNS.remove(1), "delay"),
+        (COLUMNS.set(1, pa.field("delay", pa.int64())), "delay"),
+        (COLUMNS.set(1, pa.field("delay", pa.int16())), "delay"),
+        (COLUMNS.set(1, pa.field("late", pa.int32())), "delay"),
+        (COLUMNS.set(1, pa.field("delay", pa.int32(), False)), "delay"),
+        (COLUMNS.append(pa.field("tail", pa.string(), False)), "tail"),
+    ],
+)
+def test_other_changes_are_refused_and_the_schema_stays(
+    manager: StreamManager, change: pa.Schema, column: str
+) -> None:
+    version = manager.stream_info(S).version
+    with pytest.raises(SchemaChangeRefused, match=rf"nyc/flights.*{column}") as found:
+        manager.update_stream(S, schema=change)
+    assert found.value.column == column
+    info = manager.stream_info(S)
+    assert (info.version, info.configuration.schema) == (version, StreamSchema.of(COLUMNS))
+
+
+def test_a_stream_stays_typed_or_raw_for_its_life(manager: StreamManager) -> None:
+    manager.create_stream("nyc/raw")
+    with pytest.raises(InvalidConfiguration, match=r"nyc/raw is raw.*no schema"):
+        manager.update_stream("nyc/raw", schema=COLUMNS)
+    with pytest.raises(InvalidConfiguration, match=r"nyc/flights is typed.*its schema"):
+        manager.update_stream(S, StreamConfiguration())
+    whole = StreamConfiguration(ScalingPolicy.fixed(2), tags={"a"}, schema=MORE)
+    assert manager.update_stream(S, whole)
+    assert manager.stream_info(S).configuration.schema == StreamSchema.of(MORE)
+
+
+def test_comments_change_in_one_commit(manager: StreamManager) -> None:
+    version = manager.stream_info(S).version
+    carrier = pa.field("carrier", pa.string(), False, {"comment": "IATA code"})
+    assert manager.update_stream(S, schema=COLUMNS.set(0, carrier))
+    assert manager.stream_info(S).version == version + 1
+    schema = manager.stream_info(S).configuration.schema
+    assert schema is not None
+    assert schema.arrow.field("carrier").metadata == {b"comment": b"IATA code"}
+
+
+def test_the_next_life_may_be_raw_and_the_one_after_it_typed_again(
+    manager: StreamManager,
+) -> None:
+    written(manager, [FULL])
+    for columns, event in ((None, b"bytes"), (MORE, {**FULL, "tail": None}), (COLUMNS, FULL)):
+        manager.seal_stream(S)
+        manager.delete_stream(S)
+        manager.create_stream(S, StreamConfiguration(schema=columns))
+        with manager.create_writer(S) as writer:
+            writer.write_event(event)
+        assert [found.data for found in again(manager).read(S)] == [event]
+
+
+def test_a_transaction_over_a_change_of_schema_commits_all_of_its_rows(
+    manager: StreamManager,
+) -> None:
+    with manager.create_transactional_writer(S) as writer:
+        transaction = writer.begin_transaction()
+        transaction.write_event(row(delay=1), "UA")
+        transaction.flush()
+        transaction.write_events([row(delay=2)], "UA")
+        grow(manager)
+        manager.scale_stream(S, ["0#0", "1#0"], [(0.0, 0.3), (0.3, 1.0)])
+        transaction.write_events([row(delay=3), {**row(delay=4), "tail": "N4"}], "UA")
+        with pytest.raises(SchemaMismatch, match="fare"):
+            transaction.write_events([row(delay=5), {"fare": 1}], "UA")
+        transaction.commit()
+    assert [(r["delay"], r["tail"]) for r in data(manager)] == [
+        (1, None), (2, None), (3, None), (4, "N4")
+    ]  # fmt: skip
+
+
+def test_a_large_transaction_spills_rows_of_both_schemas(
+    manager: StreamManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pravega_spark.transactions.transaction_buffer.TRANSACTION_BATCH_EVENTS", 4)
+    with manager.create_transactional_writer(S) as writer, writer.begin_transaction() as one:
+        one.write_events([row(delay=n) for n in range(9)], "UA")
+        grow(manager)
+        one.write_events([{**row(delay=n), "tail": "N"} for n in range(9, 18)], "UA")
+    rows = data(manager)
+    assert [r["delay"] for r in rows] == [*range(18)]
+    assert [r["tail"] for r in rows] == [None] * 9 + ["N"] * 9
+
+
+def test_a_joint_transaction_writes_rows_and_bytes(manager: StreamManager) -> None:
+    manager.create_stream("nyc/raw")
+    joint = manager.create_joint_writer([S, "nyc/raw"])
+    with joint as writer, writer.begin_transaction() as both:
+        both.write_event(S, FULL, "UA")
+        both.write_event("nyc/raw", b"bytes", "UA")
+    assert (data(manager), data(manager, "nyc/raw")) == ([FULL], [b"bytes"])
+
+
+def test_a_group_reads_on_over_a_scale_and_a_change_of_schema(manager: StreamManager) -> None:
+    group = manager.create_reader_group("nyc/g", [S])
+    written(manager, [row("UA", delay=1), row("AA", delay=2)])
+    reader = group.create_reader("r")
+    found = [reader.read_next_event(0).event for _ in range(2)]
+    manager.scale_stream(S, ["0#0", "1#0"], [(0.0, 0.3), (0.3, 1.0)])
+    grow(manager)
+    with manager.create_writer(S) as writer:
+        writer.write_event({**row("UA", delay=3), "tail": "N"}, "UA")
+    manager.seal_stream(S)
+    found += list(reader)
+    assert [event.data["delay"] for event in found if event.data["carrier"] == "UA"] == [1, 3]
+    assert found[-1].data["tail"] == "N"
+    reader.close()
+
+
+def test_a_group_reads_batches_of_columns(manager: StreamManager) -> None:
+    group = manager.create_reader_group("nyc/g", [S])
+    written(manager, [FULL])
+    with group.create_reader("r") as reader:
+        batch = reader.read_events(timeout=0).events
+    assert batch.select(["stream", "carrier", "delay"]).to_pylist() == [
+        {"stream": S, "carrier": "UA", "delay": -3}
+    ]
+
+
+def test_a_merge_over_a_change_of_schema_keeps_every_value() -> None:
+    runtime = FakeRuntime()
+    manager = opened(1, runtime=runtime)
+    written(manager, [row(delay=n) for n in range(3)])
+    grow(manager)
+    with manager.create_writer(S) as writer:
+        for n in range(3, 6):
+            writer.write_event({**FULL, "delay": n, "tail": f"N{n}"}, "UA").result()
+    before = [(event.pointer, event.data, event.size_bytes) for event in manager.read(S)]
+    manager.seal_stream(S)
+    runtime.sleep(3_600)
+    assert manager.stream(S).compact(dry_run=True).ranges == 1
+    assert manager.stream(S).compact().ranges == 1
+    assert [(e.pointer, e.data, e.size_bytes) for e in manager.read(S)] == before
+    assert manager.read_table(S, where=pc.field("tail") == "N4").column("delay").to_pylist() == [4]
