@@ -11,9 +11,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from pravega_spark.arguments import check_function, check_timeout, check_whole, shown
-from pravega_spark.engine.chunks.arrow_arrays import constant
-from pravega_spark.engine.chunks.chunk_reader import checked_names
-from pravega_spark.engine.chunks.filtered_reader import EventFilter
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log.log_tail import wait_for_commits
@@ -25,6 +22,7 @@ from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.stream.wanted_events import WantedEvents, WantedTable
 from pravega_spark.engine.stream.watermarks import latest_window, window_at
 from pravega_spark.errors import InvalidInput, InvalidStreamCut, NoSuchEvent
 from pravega_spark.handles import NotPicklable
@@ -38,7 +36,6 @@ from pravega_spark.model import (
 )
 
 _Found = TypeVar("_Found")
-_SEGMENT = pa.field("segment_id", pa.int64())
 
 
 def json_deserializer(data: bytes) -> Any:
@@ -67,27 +64,6 @@ class _ReadState:
         """Continue in a newer view of the stream, up to its tail."""
         self.view = view
         self.start, self.target = locate(view, self.start.cut), view.located_tail
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """The columns and the events that a read of batches wants."""
-
-    names: tuple[str, ...]
-    columns: tuple[str, ...]
-    """Those that are read: the names, and the offset, by which the position is known."""
-    where: Any
-
-    @classmethod
-    def of(cls, view: StreamView, columns: Sequence[str] | None, where: Any) -> _Wanted:
-        event_format = view.event_format
-        try:
-            names = checked_names(columns, event_format)
-        except InvalidInput as error:
-            raise InvalidInput(f"a read of stream {view.stream}: {error}") from None
-        if where is not None:
-            EventFilter(view.stream, where, event_format)
-        return cls(names, names if "offset" in names else (*names, "offset"), where)
 
 
 class EventReader(NotPicklable):
@@ -210,8 +186,7 @@ class EventReader(NotPicklable):
         InvalidInput for a column that is not there.
         """
         state = self._between(start, end)
-        wanted = _Wanted.of(state.view, columns, where)
-        return self._batches(state, wanted)
+        return self._batches(state, WantedEvents(state.view, columns, where))
 
     def table(
         self,
@@ -223,37 +198,21 @@ class EventReader(NotPicklable):
     ) -> pa.Table:
         """Return the events as one table; see ``Stream.read_table``."""
         state = self._between(start, end)
-        event_format = state.view.event_format
-        names = (_SEGMENT.name, *event_format.batch_names) if columns is None else [*columns]
-        own = [name for name in names if name != _SEGMENT.name]
-        wanted = _Wanted.of(state.view, own or ["offset"], where)
-        fields = [
-            _SEGMENT if name == _SEGMENT.name else event_format.batch.field(name) for name in names
-        ]
-        parts = []
-        for rng, batch in self._batches(state, wanted):
-            ids = constant(rng.segment_id, _SEGMENT.type, batch.num_rows)
-            parts.append(
-                pa.RecordBatch.from_arrays(
-                    [ids if name == _SEGMENT.name else batch.column(name) for name in names],
-                    schema=pa.schema(fields),
-                )
-            )
-        return pa.Table.from_batches(parts, pa.schema(fields))
+        wanted = WantedTable(state.view, columns, where)
+        return wanted.table(self._batches(state, wanted.events))
 
     def _batches(
-        self, state: _ReadState, wanted: _Wanted
+        self, state: _ReadState, wanted: WantedEvents
     ) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
         for rng, part in self._batches_of(state, wanted):
             batch = payload_of(self._stream, rng, part)
             self._current = state
             if batch.num_rows:
                 state.read[rng.segment_id] = batch.column("offset")[-1].as_py() + 1
-                is_wanted = wanted.names == wanted.columns
-                yield rng, batch if is_wanted else batch.select(list(wanted.names))
+                yield rng, wanted.of(batch)
 
     def _batches_of(
-        self, state: _ReadState, wanted: _Wanted | None = None
+        self, state: _ReadState, wanted: WantedEvents | None = None
     ) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
         self._current = state
         while True:

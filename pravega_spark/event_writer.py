@@ -24,23 +24,18 @@ from pravega_spark.engine.writing.large_event_staging import store_large_event
 from pravega_spark.engine.writing.noted_times import NotedTimes
 from pravega_spark.engine.writing.pending_writes import OpenTable
 from pravega_spark.engine.writing.table_rows import EventTable
-from pravega_spark.engine.writing.typed_table import TypedTable
 from pravega_spark.engine.writing.write_futures import WriteFuture
 from pravega_spark.engine.writing.write_outcomes import DurableGroup, EventPointers
 from pravega_spark.engine.writing.write_queue import WriteQueue
 from pravega_spark.errors import (
-    EventTooLarge,
     IllegalState,
     InvalidInput,
     ObjectClosed,
-    SchemaMismatch,
 )
 from pravega_spark.handles import ClosedByBlock, NotPicklable
 from pravega_spark.limits import (
-    MAX_ATOMIC_WRITE_BYTES,
     MAX_EVENT_BYTES,
     MAX_ROUTING_KEY_LENGTH,
-    WRITER_BATCH_EVENTS,
     WRITER_BUFFER_BYTES,
     WRITER_EVENT_BYTES,
 )
@@ -170,9 +165,9 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
             self._wait_for_room(size)
         if time_us is not None:
             self._encoder.accept(time_us)
+        time_ns = self._now_ns()
         future: WriteFuture[EventPointer] = self._future()
         future._outcomes = outcomes = queue.outcomes
-        time_ns = self._now_ns()
         future._number = number = next(queue.numbers)
         try:
             queue.extend((data, routing_key, time_ns, number, outcomes))
@@ -190,10 +185,8 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         time_us: int | None,
     ) -> WriteFuture[EventPointer]:
         """Store a large event, then put it into the queue, where it waits for its commit."""
-        queue, pieces = (
-            self._queue,
-            self._encoder.pieces(event, is_conditional=expected is not None),
-        )
+        queue = self._queue
+        pieces = self._encoder.pieces(event, is_conditional=expected is not None)
         self._encoder.check_key(routing_key)
         self._check_usable()
         stored = store_large_event(self._stream, self._committer.life, pieces, routing_key)
@@ -221,23 +214,16 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         latest = LatestTime()
         data = list(self._encoder.each(events, latest))
         total = sum(map(len, data))
-        if total > MAX_ATOMIC_WRITE_BYTES:
-            raise EventTooLarge(
-                f"{len(data)} events of {total} bytes for stream {self._name}: one atomic write "
-                f"takes at most {MAX_ATOMIC_WRITE_BYTES} bytes; use a transaction for more.",
-                size_bytes=total,
-                limit_bytes=MAX_ATOMIC_WRITE_BYTES,
-            )
-        if len(data) > WRITER_BATCH_EVENTS:
-            raise EventTooLarge(
-                f"{len(data)} events for stream {self._name}: one atomic write takes at most "
-                f"{WRITER_BATCH_EVENTS} events; use a transaction for more."
-            )
+        self._encoder.check_atomic(len(data), total)
         self._encoder.check_key(routing_key)
         if expected is not None:
             return self._write_if(self._expected(expected), data, routing_key, latest.us)
         if not data:
-            return self._empty_write()
+            self._check_usable()
+            empty: WriteFuture[tuple[EventPointer, ...]] = WriteFuture()
+            empty._number = 0
+            empty._complete(DurableGroup(None, 0))
+            return empty
         queue, size = self._queue, total + len(data) * WRITER_EVENT_BYTES
         if queue.accepted_bytes + size > queue.limit_bytes:
             self._wait_for_room(size)
@@ -256,25 +242,21 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         event_time: str | None = None,
         expected: ExpectedPosition | None = None,
     ) -> WriteFuture[EventPointers]:
-        """Write the rows of an Arrow table as events, in order; the result is their pointers.
+        """Write the rows of a table as events, in order; the result is their pointers.
 
-        For a typed stream it is a table, batch or frame of Arrow, pandas or Polars with the columns
-        of the schema; nullable ones may be missing. ``routing_key`` names the column of the keys (a
-        string, whole number, decimal, boolean or date), ``event_time`` the one that becomes the
-        rows' ``timestamp``; the columns ``routing_key`` and ``timestamp`` may be there instead.
-
-        Columns for a raw stream: ``event`` (binary or string) and, if wanted, ``routing_key``
-        (string, null for none), any width or dictionary, and ``timestamp`` (with a time zone): the
-        times of the rows, by default the writer's clock; required if the writer notes event times.
-        Rows become visible
-        in one commit or several, of at most 262,144 rows and 32 MiB: a reader may see a first part,
-        and an error may leave one. An invalid row is an error that names it, and nothing is
-        written. Blocks while the buffer is full. The buffers of the table must not change before
-        the future is done. With ``expected``, as in :meth:`write_event`, all rows become visible in
-        one commit, and must fit into it.
+        For a raw stream it is an Arrow table or batch with the columns ``event`` (binary or string)
+        and, if wanted, ``routing_key`` (string) and ``timestamp`` (with a time zone, by default the
+        writer's clock; required if the writer notes event times). For a typed stream it is one of
+        Arrow, pandas or Polars with the columns of the schema, of which nullable ones may be
+        missing; ``routing_key`` and ``event_time`` may name those of the keys (a string, whole
+        number, decimal, boolean or date) and the times. Rows become visible in one commit or
+        several, of at most 262,144 rows and 32 MiB: a reader may see a first part, and an error may
+        leave one. An invalid row is an error that names it, and nothing is written. Blocks while
+        the buffer is full. The table's buffers must not change before the future is done. With
+        ``expected``, as in :meth:`write_event`, all rows are of one commit, and must fit into it.
         """
         queue = self._queue
-        rows = self._checked_table(table, routing_key, event_time)
+        rows = self._encoder.table(table, routing_key, event_time)
         if expected is not None:
             return self._write_if(self._expected(expected), rows, None, rows.latest_us)
         self._check_usable()
@@ -290,43 +272,11 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         self._queue.wake_if_idle()
         return future
 
-    def _checked_table(
-        self, table: Any, routing_key: str | None, event_time: str | None
-    ) -> EventTable:
-        """Return a table whose rows all fit; with the newest schema, if they do not fit another."""
-        encoder = self._encoder
-        times, event_format = encoder.times, encoder.event_format
-        needs_times = times is not None
-        if event_format.is_raw:
-            for option, name in (("routing_key", routing_key), ("event_time", event_time)):
-                if name is not None:
-                    raise InvalidInput(
-                        f"write_table on stream {self._name}: {option}={name!r} names a column of "
-                        "a typed stream, and this one is raw; give the columns event, routing_key "
-                        "and timestamp."
-                    )
-            return EventTable(self._name, table, needs_times=needs_times)
-        if event_time is None and times is not None:
-            event_time = times.column
-        options: dict[str, Any] = {
-            "routing_key": routing_key,
-            "event_time": event_time,
-            "needs_times": needs_times,
-        }
-        try:
-            return TypedTable(self._name, table, event_format, **options)
-        except SchemaMismatch:
-            newest = self._newest_format()
-            if newest is event_format:
-                raise
-            encoder.event_format = newest
-            return TypedTable(self._name, table, newest, **options)
-
     def _newest_format(self) -> EventFormat:
         """Return the stream's format as it is now, in which events are encoded from now on."""
-        view = self._stream.view(life=self._committer.life)
-        self._committer.event_format = view.event_format
-        return view.event_format
+        newest = self._stream.view(life=self._committer.life).event_format
+        self._committer.event_format = newest
+        return newest
 
     def _expected(self, expected: ExpectedPosition) -> ExpectedPosition:
         return check_expected(expected, self._name, self._committer.life)
@@ -381,21 +331,19 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         self._check_usable()
         return self._times.note(time_us)
 
-    def _empty_write(self) -> WriteFuture[tuple[EventPointer, ...]]:
-        self._check_usable()
-        future: WriteFuture[tuple[EventPointer, ...]] = WriteFuture()
-        future._number = 0
-        future._complete(DurableGroup(None, 0))
-        return future
-
     def flush(self, note: str | None = None, timeout: float | None = None) -> None:
         """Block until every event written before is durable; raise the error of a failed write.
 
         ``note`` (such as a source position) is stored with the last event, atomically; the next
         writer of this id reads it as ``last_note``. ``timeout`` is in seconds.
         """
+        if note is not None and self._committer.is_anonymous:
+            raise InvalidInput(
+                f"flush(note=...) on stream {self._name} needs a writer with an id of your own, "
+                "because the note is stored under that id: create_writer(stream, writer_id=...)."
+            )
         if note is not None:
-            self._check_note(note)
+            self._encoder.check_note(note)
         check_timeout("flush", timeout)
         queue = self._queue
         if queue.pending.is_own_thread:
@@ -424,14 +372,6 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
             queue.close()
         if not queue.is_failure_reported:
             queue.raise_failure()
-
-    def _check_note(self, note: str) -> None:
-        if self._committer.is_anonymous:
-            raise InvalidInput(
-                f"flush(note=...) on stream {self._name} needs a writer with an id of your own, "
-                "because the note is stored under that id: create_writer(stream, writer_id=...)."
-            )
-        self._encoder.check_note(note)
 
     def _check_usable(self) -> None:
         queue = self._queue

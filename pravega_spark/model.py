@@ -445,7 +445,7 @@ class RowEvent(Event):
         timestamp_us: int,
         size_bytes: int,
     ) -> None:
-        """Take the values of a chunk's row; ``size_bytes`` is the sum of the sizes of its values."""
+        """Take the values of a chunk's row; ``size_bytes`` is the sum of their sizes."""
         super().__init__(stream, life, segment_id, offset, data, routing_key, timestamp_us)
         self._size_bytes = size_bytes
 

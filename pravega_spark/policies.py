@@ -11,10 +11,10 @@ from typing import Any, Final, cast
 from pravega_spark.arguments import is_number, is_whole, shown
 from pravega_spark.encryption_policy import EncryptionPolicy
 from pravega_spark.errors import InvalidConfiguration
-from pravega_spark.limits import MAX_SEGMENTS, MAX_TAG_LENGTH, MAX_TAGS, MIN_COOLDOWN_MS
-from pravega_spark.names import has_utf8
+from pravega_spark.limits import MAX_SEGMENTS, MIN_COOLDOWN_MS
 from pravega_spark.root_settings import StreamSettings, decode_given
 from pravega_spark.stream_schema import StreamSchema
+from pravega_spark.tags import check_tags
 from pravega_spark.units import parse_duration_ms, parse_size_bytes, unit_of
 
 _WHOLE_LIMIT: Final = 1 << 63
@@ -375,31 +375,6 @@ class StreamConfiguration:
             None if encryption is None else EncryptionPolicy(encryption["key"]),
             None if schema is None else StreamSchema.from_json(schema),
         )
-
-
-def check_tags(
-    tags: Iterable[str], most: int | None = MAX_TAGS, *, title: str = "a stream"
-) -> frozenset[str]:
-    """Return the tags as a set if they are within the limits; ``most`` None is no limit.
-
-    ``title`` is what errors call the owner of the tags.
-    """
-    if isinstance(tags, (str, Mapping)) or not isinstance(tags, Iterable):
-        raise InvalidConfiguration(f"tags must be a set of texts, got {shown(tags)}.")
-    given = list(tags)
-    for tag in given:
-        if not isinstance(tag, str) or not 0 < len(tag) <= MAX_TAG_LENGTH:
-            raise InvalidConfiguration(
-                f"a tag must be a text of 1 to {MAX_TAG_LENGTH} characters, got {shown(tag)}."
-            )
-        if not has_utf8(tag):
-            raise InvalidConfiguration(
-                f"the tag {shown(tag)} has no UTF-8 form: replace the lone surrogates in it."
-            )
-    found = frozenset(given)
-    if most is not None and len(found) > most:
-        raise InvalidConfiguration(f"{title} has at most {most} tags, got {len(found)}.")
-    return found
 
 
 def check_configuration(configuration: object) -> StreamConfiguration:

@@ -19,8 +19,8 @@ from pravega_spark.policies import (
     RetentionPolicy,
     ScalingPolicy,
     StreamConfiguration,
-    check_tags,
 )
+from pravega_spark.tags import check_tags
 from pravega_spark.units import duration_text, parse_duration_ms, parse_size_bytes
 
 

@@ -68,14 +68,6 @@ class Transaction(CommittedByBlock, NotPicklable):
         """
         check_transaction(transaction_id)
         view = stream.view(refresh=stream.log.snapshot is None, life=life)
-        self._encoder = EventEncoder(
-            stream.name,
-            serializer,
-            large_events=large_events,
-            times=times,
-            event_format=view.event_format,
-            newest=self._newest_format,
-        )
         if transaction_id not in view.transactions:
             view = stream.view(life=life)
         found = transaction_lifecycle.find(view, transaction_id)
@@ -86,8 +78,15 @@ class Transaction(CommittedByBlock, NotPicklable):
         self._outcome = found if isinstance(found, TransactionOutcome) else None
         self._lease = Lease(stream, self._opened) if self._opened else None
         segments = view.epoch(self._opened.epoch).segments if self._opened else ()
-        self._buffer = TransactionBuffer(
-            stream, transaction_id, self.epoch, segments, view.event_format
+        columns = view.event_format
+        self._buffer = TransactionBuffer(stream, transaction_id, self.epoch, segments, columns)
+        self._encoder = EventEncoder(
+            stream.name,
+            serializer,
+            large_events=large_events,
+            times=times,
+            event_format=columns,
+            newest=self._newest_format,
         )
         self._on_end = on_end
         self._on_id = on_id
@@ -164,9 +163,8 @@ class Transaction(CommittedByBlock, NotPicklable):
 
     def _newest_format(self) -> EventFormat:
         """Return the stream's format as it is now, in which events are encoded from now on."""
-        event_format = self._stream.view(life=self._life).event_format
-        self._buffer.event_format = event_format
-        return event_format
+        self._buffer.event_format = self._stream.view(life=self._life).event_format
+        return self._buffer.event_format
 
     def _join(self, batch: TransactionBuffer, latest_us: int | None) -> None:
         with self._lock:

@@ -477,6 +477,7 @@ READS: dict[str, Callable[[World], Any]] = {
     "create_byte_reader": bytes_read,
     "create_reader": lambda w: list(w.manager.create_reader(S).events()),
     "read": lambda w: list(w.manager.read(S)),
+    "read_table": lambda w: w.manager.read_table(S),
     "follow": lambda w: list(w.manager.follow(S, "earliest", timeout=0)),
     "fetch_event": lambda w: w.manager.fetch_event(str(w.event)),
     "list_key_value_tables": lambda w: w.manager.list_key_value_tables("s"),
@@ -771,6 +772,7 @@ HANDLES = [
         {
             "events": lambda reader, w: reader.events(),
             "batches": lambda reader, w: reader.batches(),
+            "table": lambda reader, w: reader.table(),
             "follow": lambda reader, w: list(reader.follow("earliest", timeout=0)),
             "ranges": lambda reader, w: reader.ranges(),
             "read_range": lambda reader, w: reader.read_range(SegmentRange(S, 1, 0, 0, 1)),

@@ -24,11 +24,11 @@ from pravega_spark.policies import (
     StreamConfiguration,
     Unchanged,
     check_configuration,
-    check_tags,
 )
 from pravega_spark.policy_texts import scaling_text
 from pravega_spark.root_settings import SettingChanges, StreamSettings, check_stream_settings
 from pravega_spark.stream_schema import StreamSchema
+from pravega_spark.tags import check_tags
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from pravega_spark.engine.chunks.event_format import (
     payload_names,
     typed_sizes,
 )
-from pravega_spark.engine.chunks.filtered_reader import EventFilter, read_filtered
 from pravega_spark.engine.chunks.reference_batches import marked_ref
+from pravega_spark.engine.chunks.where_reader import WhereExpression, read_filtered
 from pravega_spark.engine.observers import observers
 from pravega_spark.engine.stream.large_event import with_payload
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -104,7 +104,7 @@ class _RangeReader:
         self.payload_bytes: int | None = None
         self.event_format: EventFormat | None = None
         self.where: Any = None
-        self._filter: EventFilter | None = None
+        self._filter: WhereExpression | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         misses, missed_at = 0, -1
@@ -161,7 +161,7 @@ class _RangeReader:
         self, refs: Sequence[ChunkRef], rng: SegmentRange, event_format: EventFormat
     ) -> Iterator[pa.RecordBatch]:
         if self._filter is None:
-            self._filter = EventFilter(rng.stream, self.where, event_format)
+            self._filter = WhereExpression(rng.stream, self.where, event_format)
         wanted, names = self._filter, self._columns or event_format.batch_names
         store, path = self._stream.store, self._stream.path
         for end, batch in read_filtered(store, path, refs, rng, wanted, columns=self._columns):

@@ -135,8 +135,7 @@ class BatchCommitter:
         else:
             self.writer_id = self._id_of(writer_id)
             record = open_session(stream, view.life, self.writer_id, fencing_token)
-            self._session, self.last = record.session, record.last
-            self._previous = record.last
+            self._session, self.last, self._previous = record.session, record.last, record.last
             self.note, self.note_number = record.note, record.note_number
         self.mark_id = self.writer_id
         """The id under which the log keeps the times that are noted: it never changes."""

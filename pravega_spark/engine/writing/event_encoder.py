@@ -1,4 +1,4 @@
-"""Checks of what users pass to writers: events, routing keys and notes."""
+"""Checks of what users pass to writers: events, tables of them, routing keys and notes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ from pravega_spark.engine.chunks.large_event_writer import (
     too_large_for_all,
 )
 from pravega_spark.engine.writing.event_times import EventTimes, LatestTime
+from pravega_spark.engine.writing.table_rows import EventTable
+from pravega_spark.engine.writing.typed_table import TypedTable
 from pravega_spark.errors import EventTooLarge, InvalidInput, SchemaMismatch
 from pravega_spark.limits import (
+    MAX_ATOMIC_WRITE_BYTES,
     MAX_EVENT_BYTES,
     MAX_LARGE_EVENT_BYTES,
     MAX_NOTE_LENGTH,
     MAX_ROUTING_KEY_LENGTH,
+    WRITER_BATCH_EVENTS,
 )
 
 Serializer = Callable[[Any], bytes]
@@ -126,6 +130,33 @@ class EventEncoder:
             self.event_format = newest
             return TypedEvent(*newest.schema.check_row(event, where))
 
+    def table(self, table: object, routing_key: str | None, event_time: str | None) -> EventTable:
+        """Return a checked table of events; ``routing_key`` and ``event_time`` name columns.
+
+        Raises InvalidInput, SchemaMismatch or EventTooLarge, which name the first bad row.
+        """
+        needs_times, present = self.times is not None, self.event_format
+        if present.is_raw:
+            for option, name in (("routing_key", routing_key), ("event_time", event_time)):
+                if name is not None:
+                    raise InvalidInput(
+                        f"write_table on stream {self._name}: {option}={name!r} names a column of "
+                        "a typed stream, and this one is raw; give the columns event, routing_key "
+                        "and timestamp."
+                    )
+            return EventTable(self._name, table, needs_times=needs_times)
+        if event_time is None and self.times is not None:
+            event_time = self.times.column
+        named = {"routing_key": routing_key, "event_time": event_time}
+        try:
+            return TypedTable(self._name, table, present, **named, needs_times=needs_times)
+        except SchemaMismatch:
+            newest = self._newest()
+            if newest is present:
+                raise
+            self.event_format = newest
+            return TypedTable(self._name, table, newest, **named, needs_times=needs_times)
+
     def payload(self, event: Any) -> SmallEvent | Iterator[memoryview]:
         """Return an event as bytes, or the pieces of a large one; raise as :meth:`event` does.
 
@@ -222,6 +253,21 @@ class EventEncoder:
             f"an event for stream {self._name} must be bytes or str, not {type(event).__name__}; "
             f"{way}."
         )
+
+    def check_atomic(self, events: int, size: int) -> None:
+        """Raise EventTooLarge unless one atomic write takes so many events and bytes."""
+        if size > MAX_ATOMIC_WRITE_BYTES:
+            raise EventTooLarge(
+                f"{events} events of {size} bytes for stream {self._name}: one atomic write takes "
+                f"at most {MAX_ATOMIC_WRITE_BYTES} bytes; use a transaction for more.",
+                size_bytes=size,
+                limit_bytes=MAX_ATOMIC_WRITE_BYTES,
+            )
+        if events > WRITER_BATCH_EVENTS:
+            raise EventTooLarge(
+                f"{events} events for stream {self._name}: one atomic write takes at most "
+                f"{WRITER_BATCH_EVENTS} events; use a transaction for more."
+            )
 
     def check_key(self, routing_key: object) -> None:
         """Raise InvalidInput unless the routing key is None or a valid str.

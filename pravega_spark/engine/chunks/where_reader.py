@@ -22,7 +22,7 @@ from pravega_spark.limits import READ_BATCH_EVENTS
 from pravega_spark.model import SegmentRange
 
 
-class EventFilter:
+class WhereExpression:
     """An expression over the columns of a stream, and the columns that it needs."""
 
     def __init__(self, stream: str, where: Any, event_format: EventFormat) -> None:
@@ -73,7 +73,7 @@ def read_filtered(
     table_path: str,
     refs: Iterable[ChunkRef],
     rng: SegmentRange,
-    wanted: EventFilter,
+    wanted: WhereExpression,
     *,
     columns: Sequence[str] | None = None,
 ) -> Iterator[tuple[int, pa.RecordBatch | None]]:
