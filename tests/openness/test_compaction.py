@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -39,10 +40,10 @@ class World:
 
     def write(self, label: str, chunks: int = 30) -> None:
         with self.manager.create_writer(NAME) as writer:
-            for n in range(chunks):
-                for key in ("a", "b", "c", "d"):
-                    writer.write_event(f"{label} {n} {key}".encode(), key)
-                writer.flush()
+            for n in range(chunks):  # a table is one batch, so two chunks, however slow this is
+                keys = ["a", "b", "c", "d"]
+                events = [f"{label} {n} {key}".encode() for key in keys]
+                writer.write_table(pa.table({"event": events, "routing_key": keys})).result()
         self.later()
 
     def later(self) -> None:
