@@ -79,9 +79,12 @@ def _of_spark(given: Any) -> pa.Schema:
     if not callable(getattr(struct, "json", None)):
         raise InvalidSchema(f"no schema can be made of {shown(given)}; give a StructType.")
     found = schema_from_json(json.loads(struct.json()))
-    if struct is given:
-        return found
-    return pa.schema([_nullable(field) for field in found])
+    return found if struct is given else all_nullable(found)
+
+
+def all_nullable(schema: pa.Schema) -> pa.Schema:
+    """Return a schema none of whose columns and fields is required."""
+    return pa.schema([_nullable(field) for field in schema])
 
 
 def _nullable(field: pa.Field) -> pa.Field:

@@ -279,6 +279,20 @@ WRITE = (
         "kafka: write the columns key and value; partition is refused, and headers unless empty.",
     ),
     *KAFKA_WRITE,
+    Option(
+        "schema",
+        option_values.one_of("auto", "infer", "raw"),
+        "auto",
+        "infer: a stream that this write creates is typed, with the frame's columns. raw: of "
+        "bytes. auto: as the stream is, and raw if it is created.",
+    ),
+    Option(
+        "badRecords",
+        option_values.one_of("fail", "dlq"),
+        "fail",
+        "Rows that do not fit a typed stream's schema: fail, or write them to the stream "
+        "`<stream>-dlq`, with the reason.",
+    ),
     Option("columns", option_values.any_text, "-", "Ignored; a SQL view may set it for its reads."),
 )
 
@@ -287,7 +301,6 @@ _TABLE_KEYS = frozenset({"provider"})
 """Spark's catalog passes these only for CREATE TABLE."""
 _NOT_YET_AVAILABLE = frozenset(
     {
-        "badrecords",
         "default_retention_duration_milliseconds",
         "default_retention_size_bytes",
         "default_scale_factor",
@@ -296,7 +309,6 @@ _NOT_YET_AVAILABLE = frozenset(
         "maxfilespertrigger",
         "retention",
         "scalingpolicy",
-        "schema",
         "transactiontimeout",
     }
 )

@@ -112,6 +112,8 @@ class WriteSettings:
     scope: str | None = None
     key_encoding: str = "utf8"
     null_values: str = "fail"
+    schema: str = "auto"
+    bad_records: str = "fail"
     leftovers: tuple[str, ...] = ()
 
 
@@ -195,6 +197,8 @@ def write_settings(given: Mapping[str, str]) -> WriteSettings:
         scope=found.get("scope"),
         key_encoding=found.get("keyEncoding", "utf8"),
         null_values=found.get("nullValues", "fail"),
+        schema=found.get("schema", "auto"),
+        bad_records=found.get("badRecords", "fail"),
         leftovers=tuple(filter(is_leftover, given)),
     )
 

@@ -114,6 +114,10 @@ class PravegaDataSource(DataSource):
             from pravega_spark.spark.write.many_streams_sink import ManyStreamsBatchWriter
 
             return ManyStreamsBatchWriter(settings, schema)
+        if settings.bad_records == "dlq":
+            from pravega_spark.spark.write.dead_letter_sink import DeadLetterBatchWriter
+
+            return DeadLetterBatchWriter(settings, schema)
         return PravegaBatchWriter(settings, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -126,4 +130,8 @@ class PravegaDataSource(DataSource):
             from pravega_spark.spark.write.many_streams_sink import ManyStreamsStreamWriter
 
             return ManyStreamsStreamWriter(settings, schema)
+        if settings.bad_records == "dlq":
+            from pravega_spark.spark.write.dead_letter_sink import DeadLetterStreamWriter
+
+            return DeadLetterStreamWriter(settings, schema)
         return PravegaStreamWriter(settings, schema)

@@ -71,15 +71,16 @@ class InputColumns:
             raise InvalidOption(
                 f"the frame has no column {wanted!r} (binary or string) to write as events; its "
                 f"columns are {', '.join(types)}. Add one: "
-                f'frame.selectExpr("... AS routing_key", "to_json(struct(*)) AS {wanted}").'
+                f'frame.selectExpr("... AS routing_key", "to_json(struct(*)) AS {wanted}"). Or set '
+                "the option schema to infer, which makes a typed stream of the frame's columns."
             )
         _check_type(event, types[event], _TEXT, "binary or string")
-        key_column = _named("routingKey", settings.routing_key, types)
+        key_column = named_column("routingKey", settings.routing_key, types)
         if key_column is None:
             key_column = find_column(types, key)
         if key_column is not None:
             _check_type(key_column, types[key_column], _TEXT, "string or binary")
-        time_column = _named("eventTime", settings.event_time, types)
+        time_column = named_column("eventTime", settings.event_time, types)
         if time_column is not None:
             _check_type(time_column, types[time_column], _TIME, "timestamp")
         return cls(
@@ -117,7 +118,11 @@ def _check_partition(types: dict[str, DataType]) -> None:
         )
 
 
-def _named(option: str, column: str | None, types: dict[str, DataType]) -> str | None:
+def named_column(option: str, column: str | None, types: dict[str, DataType]) -> str | None:
+    """Return the frame's name of the column that an option names; None if it names none.
+
+    Raises InvalidOption for a column that is not there.
+    """
     if column is None:
         return None
     found = find_column(types, column)

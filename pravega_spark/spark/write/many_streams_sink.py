@@ -60,6 +60,11 @@ class _ManyStreamsWriter:
                 f"option transaction={settings.transaction} is of one stream: name it by "
                 ".save('scope/stream')."
             )
+        if settings.schema == "infer" or settings.bad_records == "dlq":
+            raise InvalidOption(
+                "options schema=infer and badRecords=dlq are for a write to one stream: name it by "
+                ".save('scope/stream') or .start('scope/stream')."
+            )
         self.settings = settings
         self._columns = InputColumns.of(schema, settings)
         self._names = StreamColumn.of(schema, settings)
@@ -94,7 +99,7 @@ class ManyStreamsBatchWriter(_ManyStreamsWriter, DataSourceArrowWriter):
         application, identity = self.settings.application, None
         if application is not None:
             identity = NumberedBatch(application_writer(application[0]), application[1])
-        commit_each(self.settings, _complete(messages), identity)
+        commit_each(self.settings, complete_parts(messages), identity)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Do nothing: chunks without a commit are in no stream, and a sweep deletes them."""
@@ -105,7 +110,7 @@ class ManyStreamsStreamWriter(_ManyStreamsWriter, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit a micro-batch in each stream; skip it in those that already have it."""
-        found = _complete(messages)
+        found = complete_parts(messages)
         if batchId == 0:
             warn_of_leftovers(self.settings.leftovers, "a query's write")
         if not any(message.parts for message in found):
@@ -184,7 +189,8 @@ def _one_plan(parts: Sequence[TaskCommitMessage]) -> list[TaskCommitMessage]:
     return [replace(part, version=version) for part in parts]
 
 
-def _complete(messages: Sequence[WriterCommitMessage | None]) -> list[ManyStreamsMessage]:
+def complete_parts(messages: Sequence[WriterCommitMessage | None]) -> list[ManyStreamsMessage]:
+    """Return the tasks' messages; raise IllegalState if a task has none."""
     found = [message for message in messages if isinstance(message, ManyStreamsMessage)]
     if len(found) < len(messages):
         raise IllegalState(

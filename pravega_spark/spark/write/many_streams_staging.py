@@ -43,7 +43,8 @@ def stage_many(
             for name, events in names.split(batch, columns):
                 if name not in streams:
                     of_stream = replace(settings, stream=name)
-                    plan, _ = plan_staging(of_stream)
+                    plan, view = plan_staging(of_stream)
+                    view.check_raw("the rows of a frame that names its streams")
                     stager = ChunkStager(
                         plan, of_stream, f"{token}-{partition_id}", partition_id, pool
                     )

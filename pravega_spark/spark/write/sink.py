@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 
 from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.store import open_store
+from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.batch_identity import NumberedBatch
 from pravega_spark.errors import InvalidInput, InvalidOption, StoreError
 from pravega_spark.spark.kafka_values import warn_of_leftovers
@@ -34,8 +35,8 @@ from pravega_spark.spark.write.commit_messages import (
     commit_chunks,
     complete,
 )
-from pravega_spark.spark.write.input_columns import InputColumns
-from pravega_spark.spark.write.staging_plan import StagingPlan, plan_staging
+from pravega_spark.spark.write.frame_target import FrameColumns, columns_of, plan_frame
+from pravega_spark.spark.write.staging_plan import StagingPlan
 from pravega_spark.spark.write.task_staging import stage
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,6 @@ class PravegaBatchWriter(DataSourceArrowWriter):
     def __init__(self, settings: WriteSettings, schema: StructType) -> None:
         """Check the frame's columns and make the plan, on the driver."""
         self.settings = settings
-        self._columns = InputColumns.of(schema, settings)
         warn_of_leftovers(settings.leftovers, f"a write to {settings.stream}")
         if settings.event_time_delay_ms is not None and settings.application is None:
             raise InvalidOption(
@@ -72,8 +72,9 @@ class PravegaBatchWriter(DataSourceArrowWriter):
             )
         if settings.transaction is not None:
             self._plan, self._is_done = transaction_write.plan(settings, settings.transaction)
+            self._columns = columns_of(schema, settings, self._plan.schema)
             return
-        self._plan, view = plan_staging(settings)
+        self._plan, view, self._columns = plan_frame(settings, schema)
         identity = self._identity()
         known = view.writer(identity.writer_id) if identity else None
         self._is_done = identity is not None and known is not None and identity.number <= known.last
@@ -132,7 +133,7 @@ class PravegaStreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, settings: WriteSettings, schema: StructType) -> None:
-        """Check the frame's columns."""
+        """Take the columns of the frame, which are checked when the plan is made."""
         if settings.transaction is not None:
             raise InvalidOption(
                 f"option transaction={settings.transaction} is for a batch write: a streaming "
@@ -141,18 +142,25 @@ class PravegaStreamWriter(DataSourceStreamArrowWriter):
                 "batch's own write."
             )
         self.settings = settings
-        self._columns = InputColumns.of(schema, settings)
+        self._frame = schema
+        self._columns: FrameColumns | None = None
         self._plan: StagingPlan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Make the plan for the tasks, on the driver."""
         if self._plan is None:
-            self._plan, _ = plan_staging(self.settings)
+            self._prepare()
         return dict(self.__dict__)
+
+    def _prepare(self) -> StreamView:
+        """Make the plan, and check the frame's columns; return the stream as it is."""
+        self._plan, view, self._columns = plan_frame(self.settings, self._frame)
+        return view
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Stage one partition of a micro-batch; runs in a task."""
         assert self._plan is not None, "the writer reached a task without a plan"
+        assert self._columns is not None
         chunks = stage(iterator, self._plan, self._columns, self.settings, _partition_id())
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(QUERY_ID)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pravega_spark.engine.key_management import ChunkKey
@@ -17,13 +18,15 @@ from pravega_spark.model import Segment
 from pravega_spark.names import split_stream
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.settings import WriteSettings
+from pravega_spark.stream_schema import StreamSchema
 
 
 @dataclass(frozen=True, slots=True)
 class StagingPlan:
     """Where all tasks of one write stage their chunks, and by which segments they route events.
 
-    ``folder`` is that of the version, or of a transaction. ``key`` encrypts the chunks.
+    ``folder`` is that of the version, or of a transaction. ``key`` encrypts the chunks. ``schema``
+    is that of a typed stream.
     """
 
     root: str
@@ -33,13 +36,17 @@ class StagingPlan:
     segments: tuple[Segment, ...]
     folder: str
     key: ChunkKey | None
+    schema: StreamSchema | None = None
 
 
-def plan_staging(settings: WriteSettings) -> tuple[StagingPlan, StreamView]:
+def plan_staging(
+    settings: WriteSettings, new: Callable[[], StreamConfiguration] | None = None
+) -> tuple[StagingPlan, StreamView]:
     """Return the plan of a write, and the view that it is made from.
 
-    Creates the scope and the stream if they are missing and the settings allow it. Raises
-    NoSuchScope, NoSuchStream or StreamSealed before any task has run.
+    Creates the scope and the stream if they are missing and the settings allow it; ``new`` returns
+    its configuration, by default that of a raw stream. Raises NoSuchScope, NoSuchStream or
+    StreamSealed before any task has run.
     """
     stream = open_stream(settings.root, settings.stream)
     try:
@@ -47,7 +54,7 @@ def plan_staging(settings: WriteSettings) -> tuple[StagingPlan, StreamView]:
     except NoSuchStream:
         if not settings.create_if_missing:
             raise
-        _create(settings)
+        _create(settings, None if new is None else new())
         view = stream.view()
     if view.record.state is not StreamState.ACTIVE:
         raise sealed_error(view)
@@ -59,13 +66,15 @@ def plan_staging(settings: WriteSettings) -> tuple[StagingPlan, StreamView]:
         view.active.segments,
         version_folder(view.version),
         stream.chunk_key,
+        view.event_format.schema,
     )
     return plan, view
 
 
-def _create(settings: WriteSettings) -> None:
+def _create(settings: WriteSettings, configuration: StreamConfiguration | None) -> None:
     manager = StreamManager(settings.root)
-    configuration = StreamConfiguration(scaling=ScalingPolicy.fixed(settings.segments))
+    if configuration is None:
+        configuration = StreamConfiguration(scaling=ScalingPolicy.fixed(settings.segments))
     try:
         manager.create_stream(settings.stream, configuration)
     except NoSuchScope:

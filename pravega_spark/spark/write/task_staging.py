@@ -7,7 +7,7 @@ commit; a sweep later deletes chunks that were never committed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -22,36 +22,48 @@ from pravega_spark.limits import CHUNK_BYTES, ROUTE_BYTES, STAGING_THREADS, TASK
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.input_columns import InputColumns, to_events
 from pravega_spark.spark.write.staging_plan import StagingPlan
+from pravega_spark.spark.write.typed_columns import TypedColumns
 
 
 def stage(
     batches: Iterable[pa.RecordBatch],
     plan: StagingPlan,
-    columns: InputColumns,
+    columns: InputColumns | TypedColumns,
     settings: WriteSettings,
     partition_id: int,
 ) -> list[StagedChunk]:
     """Stage a task's rows; return the chunks, those of a segment in the order of the rows."""
     name = f"{os.urandom(8).hex()}-{partition_id}"
     with ThreadPoolExecutor(STAGING_THREADS, thread_name_prefix="pravega-staging") as pool:
-        return _stage_all(batches, columns, ChunkStager(plan, settings, name, partition_id, pool))
+        stager = ChunkStager(plan, settings, name, partition_id, pool)
+        return _stage_all(_events(batches, columns, partition_id), stager)
 
 
-def _stage_all(
-    batches: Iterable[pa.RecordBatch], columns: InputColumns, stager: ChunkStager
-) -> list[StagedChunk]:
-    group: list[pa.RecordBatch] = []
-    size = 0
+def _events(
+    batches: Iterable[pa.RecordBatch], columns: InputColumns | TypedColumns, partition_id: int
+) -> Iterator[pa.Table]:
+    first = 0
     for batch in batches:
-        if batch.num_rows:
-            events = to_events(batch, columns)
-            group.append(events)
-            size += events.nbytes
+        if not batch.num_rows:
+            continue
+        if isinstance(columns, TypedColumns):
+            yield columns.events(batch, columns.where(partition_id, first))
+        else:
+            yield pa.Table.from_batches([to_events(batch, columns)])
+        first += batch.num_rows
+
+
+def _stage_all(tables: Iterable[pa.Table], stager: ChunkStager) -> list[StagedChunk]:
+    group: list[pa.Table] = []
+    size = 0
+    for events in tables:
+        group.append(events)
+        size += events.nbytes
         if size >= ROUTE_BYTES:
-            stager.add(pa.Table.from_batches(group))
+            stager.add(pa.concat_tables(group))
             group, size = [], 0
     if group:
-        stager.add(pa.Table.from_batches(group))
+        stager.add(pa.concat_tables(group))
     return stager.finish()
 
 

@@ -44,6 +44,7 @@ def plan(settings: WriteSettings, transaction_id: str) -> tuple[StagingPlan, boo
         segments,
         folder,
         stream.chunk_key,
+        view.event_format.schema,
     )
     return found, _has(entries, settings)
 

@@ -49,9 +49,7 @@ def test_unknown_option_without_a_near_one_lists_all_options() -> None:
         read(zzzz="1")
 
 
-@pytest.mark.parametrize(
-    "key", ["retention", "transactionTimeout", "badRecords", "maxFilesPerTrigger"]
-)
+@pytest.mark.parametrize("key", ["retention", "transactionTimeout", "maxFilesPerTrigger"])
 def test_option_of_a_later_version_is_refused(key: str) -> None:
     with pytest.raises(InvalidOption, match=f"{key} is not available in this version"):
         read(**{key: "x"})

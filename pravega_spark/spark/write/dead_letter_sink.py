@@ -1,0 +1,133 @@
+"""The sink of badRecords=dlq: rows that fit go to the stream, the others to ``<stream>-dlq``.
+
+Both are staged by the same tasks. The driver commits the rows and then the dead letters, each in
+its own stream. With a number (a micro-batch, or txnAppId and txnVersion) each commit takes effect
+once, however often the write is repeated: a driver that dies between the two leaves letters out
+until Spark repeats the batch. A batch write without a number says in its error what is written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.writing.batch_identity import NumberedBatch
+from pravega_spark.errors import InvalidOption
+from pravega_spark.limits import STAGING_THREADS
+from pravega_spark.spark.settings import WriteSettings
+from pravega_spark.spark.write.commit_messages import TaskCommitMessage
+from pravega_spark.spark.write.dead_letters import check_letters, letters, plan_letters
+from pravega_spark.spark.write.frame_target import FrameColumns
+from pravega_spark.spark.write.many_streams_sink import (
+    ManyStreamsMessage,
+    commit_each,
+    complete_parts,
+)
+from pravega_spark.spark.write.sink import (
+    QUERY_ID,
+    PravegaBatchWriter,
+    PravegaStreamWriter,
+    query_id_of,
+)
+from pravega_spark.spark.write.staging_plan import StagingPlan
+from pravega_spark.spark.write.task_staging import ChunkStager
+from pravega_spark.spark.write.typed_columns import TypedColumns
+
+
+class DeadLetterBatchWriter(PravegaBatchWriter):
+    """Writes a frame into a typed stream, and what does not fit into the one of dead letters."""
+
+    def __init__(self, settings: WriteSettings, schema: StructType) -> None:
+        """Check the frame's columns and make the plan, on the driver."""
+        if settings.transaction is not None:
+            raise InvalidOption(
+                f"option badRecords=dlq: transaction {settings.transaction} is of one stream, and "
+                "dead letters go to another. Set badRecords to fail, or split the frame first."
+            )
+        super().__init__(settings, schema)
+        check_letters(settings, existing_view(open_stream(settings.root, settings.stream)))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
+        """Stage one partition; runs in a task."""
+        if self._is_done:
+            return ManyStreamsMessage()
+        return _stage(iterator, self._plan, self._columns, self.settings)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit the rows, and then the dead letters."""
+        if self._is_done:
+            self._log_skipped()
+        commit_each(self.settings, complete_parts(messages), self._identity())
+
+
+class DeadLetterStreamWriter(PravegaStreamWriter):
+    """Writes micro-batches into a typed stream, and what does not fit into the one of letters."""
+
+    def _prepare(self) -> StreamView:
+        view = super()._prepare()
+        check_letters(self.settings, view)
+        return view
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
+        """Stage one partition of a micro-batch; runs in a task."""
+        assert self._plan is not None
+        assert self._columns is not None, "the writer reached a task without a plan"
+        return _stage(iterator, self._plan, self._columns, self.settings)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Commit the rows of a micro-batch, and then its dead letters; skip what is there."""
+        found = complete_parts(messages)
+        if not any(message.parts for message in found):
+            return
+        query_id = query_id_of((m.query_id for m in found), self.settings.checkpoint)
+        identity = NumberedBatch(f"spark.{query_id}", batchId)
+        commit_each(self.settings, found, identity, batchId=batchId)
+
+
+def _stage(
+    batches: Iterator[pa.RecordBatch],
+    plan: StagingPlan,
+    columns: FrameColumns,
+    settings: WriteSettings,
+) -> ManyStreamsMessage:
+    """Stage a task's rows, and its dead letters if there are any."""
+    assert isinstance(columns, TypedColumns), "dead letters are of typed streams"
+    context = TaskContext.get()
+    number = 0 if context is None else context.partitionId()
+    query_id = None if context is None else context.getLocalProperty(QUERY_ID)
+    name = f"{os.urandom(8).hex()}-{number}"
+    first = 0
+    with ThreadPoolExecutor(STAGING_THREADS, thread_name_prefix="pravega-staging") as pool:
+        stagers: dict[str, tuple[StagingPlan, ChunkStager]] = {
+            plan.stream: (plan, ChunkStager(plan, settings, name, number, pool))
+        }
+        of_letters: Any = None
+        for batch in batches:
+            where = columns.where(number, first)
+            first += batch.num_rows
+            if not batch.num_rows:
+                continue
+            events, bad = columns.split(batch, where)
+            stagers[plan.stream][1].add(events)
+            if not bad:
+                continue
+            if of_letters is None:
+                of_letters, letter_plan = plan_letters(settings)
+                stager = ChunkStager(letter_plan, of_letters, name, number, pool)
+                stagers[letter_plan.stream] = letter_plan, stager
+            stagers[of_letters.stream][1].add(letters(batch, columns, bad))
+        staged = {
+            stream: TaskCommitMessage(its.life, its.version, stager.finish())
+            for stream, (its, stager) in stagers.items()
+        }
+    return ManyStreamsMessage({s: found for s, found in staged.items() if found.chunks}, query_id)
