@@ -8,7 +8,7 @@ from contextlib import closing
 
 from pravega_spark.compaction.merge_range import MergedRange, MergeRange
 from pravega_spark.engine.chunks import chunk_reader
-from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
+from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk, first_gap
 from pravega_spark.engine.chunks.chunk_writer import ChunkWriter
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log_fields import log_fields
@@ -71,7 +71,7 @@ def _inputs(stream: StreamLog, view: StreamView, rng: MergeRange) -> list[ChunkR
     if _is_below(view, rng):
         return []
     refs = stream.known_chunks(rng.events)
-    if not refs or refs[-1].end != rng.end or chunk_reader.first_gap(rng.events, refs):
+    if not refs or refs[-1].end != rng.end or first_gap(rng.events, refs):
         return []
     if rng.is_head:
         return refs if len(refs) == 1 and refs[0].base_offset < rng.start else []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pravega_spark.engine.chunks import chunk_reader
-from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.chunks.chunk import ChunkRef, first_gap
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -56,7 +56,7 @@ def _damaged_chunks(
             continue
         rng = SegmentRange(view.stream, view.life, segment_id, start, end)
         refs = stream.known_chunks(rng)
-        gap = chunk_reader.first_gap(rng, refs)
+        gap = first_gap(rng, refs)
         if gap is not None and _is_needed(stream, segment_id, gap.start):
             yield DamagedObject(stream.path, f"no chunk has the events of {gap}")
         for ref in refs:

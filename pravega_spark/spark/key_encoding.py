@@ -11,7 +11,6 @@ import re
 from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 _FOREIGN = re.compile("[%\udc80-\udcff]")
 
@@ -61,6 +60,8 @@ def first_foreign(keys: pa.Array) -> int | None:
 
 
 def _has_percent(texts: pa.Array) -> bool:
+    import pyarrow.compute as pc  # takes as long to import as the rest of Arrow
+
     return bool(pc.any(pc.match_substring(texts, "%")).as_py())
 
 

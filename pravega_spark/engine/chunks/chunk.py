@@ -15,8 +15,8 @@ Pages carry a CRC. Our readers verify it, so a damaged byte is never returned as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 from pravega_spark.engine.chunks.arrow_arrays import column, ready
 from pravega_spark.engine.json_codec import quoted
 from pravega_spark.errors import InvalidInput
-from pravega_spark.model import segment_text
+from pravega_spark.model import SegmentRange, segment_text
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 """The type of the time of an event."""
@@ -129,6 +129,18 @@ class ChunkRef:
         """Name the chunk for error texts."""
         events = f"segment {segment_text(self.segment_id)} [{self.base_offset}, {self.end})"
         return f"chunk {self.path} of {events}"
+
+
+def first_gap(rng: SegmentRange, refs: Iterable[ChunkRef]) -> SegmentRange | None:
+    """Return the first part of the range that none of the chunks (in offset order) holds."""
+    at = rng.start
+    for ref in refs:
+        if at >= rng.end:
+            return None
+        if ref.base_offset > at:
+            return replace(rng, start=at, end=min(rng.end, ref.base_offset))
+        at = max(at, ref.end)
+    return replace(rng, start=at) if at < rng.end else None
 
 
 def encode_events(

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pravega_spark.engine.chunks.arrow_arrays import column
 from pravega_spark.engine.chunks.block_reader import open_blocks
-from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.chunks.chunk import ChunkRef, first_gap
 from pravega_spark.engine.chunks.chunk_file import ChunkFile, open_chunk
 from pravega_spark.engine.chunks.event_format import (
     RAW,
@@ -199,18 +199,6 @@ def _lost(rng: SegmentRange, at: int) -> DataLoss:
         lost=replace(rng, start=at),
         stream=rng.stream,
     )
-
-
-def first_gap(rng: SegmentRange, refs: Iterable[ChunkRef]) -> SegmentRange | None:
-    """Return the first part of the range that none of the chunks (in offset order) holds."""
-    at = rng.start
-    for ref in refs:
-        if at >= rng.end:
-            return None
-        if ref.base_offset > at:
-            return replace(rng, start=at, end=min(rng.end, ref.base_offset))
-        at = max(at, ref.end)
-    return replace(rng, start=at) if at < rng.end else None
 
 
 def events_of(batch: pa.RecordBatch, stream: str, life: int, segment_id: int) -> Iterator[Event]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import xxhash
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 SUMS_KEY: Final = b"pravega.event_bytes"
 """The event bytes before each row group, in the footer of files with several row groups."""

@@ -11,11 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import xxhash
 
 from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
@@ -29,6 +28,9 @@ from pravega_spark.engine.log.file_index import (
     rows_of,
 )
 from pravega_spark.engine.log.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 _TEXT_MAP = pa.map_(pa.string(), pa.string())
 ADD = pa.struct(
@@ -280,6 +282,8 @@ def encode_checkpoint(snapshot: Snapshot, adds: Iterable[pa.StructArray]) -> tup
         {"domainMetadata": {"domain": name, "configuration": value, "removed": False}}
         for name, value in sorted(snapshot.domains.items())
     ]
+    import pyarrow.parquet as pq  # late: most processes read no checkpoint
+
     sink = pa.BufferOutputStream()
     actions = len(state)
     with pq.ParquetWriter(sink, _SCHEMA, compression="zstd", write_statistics=False) as writer:
@@ -330,6 +334,8 @@ class DeltaCheckpoint:
 
     def __init__(self, data: bytes, record: dict[str, Any]) -> None:
         """Open the verified bytes."""
+        import pyarrow.parquet as pq  # late: most processes read no checkpoint
+
         self._file = pq.ParquetFile(pa.BufferReader(data))
         self._record = record
 

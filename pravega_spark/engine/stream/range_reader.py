@@ -11,8 +11,7 @@ import pyarrow as pa
 from pravega_spark.engine.attached_objects import attached_object
 from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.arrow_arrays import lengths_of
-from pravega_spark.engine.chunks.chunk import ChunkRef
-from pravega_spark.engine.chunks.chunk_reader import first_gap
+from pravega_spark.engine.chunks.chunk import ChunkRef, first_gap
 from pravega_spark.engine.chunks.event_format import (
     RAW,
     EventFormat,

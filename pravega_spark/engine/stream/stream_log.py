@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from pravega_spark.engine.chunks import chunk_reader, chunk_search
-from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.chunks.chunk import ChunkRef, first_gap
 from pravega_spark.engine.chunks.event_format import EventFormat
 from pravega_spark.engine.chunks.footer import checked_digest
 from pravega_spark.engine.chunks.large_event_reference import checked_attachment
@@ -220,11 +219,11 @@ class StreamLog:
     def _all_chunks(self, rng: SegmentRange) -> list[ChunkRef]:
         """Return the chunks as :meth:`chunks` does, also below the head while chunks remain."""
         refs = self.known_chunks(rng)
-        if chunk_reader.first_gap(rng, refs) is None:
+        if first_gap(rng, refs) is None:
             return refs
         view = self.view(life=rng.life)
         refs = self.known_chunks(rng)
-        gap = chunk_reader.first_gap(rng, refs)
+        gap = first_gap(rng, refs)
         if gap is None:
             return refs
         if view.is_truncated(rng.segment_id, gap.start):
@@ -275,6 +274,8 @@ class StreamLog:
         return ref.base_bytes if ref.base_offset == offset else ref
 
     def _bytes_inside(self, ref: ChunkRef, offset: int) -> int:
+        from pravega_spark.engine.chunks import chunk_search  # late: planners read no chunk
+
         return chunk_search.bytes_before(self.store, self.path, ref, offset)
 
     def offset_after(self, rng: SegmentRange, size_bytes: int) -> tuple[int, int]:
@@ -282,6 +283,8 @@ class StreamLog:
 
         Bytes are the segment's, from its creation. A range that ends earlier returns its end.
         """
+        from pravega_spark.engine.chunks import chunk_search  # late: planners read no chunk
+
         for ref in self._all_chunks(rng):
             if ref.base_bytes + ref.event_bytes >= size_bytes:
                 left = size_bytes - ref.base_bytes

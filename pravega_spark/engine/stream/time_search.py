@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pravega_spark.engine.chunks import chunk_search
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.located_cut import LocatedCut
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -47,6 +46,8 @@ class TimeSearch:
             return known
         end = view.segment(segment_id).next_offset
         start = max(view.head_offset(segment_id), self._searched.get(segment_id, 0))
+        from pravega_spark.engine.chunks import chunk_search  # late: few reads begin at a time
+
         rng = SegmentRange(view.stream, view.life, segment_id, start, end)
         for ref in self.stream.chunks(rng):
             offset = chunk_search.first_at_or_after(

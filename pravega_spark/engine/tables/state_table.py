@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pravega_spark.engine.chunks.arrow_arrays import ready
 from pravega_spark.engine.json_codec import to_json
@@ -117,6 +116,8 @@ class StateTable:
         return {number: found[path] for number, path in zip(pointers, paths, strict=True)}
 
     def _load(self, path: str) -> Rows:
+        import pyarrow.parquet as pq  # late: a streaming query seldom reads a table
+
         try:
             data = self.log.store.get(f"{self.log.path}/{path}")
             # pq.read_table starts threads, and a process that ends meanwhile aborts.
@@ -183,6 +184,8 @@ class StateTable:
         Each retry after a lost race writes them again, so the file is not below the horizon when
         it is committed.
         """
+        import pyarrow.parquet as pq  # late: a streaming query seldom reads a table
+
         ordered = [rows[key] for key in sorted(rows)]
         sink = pa.BufferOutputStream()
         ready()

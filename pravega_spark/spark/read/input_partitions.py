@@ -22,7 +22,6 @@ from pravega_spark.engine.chunks.routing import positions
 from pravega_spark.engine.layout.read_plan import share
 from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.range_reader import fail, read_range
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.limits import PARTITION_BYTES, READ_BATCH_EVENTS
 from pravega_spark.model import KeyRange, SegmentRange
@@ -136,6 +135,8 @@ def read_events(
     """
     if not isinstance(partition, EventPartition):
         return
+    from pravega_spark.engine.stream.range_reader import fail, read_range  # late: only tasks read
+
     rng, part, wanted = partition.rng, partition.part, partition.wanted
     rows = projection(
         settings.column_names, schema_json, rng.stream, rng.segment_id, settings.key_encoding

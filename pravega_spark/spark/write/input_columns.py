@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -226,6 +225,8 @@ def _check_headers(batch: pa.RecordBatch, columns: InputColumns) -> None:
     """Raise InvalidInput if a row has headers."""
     if columns.headers is None:
         return
+    import pyarrow.compute as pc  # takes as long to import as the rest of Arrow
+
     lengths = pc.fill_null(pc.list_value_length(batch.column(columns.headers)), 0)
     with_some = np.flatnonzero(numbers(lengths))
     if len(with_some):
