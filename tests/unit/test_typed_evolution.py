@@ -312,8 +312,8 @@ def test_a_damaged_row_is_never_read(tmp_path: Path) -> None:
         writer.write_event({"name": "VALUE-" * 9, "n": 1}, "k").result()
     (file,) = (tmp_path / "root" / S / "events" / "data").rglob("*.parquet")
     content = file.read_bytes()
-    at = content.index(b"VALUE-") + 2
-    file.write_bytes(content[:at] + b"X" + content[at + 1 :])
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    file.write_bytes(content[:footer].replace(b"VALUE-", b"WRONG-") + content[footer:])
     with pytest.raises(CorruptChunk):
         list(manager.read(S))
     found = [damage.path for one in check_root(manager._store, deep=True) for damage in one.damage]
