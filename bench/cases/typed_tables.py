@@ -61,9 +61,7 @@ def typed_tables(context: Context) -> Iterator[Figure]:
         with open(path, "rb") as file:
             os.fsync(file.fileno())
 
-    found = interleave(
-        context.size(5, 2), {"ours": ours, "floor": lambda: count / timed(parquet)}
-    )
+    found = interleave(context.size(5, 2), {"ours": ours, "floor": lambda: count / timed(parquet)})
     yield Figure.of_rounds(
         "durable write_table of typed rows, 10 columns, one process",
         found["ours"],
