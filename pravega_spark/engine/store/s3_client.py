@@ -11,6 +11,7 @@ import base64
 import email.utils
 import functools
 import hashlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -28,11 +29,15 @@ from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 
 from pravega_spark.engine.boot_clock import elapsed_seconds
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.store.base import Dated
 from pravega_spark.engine.store.s3_connection import checked, has_length
 from pravega_spark.engine.store.s3_errors import KeysMissing
 from pravega_spark.engine.store.s3_settings import Form, S3Settings
+from pravega_spark.engine.store.supplier_log import taken_failures
 from pravega_spark.limits import OBJECT_CALLS
+
+logger = logging.getLogger(__name__)
 
 _EXPIRED = frozenset({"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired"})
 """Codes of a refusal after which the credentials are read again."""
@@ -93,6 +98,8 @@ class S3Client:
         self._session = settings.session()
         self._forms, self.endpoint_url = self._prepared(None)
         self._credentials: Any = None
+        self._last_of_supplier: object = None
+        """The keys that were warned of because their supplier fails to renew them."""
         self._has_worked = False
         """Whether the storage has accepted a request with the keys of a supplier."""
         self._pool = self._make_pool()
@@ -202,10 +209,21 @@ class S3Client:
 
         What it raises says nothing about the object: its service may answer 404, too.
         """
-        try:
-            return supply()
-        except Exception as error:
-            raise KeysMissing(error, had_keys=self._has_worked) from error
+        with taken_failures() as failures:
+            try:
+                found = supply()
+            except Exception as error:
+                raise KeysMissing(error, had_keys=self._has_worked) from error
+        if failures and found != self._last_of_supplier:
+            self._last_of_supplier = found
+            logger.warning(
+                "%s: the supplier of credentials fails: %s. The present keys hold for some minutes "
+                "and are used until then.",
+                self.endpoint_url,
+                failures[0],
+                extra=log_fields("credentials"),
+            )
+        return found
 
     def _ended(self, error: ClientError) -> KeysMissing | None:
         """Return the error to raise in place of a refusal because the supplier is late."""

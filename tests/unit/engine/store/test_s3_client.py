@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.credentials import RefreshableCredentials
 
 from pravega_spark.engine.store import Put
 from pravega_spark.engine.store.retrying_store import RetryingStore
@@ -278,6 +280,50 @@ def test_supplier_of_keys_that_fails_for_a_moment_is_waited_for(
     assert waiting.get("create") == b""
     assert waiting.put_if_absent("create", b"") is Put.CREATED
     assert server.keys() == ["old", "new", "new"]
+
+
+def test_supplier_of_keys_that_fails_is_one_warning_of_ours_and_botocore_logs_nothing(
+    server: Server, supplier: Supplier, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "pravega_spark")
+    supplier.supply("old", 12)  # so long before their end, keys are renewed if that is possible
+    store = supplier.store()
+    store.put("before", b"")
+    supplier.given.unlink()
+    for _ in range(3):
+        store.put("key", b"")
+    assert server.keys() == ["old"] * 4
+    (warning,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert "the supplier of credentials fails" in warning.getMessage()
+    assert "No such file" in warning.getMessage()
+    details = [r for r in caplog.records if r.exc_info and r.levelno == logging.DEBUG]
+    assert len(details) == 3
+    assert not [r for r in caplog.records if r.name == "botocore.credentials"]
+
+
+def test_supplier_that_fails_once_keys_have_ended_is_an_error_and_botocore_logs_nothing(
+    server: Server, supplier: Supplier, caplog: pytest.LogCaptureFixture
+) -> None:
+    supplier.supply("old", 5)
+    store = supplier.store()
+    store.put("before", b"")
+    supplier.given.unlink()
+    with pytest.raises(StoreUnavailable, match="their supplier has no valid ones any more"):
+        store.put("key", b"")
+    assert not caplog.records
+
+
+def test_botocore_goes_on_to_log_what_other_users_of_it_ask_of_a_supplier(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail() -> dict[str, str]:
+        raise OSError("down")
+
+    soon = (datetime.now(timezone.utc) + timedelta(minutes=12)).isoformat()
+    keys = {"access_key": "a", "secret_key": "s", "token": "t", "expiry_time": soon}
+    found = RefreshableCredentials.create_from_metadata(keys, fail, "theirs")
+    assert found.get_frozen_credentials().access_key == "a"
+    assert [record.name for record in caplog.records] == ["botocore.credentials"]
 
 
 def test_supplier_of_keys_that_renews_them_late_is_waited_for(
