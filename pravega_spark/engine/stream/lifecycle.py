@@ -53,7 +53,7 @@ DELETION = "DELETE STREAM"
 
 def current_view(stream: StreamLog) -> StreamView | None:
     """Return the newest view in any state, also DELETED, or None if there is no log."""
-    snapshot = stream.log.refresh(durable=True)
+    snapshot = stream.newest()
     return None if snapshot is None else StreamView(snapshot)
 
 

@@ -83,12 +83,33 @@ class StreamLog:
     def view(self, refresh: bool = True, *, life: int | None = None) -> StreamView:
         """Return the newest view (one storage call if it is known), or the last known one.
 
-        Raises NoSuchStream if the stream does not exist, StaleIdentity if it is not in ``life``.
+        Raises NoSuchStream if the stream does not exist, StaleIdentity if it is not in ``life``,
+        and what :meth:`newest` raises.
         """
         snapshot = self.log.snapshot
         if refresh or snapshot is None:
-            snapshot = self.log.refresh(durable=True)
+            snapshot = self.newest()
         return self._checked(snapshot, life)
+
+    def newest(self) -> Snapshot | None:
+        """Return the newest snapshot, durably, or None if there is no log.
+
+        Raises CorruptLog if the log that was read before is gone from a local disk: it would look
+        like one in which nothing changes. On an object store that would cost another request.
+        """
+        log, known = self.log, self.log.snapshot
+        found = log.refresh(durable=True)
+        if known is None or found is not known or not self.store.is_local:
+            return found
+        if self.store.stamp(log.reader.key(known.version)) is None:
+            raise CorruptLog(
+                f"{log.reader.where}: version {known.version} of the log, which this process has "
+                "read, does not exist any more: its folder was removed or moved. Restore it from a "
+                "copy.",
+                path=log.reader.where,
+                version=known.version,
+            )
+        return found
 
     def view_after_wait(self, life: int | None = None, *, durable: bool = True) -> StreamView:
         """Return the last known view, whose commits are durable; raises as :meth:`view` does.

@@ -14,7 +14,7 @@ from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view, repair, repaired
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.errors import CorruptLog, NoSuchScope, NoSuchStream, StoreReadOnly
+from pravega_spark.errors import CorruptLog, NoSuchScope, NoSuchStream, RootChanged, StoreReadOnly
 from pravega_spark.jobs import stream_tasks
 from pravega_spark.jobs.stream_tasks import Task
 from pravega_spark.manager import StreamManager
@@ -160,6 +160,28 @@ def test_stream_that_lost_its_log_is_not_created_again(
     if call is LOST_CALLS["reader"]:  # the advice of the error works
         rmtree(stream)
         assert not StreamManager(other).stream_info("s/t").events
+
+
+@pytest.mark.parametrize("call", LOST_CALLS.values(), ids=LOST_CALLS)
+def test_each_call_notices_that_the_log_of_an_open_stream_was_removed(
+    tmp_path: Path, call: Callable[[str], Any]
+) -> None:
+    root = str(tmp_path / "root")
+    with StreamManager(root) as manager:
+        manager.create_scope("s")
+        manager.create_stream("s/t", TWO)
+        with manager.create_writer("s/t") as writer:
+            writer.write_event(b"x", routing_key="k").result()
+            rmtree(tmp_path / "root/s/t/events/_delta_log")
+            kept = files(tmp_path / "root/s/t")
+            with pytest.raises(CorruptLog, match=r"does not exist any more.*Restore it from"):
+                call(root)
+            late = writer.write_event(b"y", routing_key="k")
+            with pytest.raises(RootChanged, match="does not exist"):
+                late.result()
+    left = files(tmp_path / "root/s/t")
+    assert {path: left.get(path) for path in kept} == kept
+    assert not [path for path in left if "_delta_log" in path.parts]
 
 
 def lost_stream(root: Path, lost: str) -> Path:
