@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 
-from pravega_spark.engine.log import log_cleanup
+from pravega_spark.engine.log import log_cleanup, log_follower
 from pravega_spark.errors import StoreRefused
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
@@ -31,11 +31,28 @@ PROCESSES.set_forkserver_preload(["tests.harness.retention_processes"])
 BACKUP = ("backup.file:20", "backup.log:2", "backup.table:2")
 RESTORE = ("restore.closed", "restore.last:2")
 WRITERS = ("w0", "w1")
+CLEANUP_SECONDS = 4.0
+"""In place of an hour: how old a commit is at least that is deleted."""
+WAIT_SECONDS = 240.0
+
+
+def know_of_cleanup() -> None:
+    """Let this process look whether a log was cleaned that it read so long ago.
+
+    As CLEANUP_WAIT_SECONDS asks for, of which a process does not know that it is short here.
+    """
+    mock.patch.object(log_follower, "STALE_SNAPSHOT_SECONDS", CLEANUP_SECONDS / 2).start()
+
+
+def use(root: str, name: str, stop: str, *, scales: bool) -> None:
+    know_of_cleanup()
+    write(root, name, stop, scales=scales)
 
 
 def sweep(root: str, stop: str) -> None:
     """Truncate and sweep in a loop; a staged file has two seconds to be committed."""
-    mock.patch.object(log_cleanup, "CLEANUP_WAIT_SECONDS", 0.2).start()
+    know_of_cleanup()
+    mock.patch.object(log_cleanup, "CLEANUP_WAIT_SECONDS", CLEANUP_SECONDS).start()
     retention = StreamManager(root).retention(STREAM)
     while not Path(stop).exists():
         retention.run(sample_every=0.001, grace=2.0, retain=0.0)
@@ -44,6 +61,7 @@ def sweep(root: str, stop: str) -> None:
 
 def back_up(root: str, target: str, kill: str) -> None:
     failpoints.kill_at(kill)
+    know_of_cleanup()
     StreamManager(root).backup(target)
 
 
@@ -56,7 +74,7 @@ def exit_code(function: Callable[..., None], *arguments: str) -> int | None:
     """Run a function in a process of its own; return the process's exit code."""
     process = PROCESSES.Process(target=function, args=arguments, daemon=True)
     process.start()
-    process.join(60)
+    process.join(WAIT_SECONDS)
     return process.exitcode
 
 
@@ -72,15 +90,16 @@ def check(root: str) -> int:
 
 
 def test_killed_backups_and_restores_are_finished_by_the_next_while_the_stream_is_in_use(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(log_follower, "STALE_SNAPSHOT_SECONDS", CLEANUP_SECONDS / 2)
     root, copy, stop = (str(tmp_path / name) for name in ("root", "copy", "stop"))
     manager = StreamManager(root)
     manager.create_scope("s")
     policy = RetentionPolicy.by_size("3 KB")
     manager.create_stream(STREAM, StreamConfiguration(ScalingPolicy.by_event_rate(1_000), policy))
     actors = [
-        PROCESSES.Process(target=write, args=(root, w, stop), kwargs={"scales": w == "w0"})
+        PROCESSES.Process(target=use, args=(root, w, stop), kwargs={"scales": w == "w0"})
         for w in WRITERS
     ]
     actors.append(PROCESSES.Process(target=sweep, args=(root, stop)))
@@ -98,7 +117,7 @@ def test_killed_backups_and_restores_are_finished_by_the_next_while_the_stream_i
     finally:
         Path(stop).touch()
         for actor in actors:
-            actor.join(30)
+            actor.join(WAIT_SECONDS)
     assert [actor.exitcode for actor in actors] == [0] * len(actors)
     assert check(copy)
     newest = max(Path(copy, STREAM, "events", "data").rglob("*.parquet"), key=_staged)

@@ -48,7 +48,7 @@ LAUNCH = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-LIMIT_SECONDS = 120 + COUNT
+LIMIT_SECONDS = 480 + COUNT
 POINTS = (
     "txn.staged",
     "txn.deciding",
@@ -160,7 +160,7 @@ class Nemesis:
                     strike = time.monotonic() + self.dice.uniform(0.6, 1.2)
             self.stop.touch()
             assert self.scaler.process is not None
-            self.scaler.process.wait(30)
+            self.scaler.process.wait(240)
         finally:
             processes = [actor.process for actor in actors] + [old for _, old in self.stopped]
             for process in processes:

@@ -64,7 +64,7 @@ class StreamInUse:
         """Run a function in one process for each kill; return the points that killed one."""
         runs = [self.start(function, self.root, *([kill] if kill else [])) for kill in kills]
         for process in runs:
-            process.join(60)
+            process.join(240)
         for process, kill in zip(runs, kills, strict=True):
             assert process.exitcode in ((0, -signal.SIGKILL) if kill else (0,))
         return {kill for process, kill in zip(runs, kills, strict=True) if process.exitcode}
@@ -120,7 +120,7 @@ def test_compaction_killed_at_every_step_loses_and_repeats_nothing(used: StreamI
         assert left == []
     used.stop.touch()
     for process in writers:
-        process.join(30)
+        process.join(240)
     for _ in range(60):  # files enough for a merge, whatever the killed runs have merged
         used.commit_transaction()
     before = used.files()

@@ -57,7 +57,7 @@ def run_tellers(root: Path, acknowledged: dict[Transfer, str]) -> None:
     for point in (*POINTS, ""):
         processes = {name: start("teller", root, name, str(TRANSFERS), point) for name in TELLERS}
         for name, process in processes.items():
-            out, _ = process.communicate(timeout=120)
+            out, _ = process.communicate(timeout=240)
             assert process.returncode == (-9 if point else 0), (point, out)
             for line in out.splitlines():
                 what, number = line.split()
@@ -76,7 +76,7 @@ def test_both_streams_hold_the_same_transfers_in_the_same_order(tmp_path: Path) 
         run_tellers(root, acknowledged)
     finally:
         stop.write_text("")
-        out, _ = sweeping.communicate(timeout=60)
+        out, _ = sweeping.communicate(timeout=240)
     assert sweeping.returncode == 0, out
     manager.sweep_scope("bank")
 

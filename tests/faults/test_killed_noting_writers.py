@@ -41,7 +41,9 @@ def test_nothing_before_a_watermark_follows_its_cut_over_kills_and_a_split(tmp_p
 
     def split() -> None:
         manager.scale_stream(STREAM, seal=[0], key_ranges=[(0.0, 0.25), (0.25, 0.5)])
-        time.sleep(0.5)
+        while len(stream_time.watermarks()) < 3:  # the writers note on, so this ends
+            stream_time.update()
+            time.sleep(0.1)
 
     processes.run(WRITERS, KILLS, split)
 

@@ -26,8 +26,8 @@ from tests.harness.tiers import IS_LONG
 pytestmark = pytest.mark.s3
 
 _roots = itertools.count(1)
-_NOTICED_SECONDS = 6.0
-"""Most time from the end of an outage to progress: back-off, one time-out, a busy machine."""
+_NOTICED_SECONDS = 20.0
+"""Most time from the end of an outage to progress: back-off, one time-out, a machine so busy."""
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +64,11 @@ def sit_out(
     """Make an outage while all work; return how long after it each writer made progress."""
     caplog.set_level(logging.INFO, logger="pravega_spark")
     made.run(1.0)
-    made.wait_for_progress(dict.fromkeys(made.counts(), 0), 30)
+    made.wait_for_progress(dict.fromkeys(made.counts(), 0), 240)
     outage()
-    recovered = made.wait_for_progress(made.counts(), 60)
+    recovered = made.wait_for_progress(made.counts(), 240)
     made.run(0.5)
-    made.end(60)
+    made.end(240)
     return recovered
 
 
@@ -99,7 +99,7 @@ def test_killed_server_is_sat_out(
 def test_network_that_fails_for_a_time_is_sat_out(
     server: S3Server, proxy: TcpProxy, caplog: pytest.LogCaptureFixture, network: Network
 ) -> None:
-    made = world(server, proxy.url, read_timeout="1 s", connect_timeout="1 s")
+    made = world(server, proxy.url, read_timeout="4 s", connect_timeout="4 s")
 
     def fail() -> None:
         proxy.network = network
@@ -116,8 +116,8 @@ def test_stopped_server_is_sat_out(
     server: S3Server, outages: S3Outages, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A stopped server accepts connections, so only time-outs show that it does not answer."""
-    made = world(server, server.endpoint_url, retry_timeout="2 minutes", read_timeout="1 s")
-    sit_out(caplog, made, lambda: outages.stop(80 if IS_LONG else 4))
+    made = world(server, server.endpoint_url, retry_timeout="2 minutes", read_timeout="3 s")
+    sit_out(caplog, made, lambda: outages.stop(80 if IS_LONG else 7))
     assert len(lines(caplog, "does not answer")) == 1
 
 
@@ -129,11 +129,11 @@ def test_longer_outage_fails_clearly_and_a_writer_with_an_id_goes_on(
     manager.create_scope("s")
     manager.create_stream(STREAM)
     writer = manager.create_writer(STREAM, writer_id="w")
-    writer.write_event(b"1", "k").result(30)
+    writer.write_event(b"1", "k").result(240)
     proxy.network = Network.REFUSE
     late = writer.write_event(b"2", "k")
     with pytest.raises((StoreUnavailable, CommitUnknown), match="retry_timeout"):
-        late.result(30)
+        late.result(240)
     with pytest.raises((StoreUnavailable, CommitUnknown), match="retry_timeout"):
         writer.write_event(b"3", "k")
     with pytest.raises(StoreUnavailable, match="500 ms, as the storage option retry_timeout says"):
@@ -141,7 +141,7 @@ def test_longer_outage_fails_clearly_and_a_writer_with_an_id_goes_on(
     proxy.network = Network.GOOD
     with manager.create_writer(STREAM, writer_id="w") as again:
         for number in range(again.last_event_number + 1, 4):
-            again.write_event(b"%d" % number, "k").result(30)
+            again.write_event(b"%d" % number, "k").result(240)
     assert [event.data for event in manager.read(STREAM)] == [b"1", b"2", b"3"]
 
 
@@ -154,7 +154,7 @@ def test_root_is_opened_and_created_during_an_outage(server: S3Server, proxy: Tc
     assert manager.create_scope("s")
     assert manager.create_stream(STREAM)
     with manager.create_writer(STREAM) as writer:
-        writer.write_event(b"1").result(30)
+        writer.write_event(b"1").result(240)
     assert [event.data for event in manager.read(STREAM)] == [b"1"]
 
 
@@ -168,7 +168,7 @@ def test_writer_blocks_when_its_buffer_is_full(server: S3Server, proxy: TcpProxy
     events = [b"%03d" % number + bytes(size - 3) for number in range(count)]
     accepted: list[bytes] = []
     writer = EventStreamWriter(manager._stream(STREAM), "w", buffer_bytes=buffer_bytes)
-    writer.write_event(b"first", "k").result(30)
+    writer.write_event(b"first", "k").result(240)
     proxy.network = Network.REFUSE
 
     def write() -> None:
@@ -178,10 +178,12 @@ def test_writer_blocks_when_its_buffer_is_full(server: S3Server, proxy: TcpProxy
 
     thread = threading.Thread(target=write, daemon=True)
     thread.start()
-    time.sleep(2.0)
+    while not accepted:
+        time.sleep(0.1)
+    time.sleep(1.0)  # it accepts no more than the buffer takes, however long one waits
     assert 0 < len(accepted) <= buffer_bytes // size
     assert thread.is_alive(), "write_event waits"
     proxy.network = Network.GOOD
-    thread.join(60)
+    thread.join(240)
     writer.close()
     assert [event.data for event in manager.read(STREAM)] == [b"first", *events]

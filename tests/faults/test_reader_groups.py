@@ -138,7 +138,7 @@ class Fleet:
 
     def finish(self, name: str) -> str:
         """Wait for a reader and return how it ended."""
-        self.processes[name].join(60)
+        self.processes[name].join(240)
         assert self.processes[name].exitcode == 0, name
         return self.ledger(name).end
 
@@ -153,7 +153,7 @@ def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
         process.join()
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 240.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "the condition did not become true in time"
@@ -205,7 +205,7 @@ def check_checkpoints(fleet: Fleet, ledgers: dict[str, Ledger], lost: set[str]) 
     """Check that checkpoints cover all keys, are at their markers, and can be reset to."""
     stream = open_stream(open_store(fleet.root), STREAM)
     for future in fleet.futures:
-        fleet.checkpoints.append(future.result(timeout=60))
+        fleet.checkpoints.append(future.result(timeout=240))
     assert fleet.checkpoints
     for checkpoint in fleet.checkpoints:
         cut = checkpoint.stream_cuts[STREAM]

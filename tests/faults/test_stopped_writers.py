@@ -17,7 +17,7 @@ from tests.harness.tiers import sized
 from tests.harness.writer_processes import STREAM
 
 WRITERS = 4
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 240.0
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -219,16 +219,16 @@ def test_transactions_roll_over_scales_and_expire_by_the_clock_of_the_storage(
         kept.ping()
 
         stream = manager._stream(STREAM)
-        begun = transaction_lifecycle.begin(stream, 1, lease_ms=1_000, execution_ms=10_000)
+        began = time.monotonic()
+        begun = transaction_lifecycle.begin(stream, 1, lease_ms=3_000, execution_ms=60_000)
         lost = begun.transaction_id
         assert manager.sweep_transactions(STREAM).aborted == {}
         aborted: list[str] = []
-        began = time.monotonic()
-        while not aborted and time.monotonic() - began < 30:
+        while not aborted and time.monotonic() - began < 240:
             time.sleep(0.3)  # looks this often show that the storage answered for a whole lease
             aborted = list(manager.sweep_transactions(STREAM).aborted)
         assert aborted == [lost]
-        assert time.monotonic() - began > 1
+        assert time.monotonic() - began > 3
         assert [info.transaction_id for info in manager.list_transactions(STREAM)] == [kept.id]
     assert len(list(manager.read(STREAM))) == 20
     assert manager.stream_info(STREAM).epoch == 3

@@ -26,7 +26,7 @@ from tests.harness.writer_processes import STREAM
 
 KEYS = 3
 _IN_FLIGHT = 8
-_SECONDS = 120.0
+_SECONDS = 240.0
 """A writer that waits longer than this for an acknowledgement has failed."""
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(
@@ -130,7 +130,7 @@ class HardKilledWriters:
                 self.start(writer)
             self._wait(lambda: len(self.acknowledged_names()) == self.count)
             deadline = time.monotonic() + seconds
-            while time.monotonic() < deadline:
+            while time.monotonic() < deadline or not (self.killed and self.stopped):
                 self._strike(self._random.choice(self._writers))
                 trouble(self._random)
                 time.sleep(self._random.random() * 0.3)

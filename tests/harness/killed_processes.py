@@ -48,7 +48,7 @@ class KilledProcesses:
                 processes[killed] = self._start(killed)
             until()
             self._end.touch()
-            assert [process.wait(120) for process in processes] == [0] * workers
+            assert [process.wait(240) for process in processes] == [0] * workers
         finally:
             for process in processes:
                 process.kill()

@@ -35,7 +35,7 @@ def test_consumed_events_and_their_files_are_deleted_and_the_rest_is_kept(s3: S3
     other: StreamManager = pickle.loads(pickle.dumps(manager))  # as another process would open it
     assert other.retention(STREAM).run().explanation.held_by == "subscriber shop/billing"
     with group.create_reader("one") as reader:
-        read = [reader.read_next_event(timeout=10).event for _ in range(25)]
+        read = [reader.read_next_event(timeout=60).event for _ in range(25)]
     assert all(read)
     cut = group.stream_cuts()[STREAM]
     with pytest.raises(HeldBySubscriber, match="shop/billing is protected from"):
@@ -57,7 +57,7 @@ def test_consumed_events_and_their_files_are_deleted_and_the_rest_is_kept(s3: S3
     assert not {event.data for event in read if event} & set(left)
     assert [info.cut for info in manager.list_subscribers(STREAM)] == [cut]
     with group.create_reader("two") as reader:
-        rest = [reader.read_next_event(timeout=10).event for _ in range(15)]
+        rest = [reader.read_next_event(timeout=60).event for _ in range(15)]
     assert sorted(event.data for event in rest if event) == sorted(left)
     url = f"{manager.root}/{STREAM}/events"
     table = DeltaTable(url, storage_options=s3.delta_rs_options)
