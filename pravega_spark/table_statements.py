@@ -19,8 +19,8 @@ _COLUMNS = {
     "offset": "position in the segment, from 0 without a gap",
     "routing_key": "null where the writer gave none",
     "timestamp": "the writer's clock when the event was written",
-    "event": "the payload",
 }
+"""The columns of every view, before those of the payload."""
 
 
 def table_statements(
@@ -66,13 +66,26 @@ def _statements(manager: StreamManager, name: str, scheme: str | None) -> Iterat
         root = re.sub(r"^[a-z0-9+]+:", f"{scheme}:", root)
     location = f"{root}/{name}/events"
     yield f"CREATE TABLE IF NOT EXISTS {table} USING delta LOCATION {_text(location)}"
-    columns = ", ".join(f"`{column}` COMMENT {_text(text)}" for column, text in _COLUMNS.items())
-    title = _text(f"events of stream {name}")
+    columns = {**_COLUMNS, **_payload_columns(manager, name)}
+    listed = ", ".join(_quoted(column) + _comment(text) for column, text in columns.items())
+    expressions = {"offset": "base_offset + offset_delta AS `offset`", "segment_id": "segment_id"}
+    selected = ", ".join(expressions.get(column, _quoted(column)) for column in columns)
     yield (
-        f"CREATE OR REPLACE VIEW {view} ({columns}) COMMENT {title} AS SELECT segment_id, "
-        "base_offset + offset_delta AS `offset`, routing_key, timestamp, event "
-        f"FROM {table} WHERE {manager.head_filter(name)}"
+        f"CREATE OR REPLACE VIEW {view} ({listed}){_comment(f'events of stream {name}')} AS "
+        f"SELECT {selected} FROM {table} WHERE {manager.head_filter(name)}"
     )
+
+
+def _payload_columns(manager: StreamManager, name: str) -> dict[str, str]:
+    """Return the columns of the events, with their comments."""
+    schema = manager.stream_info(name).configuration.schema
+    if schema is None:
+        return {"event": "the payload"}
+    return {field["name"]: field["metadata"].get("comment", "") for field in schema.delta_fields}
+
+
+def _comment(text: str) -> str:
+    return f" COMMENT {_text(text)}" if text else ""
 
 
 def _quoted(name: str) -> str:
