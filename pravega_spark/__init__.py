@@ -120,6 +120,8 @@ if TYPE_CHECKING:
         SourceLag,
         query_lag,
     )
+    from pravega_spark.spark.native.catalog_registration import register
+    from pravega_spark.spark.native.native_frame import frame, stream_frame
     from pravega_spark.spark.read.stream_watermark import with_stream_watermark
     from pravega_spark.stream import Stream
     from pravega_spark.stream_schema import StreamSchema
@@ -262,16 +264,19 @@ __all__ = [
     "WriterMark",
     "deserializer",
     "errors",
+    "frame",
     "json_deserializer",
     "json_serializer",
     "key_value_frame",
     "query_lag",
+    "register",
     "root_metrics",
     "serializer",
     "session",
     "set_kms",
     "set_principal",
     "start_metrics",
+    "stream_frame",
     "upsert_batches",
     "with_stream_watermark",
 ]
@@ -395,15 +400,18 @@ _HOMES = {
     "WriteFuture": "engine.writing.write_futures",
     "WriterMark": "model",
     "deserializer": "serializers",
+    "frame": "spark.native.native_frame",
     "json_deserializer": "event_reader",
     "json_serializer": "engine.writing.event_encoder",
     "key_value_frame": "spark.key_value.table_frame",
     "query_lag": "spark.monitor.query_lag",
+    "register": "spark.native.catalog_registration",
     "root_metrics": "metrics.prometheus_export",
     "serializer": "serializers",
     "set_kms": "engine.key_management",
     "set_principal": "engine.principal",
     "start_metrics": "metrics.prometheus_export",
+    "stream_frame": "spark.native.native_frame",
     "upsert_batches": "spark.key_value.table_frame",
     "with_stream_watermark": "spark.read.stream_watermark",
 }

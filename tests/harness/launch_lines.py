@@ -8,22 +8,11 @@ import shlex
 from pathlib import Path
 
 from pravega_spark.cli.commands import commands
-from pravega_spark.jobs import (
-    compaction,
-    export_stream,
-    import_stream,
-    maintenance,
-    retention,
-    scaling,
-    transactions,
-)
+from pravega_spark.jobs import compaction, maintenance, retention, scaling, transactions
 
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
-COPIES = (import_stream, export_stream)
-JOBS = {
-    job.PROG: job for job in (compaction, maintenance, retention, scaling, transactions, *COPIES)
-}
+JOBS = {job.PROG: job for job in (compaction, maintenance, retention, scaling, transactions)}
 
 
 def entry_points() -> dict[str, str]:
@@ -53,7 +42,7 @@ def job_of(words: list[str]) -> tuple[str, argparse.Namespace]:
     elif name in entry_points():
         module, _, function = entry_points()[name].partition(":")
         assert module == "pravega_spark.jobs.entry_points"
-        assert name == f"pravega-spark-{function.replace('_', '-')}"
+        assert name == f"pravega-spark-{function}"
         job, options = function, arguments
     elif program.endswith(".py"):
         assert (REPOSITORY / "jobs" / name).is_file()
