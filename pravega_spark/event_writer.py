@@ -145,8 +145,8 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         plain = type(event) is bytes and self._plain
         data = event if plain else self._encoder.payload(event)
         time_us = None if plain else self._encoder.time_us(event)
-        if not isinstance(data, TypedEvent) and (
-            type(data) is not bytes or len(data) > MAX_EVENT_BYTES
+        if (type(data) is not bytes or len(data) > MAX_EVENT_BYTES) and not isinstance(
+            data, TypedEvent
         ):
             return self._write_large(data, routing_key, expected, time_us)
         size = len(data)

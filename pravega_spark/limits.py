@@ -372,6 +372,7 @@ KEEP_PIN = "7 days"
 SPARK_EVENT_BYTES = 64 * MIB
 """Default of ``maxEventBytes``: a task holds the bytes of a row three or four times."""
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+KAFKA_PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 PARTITION_BYTES = 128 * MIB
 """A batch read splits a segment after about this size of files, as Spark splits its own files."""
 SCAN_CHANGED_BYTES = 32 * MIB

@@ -11,7 +11,15 @@ import io
 from collections.abc import Iterable
 
 import pravega_spark
-from pravega_spark.jobs import compaction, maintenance, retention, scaling, transactions
+from pravega_spark.jobs import (
+    compaction,
+    export_stream,
+    import_stream,
+    maintenance,
+    retention,
+    scaling,
+    transactions,
+)
 from pravega_spark.spark import option_values, options
 from pravega_spark.spark.key_value import table_options
 
@@ -44,7 +52,10 @@ What no page holds is on the last one.
 """
 _ALSO = {"session": "spark"}
 """Names that ``pravega_spark`` itself defines."""
-JOBS = (maintenance, retention, scaling, transactions, compaction)
+JOBS = (
+    *(maintenance, retention, scaling, transactions, compaction),
+    *(import_stream, export_stream),
+)
 
 
 def reference_pages() -> dict[str, tuple[str, str]]:

@@ -18,12 +18,14 @@ from typing import Any
 
 import click
 
-from pravega_spark.cli.input_records import FORMATS, InputRecord, check_format, read_records
+from pravega_spark.cli.input_records import FORMATS, check_format, read_records
 from pravega_spark.cli.output import output_option, show_done
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.errors import InvalidInput
 from pravega_spark.event_writer import EventStreamWriter
 
+_Record = tuple[str | None, Any]
+"""A routing key, and the bytes of an event or the row of a typed stream."""
 _OPEN_WRITES = 10_000
 """Writes whose outcome is still unknown, at most: the errors of earlier ones end the command."""
 _NOTE_RECORDS = 50_000
@@ -67,8 +69,9 @@ def append(
     r"""Write the records of files, or of standard input, to SCOPE/STREAM, one event each.
 
     JSON lines, CSV rows, and rows of Parquet and Arrow become JSON objects, unless --event names
-    the field to write. With --writer-id the same command after a crash writes only what is missing,
-    and an input that begins with other records is refused.
+    the field to write; on a typed stream, rows of its columns. With --writer-id the same command
+    after a crash writes only what is missing, and an input that begins with other records is
+    refused.
 
     \b
     Examples: seq 5 | pravega-spark stream append nyc/numbers
@@ -77,9 +80,16 @@ def append(
     for file in files or ("-",):
         check_format(file, form, key_separator)
     manager, _ = open_root(root)
-    records = itertools.chain.from_iterable(
-        read_records(file, form, key_field, key_separator, event_field) for file in files or ("-",)
-    )
+    schema = manager.stream_info(name).configuration.schema
+
+    def records_of(file: str) -> Iterator[_Record]:
+        if schema is None:
+            return read_records(file, form, key_field, key_separator, event_field)
+        from pravega_spark.cli.typed_input import read_typed
+
+        return read_typed(file, form, key_field, event_field, schema)
+
+    records = itertools.chain.from_iterable(map(records_of, files or ("-",)))
     run = _Append(writer_id)
     try:
         with contextlib.ExitStack() as stack:
@@ -110,7 +120,7 @@ class _Append:
         self.skipped = 0
         self.written = 0
 
-    def skip(self, writer: EventStreamWriter, records: Iterator[InputRecord]) -> None:
+    def skip(self, writer: EventStreamWriter, records: Iterator[_Record]) -> None:
         """Skip the records that the id has written; raise InvalidInput if they are others."""
         if self._id is None:
             return
@@ -139,7 +149,7 @@ class _Append:
             "each input a --writer-id of its own."
         )
 
-    def write(self, writer: EventStreamWriter, records: Iterator[InputRecord]) -> None:
+    def write(self, writer: EventStreamWriter, records: Iterator[_Record]) -> None:
         """Write the records; raise the error of the first one that fails."""
         open_writes: deque[Future[Any]] = deque()
         for record in records:
@@ -158,8 +168,12 @@ class _Append:
         for write in open_writes:
             write.result()
 
-    def _add(self, record: InputRecord) -> None:
+    def _add(self, record: _Record) -> None:
         key, event = record
+        if isinstance(event, dict):
+            from pravega_spark.cli.typed_input import row_bytes
+
+            event = row_bytes(event)
         part = b"" if key is None else key.encode(errors="surrogatepass")
         self._digest.update(b"%d:%d:" % (-1 if key is None else len(part), len(event)))
         self._digest.update(part + event)
@@ -169,7 +183,7 @@ class _Append:
         writer.flush(note=json.dumps({"records": records, "digest": self._digest.hexdigest()}))
 
 
-def _shown(records: Iterator[InputRecord], stack: contextlib.ExitStack) -> Iterator[InputRecord]:
+def _shown(records: Iterator[_Record], stack: contextlib.ExitStack) -> Iterator[_Record]:
     """Pass records on, and show their number on a terminal that they do not come from."""
     if not sys.stderr.isatty() or sys.stdin.isatty():
         return records

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 import click
 
-from pravega_spark.model import Event, segment_text
+from pravega_spark.model import Event, RowEvent, segment_text
 
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\0": "\0", r"\\": "\\"}
 _FIELD = re.compile(r"%(.)|\\[nt0\\]")
 _FIELDS: dict[str, Callable[[Event], str]] = {
     "%": lambda event: "%",
     "k": lambda event: "" if event.routing_key is None else event.routing_key,
-    "v": lambda event: _text(event.data),
+    "v": lambda event: row_text(event.data) if _is_row(event) else _text(event.data),
     "s": lambda event: segment_text(event.segment_id),
     "o": lambda event: str(event.offset),
     "p": lambda event: str(event.pointer),
@@ -31,7 +34,7 @@ def event_writer(form: str) -> Callable[[Event], bytes]:
     if form == "json":
         return _json_line
     if form == "raw":
-        return lambda event: bytes(event.data) + b"\n"
+        return _raw_line
     unknown = [name for name in _FIELD.findall(form) if name and name not in _FIELDS]
     if unknown:
         raise click.UsageError(
@@ -55,10 +58,13 @@ def _json_line(event: Event) -> bytes:
         "timestamp": event.timestamp.isoformat(),
         "routing_key": event.routing_key,
     }
-    try:
-        record["event"] = event.data.decode()
-    except UnicodeDecodeError:
-        record["event_base64"] = base64.b64encode(event.data).decode()
+    if _is_row(event):
+        record["event"] = plain_value(event.data)
+    else:
+        try:
+            record["event"] = event.data.decode()
+        except UnicodeDecodeError:
+            record["event_base64"] = base64.b64encode(event.data).decode()
     return json.dumps(record, ensure_ascii=False).encode(errors="surrogateescape") + b"\n"
 
 
@@ -69,11 +75,40 @@ def parsed(line: Callable[[Event], bytes]) -> Callable[[Event], bytes]:
         record = json.loads(line(event))
         try:
             record["event"] = json.loads(record["event"])
-        except (KeyError, ValueError):
+        except (KeyError, TypeError, ValueError):  # TypeError: the row of a typed stream
             return line(event)
         return json.dumps(record, ensure_ascii=False).encode() + b"\n"
 
     return parsed_line
+
+
+def _raw_line(event: Event) -> bytes:
+    data = row_text(event.data).encode() if _is_row(event) else bytes(event.data)
+    return data + b"\n"
+
+
+def _is_row(event: Event) -> bool:
+    return isinstance(event, RowEvent)
+
+
+def row_text(row: Mapping[str, Any]) -> str:
+    """Return the row of a typed stream as JSON."""
+    return json.dumps(plain_value(row), ensure_ascii=False)
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value of a column as one that JSON has: times in ISO 8601, bytes in base64."""
+    if isinstance(value, Mapping):
+        return {str(plain_value(key)): plain_value(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_value(each) for each in value]
+    if isinstance(value, (date, datetime)):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return str(value)
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _text(data: bytes) -> str:

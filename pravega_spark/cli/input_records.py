@@ -67,13 +67,30 @@ def read_records(
     found = check_format(file, form, key_separator)
     if found == LINES and (key_field or event_field):
         raise click.UsageError(f"--key and --event name fields, and {file} is read as lines.")
-    with contextlib.nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as stream:
-        if found == LINES:
+    if found == LINES:
+        with _opened(file) as stream:
             yield from _lines(file, stream, key_separator)
-            return
-        rows = _READERS[found](file, stream)
+        return
+    for where, row in read_rows(file, found):
+        yield _record(where, row, key_field, event_field)
+
+
+def read_rows(
+    file: str, form: str | None, *, default: str = LINES
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the rows of one file, each with what errors call it.
+
+    Raises InvalidInput for one that is malformed.
+    """
+    found = check_format(file, form, None)
+    with _opened(file) as stream:
+        rows = _READERS[default if found == LINES else found](file, stream)
         for number, row in enumerate(rows, 1):
-            yield _record(f"record {number:,} of {file}", row, key_field, event_field)
+            yield f"record {number:,} of {file}", row
+
+
+def _opened(file: str) -> contextlib.AbstractContextManager[IO[bytes]]:
+    return contextlib.nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb")
 
 
 def _lines(file: str, stream: IO[bytes], separator: str | None) -> Iterator[InputRecord]:
@@ -85,7 +102,7 @@ def _lines(file: str, stream: IO[bytes], separator: str | None) -> Iterator[Inpu
         key, found, rest = event.partition(separator.encode())
         if not found:
             raise InvalidInput(f"line {number:,} of {file} has no key separator {separator!r}.")
-        yield _key(f"line {number:,} of {file}", key), rest
+        yield key_of(f"line {number:,} of {file}", key), rest
 
 
 def _json_rows(file: str, stream: IO[bytes]) -> Iterator[Mapping[str, Any]]:
@@ -164,7 +181,7 @@ def _record(
         if field is not None and field not in row:
             raise InvalidInput(f"{where} has no field {field!r}; it has {', '.join(row)}.")
     value = row if event_field is None else row[event_field]
-    key = None if key_field is None else _key(where, row[key_field])
+    key = None if key_field is None else key_of(where, row[key_field])
     if isinstance(value, bytes):
         return key, value
     if event_field is not None and isinstance(value, str):
@@ -187,7 +204,8 @@ def _no_constant(name: str) -> object:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _key(where: str, value: object) -> str | None:
+def key_of(where: str, value: object) -> str | None:
+    """Return a routing key; raise InvalidInput for a value without a text form."""
     if isinstance(value, bytes):
         try:
             return value.decode()

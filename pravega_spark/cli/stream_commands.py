@@ -18,6 +18,7 @@ from pravega_spark.cli.output import (
     yes_option,
 )
 from pravega_spark.cli.root_option import open_root, root_option
+from pravega_spark.cli.schema_file import read_schema, schema_option
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -88,6 +89,7 @@ def parse_settings(given: Sequence[str]) -> dict[str, str | None]:
 @click.option("-p", "--segments", type=int, help="Short for --scaling fixed:N.")
 @click.option("--tag", "tags", multiple=True, help="May be repeated.")
 @click.option("--encryption-key", metavar="KEY", help="Encrypt events with this key of the KMS.")
+@schema_option("Type the stream by this JSON Schema, Avro schema or JSON of a Spark schema.")
 @click.option("--create-scope", is_flag=True, help="Create the scope and the root, if need be.")
 @root_option
 @output_option
@@ -99,6 +101,7 @@ def create(
     segments: int | None,
     tags: Sequence[str],
     encryption_key: str | None,
+    schema_file: str | None,
     create_scope: bool,
     root: str | None,
     output: str,
@@ -122,6 +125,7 @@ def create(
         tags=tags,
         settings={key: value for key, value in parse_settings(settings).items() if value},
         encryption=None if encryption_key is None else EncryptionPolicy(encryption_key),
+        schema=None if schema_file is None else read_schema(schema_file),
     )
     manager, _ = (new_root if create_scope else open_root)(root)
     if create_scope:
@@ -192,6 +196,7 @@ def describe(names: Sequence[str], root: str | None, output: str) -> None:
 @configuration_options
 @click.option("--add-tag", "add_tags", multiple=True)
 @click.option("--remove-tag", "remove_tags", multiple=True)
+@schema_option("The whole new schema of a typed stream: more nullable columns, other comments.")
 @click.option("--expected-version", type=int, help="Refuse if the configuration changed since.")
 @root_option
 @output_option
@@ -202,6 +207,7 @@ def update(
     settings: Sequence[str],
     add_tags: Sequence[str],
     remove_tags: Sequence[str],
+    schema_file: str | None,
     expected_version: int | None,
     root: str | None,
     output: str,
@@ -223,6 +229,7 @@ def update(
         settings=parse_settings(settings) or None,
         add_tags=add_tags or None,
         remove_tags=remove_tags or None,
+        schema=UNCHANGED if schema_file is None else read_schema(schema_file),
         expected_version=expected_version,
     )
     text = f"Updated stream {name}." if changed else f"Stream {name} was configured so already."

@@ -1,4 +1,4 @@
-"""A stream as a record: configuration, position, segments and who reads it."""
+"""A stream as a record: configuration, columns, position, segments and who reads it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ from pravega_spark.policy_texts import retention_text, scaling_text
 from pravega_spark.root_settings import rule_of
 from pravega_spark.scaling.rate_store import last_rates
 from pravega_spark.scaling.segment_load import segment_load
+from pravega_spark.schemas.delta_types import sql_type
+from pravega_spark.stream_schema import StreamSchema
 
 _THREADS = 8
 
@@ -52,6 +54,12 @@ _DETAILS = (
     TableColumn("WATERMARK", "watermark_ms", moment),
     TableColumn("HEAD", "head"),
     TableColumn("TAIL", "tail"),
+)
+_COLUMNS = (
+    TableColumn("COLUMN", "column"),
+    TableColumn("TYPE", "type"),
+    TableColumn("REQUIRED", "required", lambda value: "yes" if value else "-"),
+    TableColumn("COMMENT", "comment"),
 )
 _SEGMENTS = (
     TableColumn("SEGMENT", "segment"),
@@ -117,12 +125,28 @@ def described(manager: StreamManager, name: str) -> dict[str, Any]:
         "settings": {
             name: rule_of(name).text(value) for name, value in configuration.settings.items()
         },
+        "columns": _column_records(configuration.schema),
         "encryption_key": None if encryption is None else encryption.key,
         "head": str(info.head),
         "tail": str(info.tail),
         "segment_list": _segment_records(manager, info),
         "subscribers": _subscriber_records(manager, info),
     }
+
+
+def _column_records(schema: StreamSchema | None) -> list[dict[str, Any]]:
+    """Return the columns of a typed stream, with the types as SQL names them."""
+    if schema is None:
+        return []
+    return [
+        {
+            "column": field.name,
+            "type": sql_type(field.type),
+            "required": not field.nullable,
+            "comment": (field.metadata or {}).get(b"comment", b"").decode() or None,
+        }
+        for field in schema.fields
+    ]
 
 
 def _segment_records(manager: StreamManager, info: StreamInfo) -> list[dict[str, Any]]:
@@ -174,6 +198,7 @@ def show_stream(record: dict[str, Any]) -> None:
     """Print the sections of a stream: a block, its segments, and its subscribers if it has any."""
     show_record(record, _DETAILS, TABLE)
     for columns, records in (
+        (_COLUMNS, record["columns"]),
         (_SEGMENTS, record["segment_list"]),
         (_SUBSCRIBERS, record["subscribers"]),
     ):

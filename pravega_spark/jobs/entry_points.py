@@ -37,6 +37,16 @@ def compaction() -> None:
     _start("compaction")
 
 
+def import_stream() -> None:
+    """Start the job that copies topics, tables and files into a stream."""
+    _start("import_stream")
+
+
+def export_stream() -> None:
+    """Start the job that copies a stream to a topic, a table or files."""
+    _start("export_stream")
+
+
 def _start(job: str) -> None:
     early_signals.listen()  # before the imports that take long
     status = importlib.import_module(f"pravega_spark.jobs.{job}").main()

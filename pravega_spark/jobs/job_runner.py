@@ -36,6 +36,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.metrics.metrics_textfile import MetricsTextfile
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.root_settings import SETTING_NAMES, EffectiveSettings, SettingSources
+from pravega_spark.spark.session import with_packages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,12 +119,12 @@ def run(prog: str, arguments: Namespace, work: Round, zeros: Mapping[str, int]) 
     except PravegaSparkError as error:
         return _refused(prog, error)
     stop = StopSignal()
-    spark = None if stop.take_early() else _start_listening(prog, stop)
+    spark = None if stop.take_early() else start_listening(prog, stop)
     try:
         return rounds(prog, arguments, spark, work, zeros, stop)
     finally:
         stop.disarm()
-        if spark is not None and not _is_on_databricks():
+        if spark is not None and not is_on_databricks():
             with contextlib.suppress(Exception):
                 spark.stop()
 
@@ -140,13 +141,15 @@ def _find(prog: str, arguments: Namespace, *, must_exist: bool = True) -> tuple[
     return find_streams(arguments.root, *named, must_exist=must_exist)
 
 
-def _start_listening(prog: str, stop: StopSignal) -> SparkSession | None:
+def start_listening(
+    prog: str, stop: StopSignal, packages: Sequence[str] = ()
+) -> SparkSession | None:
     """Return a Spark session that signals stop in order; None if one arrived during the start.
 
     Such a signal may have reached the JVM, too, and Spark has a handler that raises in Python.
     """
     try:
-        spark = start_spark(prog)
+        spark = start_spark(prog, packages)
         stop.listen(spark)
     except KeyboardInterrupt:
         stop.request()
@@ -159,20 +162,24 @@ def _start_listening(prog: str, stop: StopSignal) -> SparkSession | None:
     return spark
 
 
-def start_spark(prog: str) -> SparkSession:
-    """Return a Spark session. It needs no jar, and leaves a shared server's settings alone."""
+def start_spark(prog: str, packages: Sequence[str] = ()) -> SparkSession:
+    """Return a Spark session, and leave a shared server's settings alone.
+
+    A JVM that this process starts fetches the packages of Maven that it was not given as jars; one
+    that already runs, such as that of spark-submit, has what its own command names.
+    """
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"pravega-{prog}")
     is_served = os.environ.get("SPARK_REMOTE", "").startswith("sc://")
-    if not is_served and not _is_on_databricks():
-        for key, value in QUIET.items():
+    if not is_served and not is_on_databricks():
+        for key, value in {**QUIET, **with_packages(packages)}.items():
             builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
-def _is_on_databricks() -> bool:
+def is_on_databricks() -> bool:
     """Whether the session is Databricks' own, with its settings and its end."""
     return "DATABRICKS_RUNTIME_VERSION" in os.environ
 

@@ -146,19 +146,20 @@ def _of(path: str) -> str:
 def sql_columns(schema: pa.Schema) -> str:
     """Return the columns of a canonical schema as SQL declares them: ``a bigint not null, ...``."""
     return ", ".join(
-        f"{field.name} {_sql_type(field.type)}{'' if field.nullable else ' not null'}"
+        f"{field.name} {sql_type(field.type)}{'' if field.nullable else ' not null'}"
         for field in schema
     )
 
 
-def _sql_type(kind: pa.DataType) -> str:
+def sql_type(kind: pa.DataType) -> str:
+    """Return a canonical type as SQL names it."""
     if types.is_struct(kind):
-        inner = (f"{field.name}:{_sql_type(field.type)}" for field in kind)
+        inner = (f"{field.name}:{sql_type(field.type)}" for field in kind)
         return f"struct<{','.join(inner)}>"
     if types.is_map(kind):
-        return f"map<{_sql_type(kind.key_type)},{_sql_type(kind.item_type)}>"
+        return f"map<{sql_type(kind.key_type)},{sql_type(kind.item_type)}>"
     if types.is_list(kind):
-        return f"array<{_sql_type(kind.value_type)}>"
+        return f"array<{sql_type(kind.value_type)}>"
     name = str(delta_type(kind))
     return _SQL.get(name, name)
 

@@ -36,7 +36,7 @@ def fit_table(table: pa.Table | pa.RecordBatch, schema: pa.Schema, where: str) -
     fitted = []
     for field, column in zip(schema, columns, strict=True):
         bad: list[BadRow] = []
-        parts = _fit_column(column, field, where, bad, 1)
+        parts = _fit_column(column, field, where, bad, most=1)
         if bad:
             raise mismatch(where, bad[0])
         fitted.append(column if parts is None else pa.chunked_array(parts, field.type))
@@ -54,7 +54,7 @@ def split_table(
     columns = given_columns(table, schema, where)
     bad: list[BadRow] = []
     for field, column in zip(schema, columns, strict=True):
-        _fit_column(column, field, where, bad, table.num_rows)
+        _fit_column(column, field, where, bad)
     if not bad:
         return fit_table(table, schema, where), ()
     first = {found.row: found for found in reversed(bad)}  # the first column of each row
@@ -123,11 +123,15 @@ def mismatch(where: str, bad: BadRow) -> SchemaMismatch:
 
 
 def _fit_column(
-    column: pa.ChunkedArray, field: pa.Field, where: str, bad: list[BadRow], most: int
+    column: pa.ChunkedArray,
+    field: pa.Field,
+    where: str,
+    bad: list[BadRow],
+    most: int | None = None,
 ) -> list[pa.Array] | None:
     """Return the chunks of a column as its field wants them; None if they already are so.
 
-    Adds rows that do not fit to ``bad``, up to ``most``.
+    Adds the rows that do not fit to ``bad``, until it has ``most``.
     """
     parts: list[pa.Array] = []
     is_changed, start = column.type != field.type, 0
@@ -140,13 +144,13 @@ def _fit_column(
 
 
 def _fit_part(
-    values: pa.Array, field: pa.Field, start: int, where: str, bad: list[BadRow], most: int
+    values: pa.Array, field: pa.Field, start: int, where: str, bad: list[BadRow], most: int | None
 ) -> list[pa.Array]:
     """Return values as a field wants them, in as many parts as that takes; halve to find misfits.
 
     ``start`` is the row of the first value. Halves are also what a text of 2 GiB comes apart into.
     """
-    if len(bad) >= most and bad:
+    if len(bad) == most:
         return []
     try:
         return [fit_field(values, field)]

@@ -174,6 +174,12 @@ READ = (
         "Names of the columns: Pravega's, or those of Spark's Kafka source.",
     ),
     Option(
+        "schema",
+        option_values.one_of("auto", "raw"),
+        "auto",
+        "auto: the columns of a typed stream, the bytes of another. raw: bytes, without looking.",
+    ),
+    Option(
         "includeWatermark",
         option_values.boolean,
         "false",

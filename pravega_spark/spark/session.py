@@ -8,6 +8,7 @@ import logging
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,6 +124,20 @@ def _missing_settings(known: dict[str, str]) -> dict[str, str]:
     if CATALOG not in known:
         missing[CATALOG] = DELTA_CATALOG
     return missing
+
+
+def with_packages(packages: Sequence[str]) -> dict[str, str]:
+    """Return the settings that add packages to those of the environment; none for a running JVM.
+
+    A package that the environment names in any version, or as a jar, is left out.
+    """
+    known = {**_defaults_file(), **_submit_arguments()}
+    listed = known.get(PACKAGES, "")
+    has = f"{listed},{known.get('spark.jars', '')}"
+    missing = [package for package in packages if package.split(":")[1] not in has]
+    if not missing or _has_jvm():
+        return {}
+    return {PACKAGES: ",".join(filter(None, (listed, *missing)))}
 
 
 def _names_delta(packages: str) -> bool:

@@ -81,6 +81,7 @@ class ReadSettings:
     maintain: str | None = None
     include_watermark: bool = False
     include_headers: bool = False
+    schema: str = "auto"
     key_encoding: str = "utf8"
     assigned: AssignedSegments | None = None
     """The segments of each stream that are read; None: all of them."""
@@ -160,6 +161,7 @@ def read_settings(given: Mapping[str, str]) -> ReadSettings:
         maintain=found.get("maintain"),
         include_watermark=found.get("includeWatermark", False),
         include_headers=found.get("includeHeaders", False),
+        schema=found.get("schema", "auto"),
         key_encoding=found.get("keyEncoding", "utf8"),
         assigned=found.get("assign"),
         leftovers=tuple(filter(is_leftover, given)),

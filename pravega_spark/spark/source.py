@@ -55,10 +55,12 @@ class PravegaDataSource(DataSource):
 
             return TABLES[settings.metadata].schema
         from pravega_spark.spark.read.columns import schema_of
+        from pravega_spark.spark.read.typed_reads import typed_columns
 
         return schema_of(
             settings.column_names,
             settings.columns,
+            typed_columns(settings),
             include_watermark=settings.include_watermark,
             include_headers=settings.include_headers,
         )
@@ -82,9 +84,9 @@ class PravegaDataSource(DataSource):
 
             return MetadataReader(settings, schema)
         from pravega_spark.spark.read.batch_reader import PravegaBatchReader
-        from pravega_spark.spark.read.columns import check_schema
+        from pravega_spark.spark.read.typed_reads import check_request
 
-        check_schema(settings.column_names, schema)
+        check_request(settings, schema)
         if settings.push_filters:
             from pravega_spark.spark.read.filtered_reader import PravegaFilteredReader
 
@@ -98,10 +100,10 @@ class PravegaDataSource(DataSource):
             raise InvalidOption(
                 f"option metadata={settings.metadata} is for spark.read; readStream reads events."
             )
-        from pravega_spark.spark.read.columns import check_schema
         from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
+        from pravega_spark.spark.read.typed_reads import check_request
 
-        check_schema(settings.column_names, schema)
+        check_request(settings, schema)
         return PravegaStreamReader(settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -8,11 +8,22 @@ import shlex
 from pathlib import Path
 
 from pravega_spark.cli.commands import commands
-from pravega_spark.jobs import compaction, maintenance, retention, scaling, transactions
+from pravega_spark.jobs import (
+    compaction,
+    export_stream,
+    import_stream,
+    maintenance,
+    retention,
+    scaling,
+    transactions,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
-JOBS = {job.PROG: job for job in (compaction, maintenance, retention, scaling, transactions)}
+COPIES = (import_stream, export_stream)
+JOBS = {
+    job.PROG: job for job in (compaction, maintenance, retention, scaling, transactions, *COPIES)
+}
 
 
 def entry_points() -> dict[str, str]:
@@ -42,7 +53,7 @@ def job_of(words: list[str]) -> tuple[str, argparse.Namespace]:
     elif name in entry_points():
         module, _, function = entry_points()[name].partition(":")
         assert module == "pravega_spark.jobs.entry_points"
-        assert name == f"pravega-spark-{function}"
+        assert name == f"pravega-spark-{function.replace('_', '-')}"
         job, options = function, arguments
     elif program.endswith(".py"):
         assert (REPOSITORY / "jobs" / name).is_file()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from pravega_spark.spark.session import session
+from tests.harness.copy_jobs import Copies
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +24,12 @@ def spark() -> SparkSession:
     ).newSession()
     made.conf.set("spark.sql.shuffle.partitions", "2")
     return made
+
+
+@pytest.fixture
+def copies(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Copies:
+    """The jobs of import and export over a root of their own."""
+    return Copies(spark, tmp_path, capsys)
 
 
 @pytest.fixture(autouse=True)

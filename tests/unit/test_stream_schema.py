@@ -265,6 +265,31 @@ def test_split_keeps_what_fits_and_says_why_the_rest_does_not() -> None:
     assert FLIGHTS.split(good) == (good, ())
 
 
+COLUMNS = pa.schema([("a", pa.int8()), pa.field("b", pa.string(), False)])
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"a": st.none() | st.integers(-200, 200), "b": st.none() | st.text(max_size=2)}
+        ),
+        max_size=12,
+    ),
+    st.integers(1, 5),
+)
+def test_split_finds_the_rows_that_do_not_fit_on_their_own(
+    given_rows: list[dict[str, Any]], chunk: int
+) -> None:
+    schema = StreamSchema.of(COLUMNS)
+    kinds = pa.schema([("a", pa.int64()), ("b", pa.string())])
+    whole = pa.Table.from_pylist(given_rows, kinds)
+    table = pa.Table.from_batches(whole.to_batches(chunk), kinds)
+    good, bad = schema.split(table)
+    fits = [row["b"] is not None and -129 < (row["a"] or 0) < 128 for row in given_rows]
+    assert good.to_pylist() == [row for row, fit in zip(given_rows, fits, strict=True) if fit]
+    assert [found.row for found in bad] == [row for row, fit in enumerate(fits) if not fit]
+
+
 def test_split_raises_where_no_row_can_fit() -> None:
     with pytest.raises(SchemaMismatch, match="column flight: string is not int32; convert"):
         FLIGHTS.split(pa.table({"carrier": ["UA"], "flight": ["1545"]}))

@@ -15,11 +15,13 @@ import pyarrow as pa
 from pravega_spark.engine.chunks.event_format import SYSTEM_NAMES, is_raw
 
 _DELTA_ENCODED: Final = ("offset_delta", "timestamp")
+_DELTA: Final = "DELTA_BINARY_PACKED"
+"""The encoding of whole numbers: compared with plain ones it takes less time and less space."""
 _COMMON: Final[dict[str, Any]] = {
     "version": "2.6",
     "write_page_checksum": True,
     "store_schema": False,  # Parquet's own types are enough
-    "column_encoding": dict.fromkeys(_DELTA_ENCODED, "DELTA_BINARY_PACKED"),
+    "column_encoding": dict.fromkeys(_DELTA_ENCODED, _DELTA),
 }
 
 
@@ -39,7 +41,9 @@ def file_options(events: pa.Schema, *, is_encrypted: bool, small: bool) -> dict[
     leaves = list(_payload_leaves(events))
     words = [] if small else [path for path, kind in leaves if _is_text(kind)]
     bounded = [] if is_encrypted else [path for path, kind in leaves if _has_bounds(path, kind)]
+    whole = [path for path, kind in leaves if _is_whole(kind)]
     return _COMMON | {
+        "column_encoding": dict.fromkeys((*_DELTA_ENCODED, *whole), _DELTA),
         "use_dictionary": ["routing_key", *words],
         "write_statistics": [*_DELTA_ENCODED, *keys, *bounded],
     }
@@ -73,6 +77,11 @@ def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_date(kind) or types.is_timestamp(kind))
 
 
 def _has_bounds(path: str, kind: pa.DataType) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -25,6 +26,7 @@ from pravega_spark.spark.read.read_bounds import (
     starting_cut,
 )
 from pravega_spark.spark.read.stream_discovery import matching_streams
+from pravega_spark.spark.read.typed_reads import check_columns
 from pravega_spark.spark.settings import ReadSettings
 
 logger = logging.getLogger(__name__)
@@ -40,6 +42,7 @@ class PravegaBatchReader(DataSourceReader):
     def __init__(self, settings: ReadSettings, schema: StructType) -> None:
         """Take the settings and the schema that Spark requests."""
         self.settings = settings
+        self._schema = schema
         self._schema_json = schema.json()
         self.wanted = of_keys(settings.routing_keys)
 
@@ -62,6 +65,7 @@ class PravegaBatchReader(DataSourceReader):
         stream = open_stream(settings.root, name)
         view = existing_view(stream)
         check_assigned(settings, view)
+        schema = check_columns(view, self._schema, settings.column_names)
         bound = settings.starting or BATCH_START
         start = starting_cut(bound, settings.timestamp_strategy, stream, view)
         end = resolve_bound(settings.ending or BATCH_END, stream, view)
@@ -76,7 +80,7 @@ class PravegaBatchReader(DataSourceReader):
             key_range = view.lineage.find(rng.segment_id).key_range
             one = planned(rng, self.wanted, constants, key_range, stream.chunks)
             if one is not None:
-                yield one
+                yield replace(one, schema=schema)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches; runs in a task."""

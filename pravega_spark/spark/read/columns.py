@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -38,15 +40,17 @@ class Column:
     type: DataType
     source: str
     nullable: bool = False
+    comment: str | None = None
 
 
+_EVENT = Column("event", BinaryType(), "event")
 PRAVEGA = (
     Column("scope", StringType(), "=scope"),
     Column("stream", StringType(), "=stream"),
     Column("segment_id", LongType(), "=segment_id"),
     Column("offset", LongType(), "offset"),
     Column("routing_key", StringType(), "routing_key", nullable=True),
-    Column("event", BinaryType(), "event"),
+    _EVENT,
     Column("timestamp", TimestampType(), "timestamp"),
     Column("timestamp_type", IntegerType(), "=timestamp_type"),
 )
@@ -75,29 +79,38 @@ HEADERS = Column(
 ON_REQUEST = (HEADERS, WATERMARK)
 
 
-def columns_of(names: str) -> tuple[Column, ...]:
-    """Return all columns under ``pravega`` or ``kafka`` names."""
-    return (*(KAFKA if names == "kafka" else PRAVEGA), *ON_REQUEST)
+def columns_of(names: str, own: tuple[Column, ...] = ()) -> tuple[Column, ...]:
+    """Return all columns under ``pravega`` or ``kafka`` names.
+
+    ``own`` are those of a typed stream, which stand in place of ``event``.
+    """
+    if not own:
+        return (*(KAFKA if names == "kafka" else PRAVEGA), *ON_REQUEST)
+    taken = {column.name.lower() for column in own}
+    at = PRAVEGA.index(_EVENT)
+    asked = [column for column in ON_REQUEST if column.name not in taken]
+    return (*PRAVEGA[:at], *own, *PRAVEGA[at + 1 :], *asked)
 
 
 def schema_of(
     names: str,
     wanted: tuple[str, ...],
+    own: tuple[Column, ...] = (),
     *,
     include_watermark: bool = False,
     include_headers: bool = False,
 ) -> StructType:
     """Return the schema of a read of these columns, in this order; of all columns if empty.
 
-    Names match in any case. The headers and the watermark are among all columns only if they are
-    asked for, and then the last ones.
+    ``own`` are the columns of a typed stream. Names match in any case. The headers and the
+    watermark are among all columns only if they are asked for, and then the last ones.
     """
     asked = [
         c.name
         for c, is_asked in zip(ON_REQUEST, (include_headers, include_watermark), strict=True)
         if is_asked
     ]
-    known = {column.name: column for column in columns_of(names)}
+    known = {column.name: column for column in columns_of(names, own)}
     of_any_case = {name.lower(): name for name in known}
     unknown = [name for name in wanted if name.lower() not in of_any_case]
     if unknown:
@@ -107,19 +120,36 @@ def schema_of(
     default = [name for name in known if known[name] not in ON_REQUEST]
     listed = [of_any_case[name.lower()] for name in wanted] or default
     chosen = [known[name] for name in dict.fromkeys([*listed, *asked])]
-    return StructType([StructField(c.name, c.type, c.nullable) for c in chosen])
+    return StructType(
+        [
+            StructField(c.name, c.type, c.nullable, {"comment": c.comment} if c.comment else None)
+            for c in chosen
+        ]
+    )
 
 
-def check_schema(names: str, schema: StructType) -> None:
+def check_schema(names: str, schema: StructType, own: tuple[Column, ...] = ()) -> None:
     """Raise InvalidOption unless every column of the user's schema exists and has its type."""
-    known = {column.name: column.type for column in columns_of(names)}
+    known = {column.name: column.type for column in columns_of(names, own)}
     for field in schema.fields:
-        if known.get(field.name) != field.dataType:
+        if field.name not in known or not _has(known[field.name], field.dataType):
             columns = ", ".join(f"{name} {kind.simpleString()}" for name, kind in known.items())
             raise InvalidOption(
                 f"the stream has no column {field.name} {field.dataType.simpleString()}, which "
                 f".schema() names; its columns are {columns}. Remove .schema()."
             )
+
+
+def _has(kind: DataType, wanted: DataType) -> bool:
+    """Return whether a type is the wanted one, or a later form whose structs have more fields."""
+    if isinstance(kind, StructType) and isinstance(wanted, StructType):
+        known = {field.name: field.dataType for field in kind.fields}
+        return all(f.name in known and _has(known[f.name], f.dataType) for f in wanted.fields)
+    if isinstance(kind, ArrayType) and isinstance(wanted, ArrayType):
+        return _has(kind.elementType, wanted.elementType)
+    if isinstance(kind, MapType) and isinstance(wanted, MapType):
+        return _has(kind.keyType, wanted.keyType) and _has(kind.valueType, wanted.valueType)
+    return kind == wanted
 
 
 def constants_of(stream: str, segment_id: int) -> dict[str, Any]:
@@ -146,12 +176,18 @@ class Projection:
         segment_id: int,
         *,
         key_encoding: str = "utf8",
+        own: Collection[str] = (),
     ) -> None:
-        """Take the schema that Spark requests, a selection of the columns."""
+        """Take the schema that Spark requests, a selection of the columns.
+
+        ``own`` are the names of a typed stream's.
+        """
         self._is_percent = key_encoding == "percent" and names == "kafka"
         self._arrow_schema = to_arrow_schema(schema, timezone="UTC")
         known = {column.name: column.source for column in columns_of(names)}
-        self._sources = [known[field.name] for field in schema.fields]
+        self._sources = [
+            field.name if field.name in own else known[field.name] for field in schema.fields
+        ]
         self.source_columns = tuple(
             dict.fromkeys(s for s in self._sources if not s.startswith("="))
         ) or ("offset",)
@@ -192,8 +228,13 @@ def _repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
 
 @functools.lru_cache(maxsize=256)
 def projection(
-    names: str, schema_json: str, stream: str, segment_id: int, key_encoding: str = "utf8"
+    names: str,
+    schema_json: str,
+    stream: str,
+    segment_id: int,
+    key_encoding: str = "utf8",
+    own: tuple[str, ...] = (),
 ) -> Projection:
     """Return the projection for a schema and a segment, cached in this process."""
     schema = StructType.fromJson(json.loads(schema_json))
-    return Projection(names, schema, stream, segment_id, key_encoding=key_encoding)
+    return Projection(names, schema, stream, segment_id, key_encoding=key_encoding, own=own)

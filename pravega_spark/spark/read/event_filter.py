@@ -19,6 +19,7 @@ from pravega_spark.engine.chunks.arrow_arrays import mask, numbers
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.routing import coded_keys, position
 from pravega_spark.model import KeyRange, SegmentRange
+from pravega_spark.stream_schema import StreamSchema
 
 KEY: Final = "routing_key"
 _TESTS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
@@ -163,6 +164,8 @@ class PlannedRange:
     rng: SegmentRange
     refs: Sequence[ChunkRef]
     wanted: EventFilter
+    schema: StreamSchema | None = None
+    """The schema of a typed stream, by the view that the range was planned with."""
 
     def __len__(self) -> int:
         """Return the number of events that are read."""

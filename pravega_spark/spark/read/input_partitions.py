@@ -18,6 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from pravega_spark.engine.attached_objects import stored_bytes_of
 from pravega_spark.engine.chunks.arrow_arrays import mask, numbers
 from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.chunks.event_format import format_of
 from pravega_spark.engine.chunks.routing import positions
 from pravega_spark.engine.layout.read_plan import share
 from pravega_spark.engine.log_fields import log_fields
@@ -28,6 +29,7 @@ from pravega_spark.model import KeyRange, SegmentRange
 from pravega_spark.spark.read.columns import projection
 from pravega_spark.spark.read.event_filter import EventFilter, PlannedRange, neighbours
 from pravega_spark.spark.settings import ReadSettings
+from pravega_spark.stream_schema import StreamSchema
 
 logger = logging.getLogger(__name__)
 
@@ -66,16 +68,19 @@ class EventPartition(InputPartition):
         refs: Sequence[ChunkRef],
         part: KeyPart | None = None,
         wanted: EventFilter = _ALL_EVENTS,
+        schema: StreamSchema | None = None,
     ) -> None:
         """Take the range, its chunks, the part of the keys (None: all), and the wanted events.
 
-        The chunks hold the whole range, except those parts that have no wanted event.
+        The chunks hold the whole range, except those parts that have no wanted event. The schema
+        is that of a typed stream when the read was planned.
         """
         super().__init__(None)
         self.rng = rng
         self.refs = tuple(refs)
         self.part = part
         self.wanted = wanted
+        self.schema = schema
         self.watermark_us: int | None = None
         """The watermark at the end of the micro-batch, if the query reads it."""
 
@@ -107,13 +112,14 @@ def by_offset(
 
 def _piece(one: PlannedRange, start: int, end: int) -> EventPartition:
     inside = [ref for ref in one.refs if ref.base_offset < end and ref.end > start]
-    return EventPartition(replace(one.rng, start=start, end=end), inside, wanted=one.wanted)
+    rng = replace(one.rng, start=start, end=end)
+    return EventPartition(rng, inside, wanted=one.wanted, schema=one.schema)
 
 
 def by_key(one: PlannedRange, count: int, key_range: KeyRange) -> list[EventPartition]:
     """Split a range by routing key into ``count`` parts; each part reads all of the chunks."""
     parts = [KeyPart(key_range, i, count) for i in range(count)] if count > 1 else [None]
-    return [EventPartition(one.rng, one.refs, part, one.wanted) for part in parts]
+    return [EventPartition(one.rng, one.refs, part, one.wanted, one.schema) for part in parts]
 
 
 def partition_counts(ranges: Sequence[Sized], wanted: int) -> list[int]:
@@ -138,8 +144,14 @@ def read_events(
     from pravega_spark.engine.stream.range_reader import fail, read_range  # late: only tasks read
 
     rng, part, wanted = partition.rng, partition.part, partition.wanted
+    event_format = format_of(partition.schema)
     rows = projection(
-        settings.column_names, schema_json, rng.stream, rng.segment_id, settings.key_encoding
+        settings.column_names,
+        schema_json,
+        rng.stream,
+        rng.segment_id,
+        settings.key_encoding,
+        () if event_format.is_raw else event_format.payload,
     )
     columns = tuple(dict.fromkeys((*rows.source_columns, *wanted.columns)))
     if part is not None:
@@ -155,6 +167,7 @@ def read_events(
             batch_rows=READ_BATCH_EVENTS,
             on_loss=fail if settings.fail_on_data_loss else _skip,
             payload_bytes=settings.max_event_bytes,
+            event_format=event_format,
         )
         for batch in batches:
             selected = wanted.select(batch)

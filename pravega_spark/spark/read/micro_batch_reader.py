@@ -42,6 +42,7 @@ from pravega_spark.spark.read.input_partitions import (
 )
 from pravega_spark.spark.read.offset_planner import OffsetPlanner
 from pravega_spark.spark.read.stream_watermark import WATERMARK_COLUMN, source_watermark_us
+from pravega_spark.spark.read.typed_reads import check_columns
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.spark.source_offsets import (
     OffsetOwner,
@@ -68,6 +69,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, settings: ReadSettings, schema: StructType) -> None:
         """Take the settings and the schema that Spark requests."""
         self.settings = settings
+        self._schema = schema
         self._schema_json = schema.json()
         self._has_watermark = WATERMARK_COLUMN in schema.names
         self._planner: OffsetPlanner | None = None
@@ -207,6 +209,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 log_skipped(view, lost)
         if start.is_at_or_after(end):
             return []
+        schema = check_columns(view, self._schema, self.settings.column_names)
         found = []
         for rng in only_assigned(self.settings, name, start.ranges_to(end)):
             key_range = view.lineage.find(rng.segment_id).key_range
@@ -214,7 +217,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             chunks = partial(self._chunks, stream)
             one = planned(rng, of_keys(self.settings.routing_keys), constants, key_range, chunks)
             if one is not None:
-                found.append((one, key_range))
+                found.append((replace(one, schema=schema), key_range))
         return found
 
     def _chunks(self, stream: StreamLog, rng: SegmentRange) -> list[ChunkRef]:

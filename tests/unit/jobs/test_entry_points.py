@@ -30,7 +30,7 @@ def call(command: str) -> object:
 def test_entry_point_returns_nothing_after_success(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = JOBS[command.removeprefix("pravega-spark-")]
+    job = JOBS[command.removeprefix("pravega-spark-").replace("-", "_")]
     monkeypatch.setattr(job, "main", lambda: 0)
     assert call(command) is None
 
@@ -39,7 +39,7 @@ def test_entry_point_returns_nothing_after_success(
 def test_entry_point_raises_the_exit_status_of_a_failure(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = JOBS[command.removeprefix("pravega-spark-")]
+    job = JOBS[command.removeprefix("pravega-spark-").replace("-", "_")]
     monkeypatch.setattr(job, "main", lambda: 2)
     with pytest.raises(SystemExit) as end:
         call(command)

@@ -1,0 +1,113 @@
+"""Rows of files as rows of a typed stream: texts become the values that the columns hold."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import click
+import pyarrow as pa
+from pyarrow import types
+
+from pravega_spark.arguments import shown
+from pravega_spark.cli.input_records import LINES, key_of, read_rows
+from pravega_spark.errors import InvalidInput
+from pravega_spark.stream_schema import StreamSchema
+
+TypedRecord = tuple[str | None, dict[str, Any]]
+_FLAGS: Final = {"true": True, "false": False}
+
+
+def read_typed(
+    file: str,
+    form: str | None,
+    key_field: str | None,
+    event_field: str | None,
+    schema: StreamSchema,
+) -> Iterator[TypedRecord]:
+    """Yield the rows of one file, JSON lines unless it is said otherwise, with their routing keys.
+
+    Raises InvalidInput for a row that is malformed or has a value that its column cannot hold; it
+    names file, number, column and value. The writer checks the rest.
+    """
+    if form == LINES:
+        raise click.UsageError(
+            f"a typed stream takes json, csv, parquet or arrow, not lines: {file}."
+        )
+    if event_field is not None:
+        raise click.UsageError("--event is for raw streams: a typed stream takes whole rows.")
+    kinds = {field.name: field.type for field in schema.fields}
+    for where, row in read_rows(file, form, default="json"):
+        if key_field is not None and key_field not in row:
+            raise InvalidInput(f"{where} has no field {key_field!r}; it has {', '.join(row)}.")
+        key = None if key_field is None else key_of(where, row[key_field])
+        yield key, {name: _value(where, name, kinds.get(name), row[name]) for name in row}
+
+
+def row_bytes(row: Mapping[str, Any]) -> bytes:
+    """Return a row as bytes that equal rows share, for a digest."""
+    return json.dumps(row, default=repr, ensure_ascii=True).encode()
+
+
+def _value(where: str, name: str, kind: pa.DataType | None, value: Any) -> Any:
+    """Return a value as its column takes it; an unknown column is left to the writer's check."""
+    if kind is None or value is None:
+        return value
+    if value == "" and not types.is_string(kind):  # of CSV, which has no null
+        return None
+    try:
+        return _converted(kind, value)
+    except (ValueError, TypeError, LookupError, InvalidOperation):
+        raise InvalidInput(
+            f"{where}: column {name} is {kind}, which cannot hold {shown(value)}; correct it."
+        ) from None
+
+
+def _converted(kind: pa.DataType, value: Any) -> Any:
+    if types.is_list(kind):
+        return [None if v is None else _converted(kind.value_type, v) for v in _nested(value, list)]
+    if types.is_map(kind):
+        entries = _nested(value, dict)
+        pairs = entries.items() if isinstance(entries, dict) else entries
+        return {
+            _converted(kind.key_type, key): None if v is None else _converted(kind.item_type, v)
+            for key, v in pairs
+        }
+    if types.is_struct(kind):
+        fields = {field.name: field.type for field in kind}
+        return {
+            key: v if v is None or key not in fields else _converted(fields[key], v)
+            for key, v in _nested(value, dict).items()
+        }
+    if isinstance(value, str) and not types.is_string(kind):
+        return _OF_TEXT[kind.id](value)
+    if types.is_decimal(kind) and isinstance(value, float):
+        return Decimal(repr(value))
+    return value
+
+
+def _nested(value: Any, wanted: type) -> Any:
+    """Return a nested value, which CSV has as JSON."""
+    found = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(found, (wanted, list)):
+        raise TypeError(type(found).__name__)
+    return found
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
+
+
+_OF_TEXT: Final[dict[int, Callable[[str], Any]]] = {
+    pa.bool_().id: lambda text: _FLAGS[text.strip().lower()],
+    **{kind.id: int for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
+    **{kind.id: float for kind in (pa.float32(), pa.float64())},
+    pa.decimal128(1).id: Decimal,
+    pa.date32().id: date.fromisoformat,
+    pa.timestamp("us").id: _time,
+    pa.binary().id: lambda text: base64.b64decode(text, validate=True),
+}

@@ -1,0 +1,191 @@
+"""Runs a job that is one streaming query: starts Spark, reports batches, stops on signals.
+
+The last line of the output is one JSON object. The exit status is 0 if the query ended or a signal
+stopped one that keeps running, 1 if it failed or something is not installed, 2 for unusable input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import re
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError
+from pravega_spark.jobs import early_signals
+from pravega_spark.jobs.job_runner import INTERRUPTED, is_on_databricks, start_listening
+from pravega_spark.jobs.launcher_stderr import launcher_stderr
+from pravega_spark.jobs.signals import StopSignal
+from pravega_spark.limits import DELTA_PACKAGE, KAFKA_PACKAGE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+REQUIRED = ("pyspark",)
+PACKAGES = {"kafka": KAFKA_PACKAGE, "delta": DELTA_PACKAGE}
+"""What a format needs of Maven; other formats are Spark's own."""
+SHOWN_ROWS = 5
+"""Rows that a dry run shows."""
+_LOOK_SECONDS = 1
+_OWN_ERROR = re.compile(r"pravega_spark\.errors\.\w+: (.+)")
+"""An error of a task or of the driver's Python process, in Spark's text of it."""
+_MISSING = ("DATA_SOURCE_NOT_FOUND", "STREAM_FAILED_TO_FIND_DATA_SOURCE")
+
+
+@dataclass(frozen=True)
+class Copy:
+    """What a job copies; its frames are made when Spark runs.
+
+    ``preview`` returns a batch frame with the rows as they would be written, ``writer`` the query.
+    """
+
+    kind: str
+    what: str
+    preview: Callable[[SparkSession], DataFrame]
+    writer: Callable[[SparkSession], DataStreamWriter]
+    check: Callable[[], object] = lambda: None
+    """Raises InvalidInput or NotFound for names that are not there, before Spark starts."""
+
+
+@dataclass
+class _Sums:
+    """What the query did, from its progress reports."""
+
+    rows: int = 0
+    batches: int = 0
+    last_batch: int = -1
+    failed: int = 0
+
+    def add(self, progress: Mapping[str, Any]) -> str | None:
+        """Count a batch; return its line, or None if it was counted or has no rows."""
+        number, rows = int(progress["batchId"]), int(progress["numInputRows"])
+        if number <= self.last_batch or not rows:
+            return None
+        self.last_batch, self.batches, self.rows = number, self.batches + 1, self.rows + rows
+        seconds = progress["batchDuration"] / 1_000
+        line = f"{datetime.now():%H:%M:%S} batch {number}: {rows:,} rows in {seconds:.1f} s"
+        behind = _behind(progress)
+        return line if behind is None else f"{line}, {behind:,} behind"
+
+
+def run_copy(prog: str, arguments: Namespace, copy: Copy) -> int:
+    """Copy to the end of the source, or with ``--interval`` until a signal; return the status."""
+    missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
+    if missing:
+        what = f"{', '.join(missing)} not found"
+        print(f"{prog}: {what}: the job needs pip install 'pravega-spark[jobs]'.", file=sys.stderr)
+        return 1
+    early_signals.listen()
+    sys.stderr = launcher_stderr()
+    try:
+        copy.check()
+    except PravegaSparkError as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+        return 2
+    stop = StopSignal()
+    packages = [PACKAGES[copy.kind]] if copy.kind in PACKAGES else []
+    spark = None if stop.take_early() else start_listening(prog, stop, packages)
+    try:
+        return copy_rows(prog, arguments, copy, spark, stop)
+    finally:
+        stop.disarm()
+        if spark is not None and not is_on_databricks():
+            with contextlib.suppress(Exception):
+                spark.stop()
+
+
+def copy_rows(
+    prog: str,
+    arguments: Namespace,
+    copy: Copy,
+    spark: SparkSession | None,
+    stop: StopSignal | None = None,
+) -> int:
+    """Copy in a running Spark session, and print the last line; return the exit status.
+
+    Without a session a signal has stopped the job before it began.
+    """
+    stop = stop or StopSignal()
+    started, sums = time.monotonic(), _Sums()
+    has_ended = False
+    try:
+        if spark is not None and not stop.is_set:
+            if arguments.dry_run:
+                copy.preview(spark).show(SHOWN_ROWS, truncate=60)
+                has_ended = True
+            else:
+                has_ended = _follow(copy.writer(spark).start(), sums, stop)
+    except (InvalidInput, NotFound) as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+        return 2
+    except _errors_of_spark() as error:
+        if not stop.is_set:
+            sums.failed = 1
+            print(f"{prog}: {_text_of(error, copy.kind)}", file=sys.stderr)
+    counts = {"rows": sums.rows, "batches": sums.batches, "failed": sums.failed}
+    seconds = round(time.monotonic() - started, 3)
+    record = {**counts, "dry_run": arguments.dry_run, "copied": copy.what, "seconds": seconds}
+    print(json.dumps(record), flush=True)
+    if sums.failed:
+        return 1
+    return 0 if has_ended or arguments.interval is not None else INTERRUPTED
+
+
+def _follow(query: StreamingQuery, sums: _Sums, stop: StopSignal) -> bool:
+    """Print each batch until the query has ended, and return True; False if it was stopped."""
+    while query.isActive and not stop.is_set:
+        query.awaitTermination(_LOOK_SECONDS)
+        _print_new(query, sums)
+    is_stopped = query.isActive and stop.is_set
+    if is_stopped:
+        query.stop()
+    _print_new(query, sums)
+    failure = query.exception()
+    if failure is not None and not stop.is_set:
+        raise failure
+    return not is_stopped and failure is None
+
+
+def _print_new(query: StreamingQuery, sums: _Sums) -> None:
+    for progress in query.recentProgress:
+        line = sums.add(json.loads(progress.json))
+        if line is not None:
+            print(line, flush=True)
+
+
+def _behind(progress: Mapping[str, Any]) -> int | None:
+    """Return how many rows a Kafka source is behind in its furthest partition, if it says so."""
+    for source in progress["sources"]:
+        text = (source.get("metrics") or {}).get("maxOffsetsBehindLatest")
+        if text is not None:
+            return int(text)
+    return None
+
+
+def _errors_of_spark() -> tuple[type[Exception], ...]:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return PravegaSparkError, PySparkException, Py4JError
+
+
+def _text_of(error: Exception, kind: str) -> str:
+    """Return what the user needs of an error: the cause, or how Spark finds a missing format."""
+    text = str(error)
+    if kind in PACKAGES and (f"data source: {kind}" in text or any(n in text for n in _MISSING)):
+        return f"Spark has no format {kind}: start it with --packages {PACKAGES[kind]}."
+    own = _OWN_ERROR.findall(text)
+    if own:
+        return str(own[-1])
+    if "INVALID_UTF8_STRING" in text:
+        return f"an event is not text: use --event-as base64. ({text.splitlines()[0]})"
+    return text.partition("\n\n")[0]

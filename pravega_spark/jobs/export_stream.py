@@ -1,0 +1,159 @@
+r"""Copy a stream to a Kafka topic, a Delta table, or files, from its head or a cut on.
+
+What it does:
+  Reads the stream with Spark and writes its events: to Kafka as key and value; to Delta and
+  Parquet with routing_key, event, timestamp, segment_id and offset; to CSV and JSON lines likewise,
+  with the event as text. Events of a key keep their order. A Delta table and files get each event
+  once. Spark's sink for Kafka is at-least-once: after a crash it repeats a part of a batch; and it
+  writes no times.
+
+When to run it:
+  Once to move data, or with --interval to keep a copy up to date. Each run continues where the last
+  one ended, by its --checkpoint. docs/spark.md has the rules of reads.
+
+Examples:
+  python -m pravega_spark.jobs.export_stream --root /data --stream shop/orders --to kafka \
+      --servers localhost:9092 --topic orders --dry-run
+  python -m pravega_spark.jobs.export_stream --root /data --stream shop/orders --to delta \
+      --path /out/orders --checkpoint /checkpoints/export
+  python -m pravega_spark.jobs.export_stream --root /data --stream shop/orders --to json \
+      --path /out/lines --checkpoint /checkpoints/export --start latest --interval 10s
+
+What it never does:
+  It never changes the stream, and holds none of its events: give it a reader group by --group,
+  whose subscriber keeps what is not copied yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pravega_spark.jobs.copy_command_line import (
+    FORMATS,
+    KAFKA,
+    check_copy,
+    count,
+    kafka_options,
+    make_copy_parser,
+    stream_name,
+)
+from pravega_spark.jobs.copy_runner import Copy, run_copy
+from pravega_spark.manager import StreamManager
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+PROG = "export_stream"
+_TEXTS = ("csv", "json")
+"""Formats without a type for bytes."""
+_EVENTS = {
+    "binary": "event",
+    "text": "validate_utf8(CAST(event AS STRING)) AS event",
+    "base64": "base64(event) AS event",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job; return its exit status."""
+    arguments = parse(argv)
+    return run_copy(PROG, arguments, export_of(arguments))
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line; an error in it exits with 2."""
+    parser = make_copy_parser(__doc__ or "", PROG)
+    parser.add_argument(
+        "--stream",
+        type=stream_name,
+        required=True,
+        metavar="SCOPE/STREAM",
+        help="the stream to read",
+    )
+    parser.add_argument("--to", dest="target", required=True, choices=FORMATS, help="what to write")
+    parser.add_argument("--topic", help="Kafka's topic")
+    parser.add_argument(
+        "--start",
+        default="earliest",
+        metavar="CUT",
+        help="where the first run begins: earliest, latest, a saved cut, or the text of a cut "
+        "(default: earliest)",
+    )
+    parser.add_argument(
+        "--group", metavar="SCOPE/GROUP", help="reader group that keeps the position, a subscriber"
+    )
+    parser.add_argument(
+        "--event-as",
+        choices=tuple(_EVENTS),
+        help="form of the event in a table or a file (default: binary, in CSV and JSON text)",
+    )
+    parser.add_argument("--max-rows", type=count, help="at most this many events in a batch")
+    arguments = parser.parse_args(argv)
+    check_copy(parser, arguments, arguments.target)
+    if (arguments.target == KAFKA) != (arguments.topic is not None):
+        parser.error("--topic is for Kafka, which needs it.")
+    if arguments.target == KAFKA and arguments.event_as is not None:
+        parser.error("--event-as is for tables and files; Kafka gets bytes.")
+    if arguments.target in _TEXTS and arguments.event_as == "binary":
+        parser.error(f"{arguments.target} has no bytes: use --event-as text or base64.")
+    return arguments
+
+
+def export_of(arguments: argparse.Namespace) -> Copy:
+    """Return what the job copies."""
+    target = arguments.topic or arguments.path
+    return Copy(
+        arguments.target,
+        f"{arguments.stream} to {arguments.target} {target}",
+        partial(_preview, arguments),
+        partial(_query, arguments),
+        lambda: StreamManager(arguments.root).stream_info(arguments.stream),
+    )
+
+
+def _frame(arguments: argparse.Namespace, spark: SparkSession, *, is_stream: bool) -> DataFrame:
+    options = {"root": arguments.root, "startingStreamCut": arguments.start}
+    if arguments.max_rows is not None and is_stream:
+        options["maxOffsetsPerTrigger"] = str(arguments.max_rows)
+    if arguments.group is not None and is_stream:
+        options |= {"readerGroup": arguments.group, "readerGroupMode": "subscriber"}
+    if arguments.target == KAFKA:
+        names = {"columnNames": "kafka", "keyEncoding": arguments.key_encoding}
+        options |= {**names, "columns": "key,value"}
+    else:
+        options["columns"] = "routing_key,event,timestamp,segment_id,offset"
+    reader: Any = spark.readStream if is_stream else spark.read
+    frame: DataFrame = reader.format("pravega").options(**options).load(arguments.stream)
+    if arguments.target == KAFKA:
+        return frame
+    form = arguments.event_as or ("text" if arguments.target in _TEXTS else "binary")
+    others = ("timestamp", "segment_id", "offset")
+    return frame.selectExpr("routing_key", _EVENTS[form], *others)
+
+
+def _preview(arguments: argparse.Namespace, spark: SparkSession) -> DataFrame:
+    frame = _frame(arguments, spark, is_stream=False)
+    texts = {"key", "value", "event"}
+    return frame.selectExpr(
+        *(f"CAST({n} AS STRING) AS {n}" if n in texts else n for n in frame.columns)
+    )
+
+
+def _query(arguments: argparse.Namespace, spark: SparkSession) -> DataStreamWriter:
+    writer = _frame(arguments, spark, is_stream=True).writeStream.format(arguments.target)
+    if arguments.target == KAFKA:
+        writer = writer.options(**kafka_options(arguments)).option("topic", arguments.topic)
+    else:
+        writer = writer.options(**arguments.options).option("path", arguments.path)
+    writer = writer.option("checkpointLocation", arguments.checkpoint).queryName(PROG)
+    if arguments.interval is None:
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=f"{round(arguments.interval * 1_000)} milliseconds")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""What an import reads: frames with the columns key, value and timestamp of each row."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+from pravega_spark.errors import InvalidInput
+from pravega_spark.jobs.copy_command_line import KAFKA, kafka_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_LINE = "__line"
+_OF_EXPORTS = frozenset(
+    {"scope", "stream", "segment_id", "offset", "routing_key", "event", "timestamp"}
+)
+"""Columns that an export writes: in a frame that has no others, `event` is the whole event."""
+_PLACE = ("file_modification_time", "file_path", "file_block_start")
+"""The order of a micro-batch's files, in Spark's hidden column ``_metadata``."""
+
+
+def kafka_frame(spark: SparkSession, arguments: Namespace, *, is_stream: bool) -> DataFrame:
+    """Return a frame of topics, with ``stream`` of each row if several streams are written."""
+    options = {"startingOffsets": "earliest", **kafka_options(arguments)}
+    name, value = ("subscribe", arguments.topics)
+    if arguments.topics is None:
+        name, value = ("subscribePattern", arguments.topic_pattern)
+    if not arguments.drop_headers:
+        options["includeHeaders"] = "true"
+    if arguments.max_rows is not None and is_stream:
+        options["maxOffsetsPerTrigger"] = str(arguments.max_rows)
+    reader: Any = spark.readStream if is_stream else spark.read
+    frame: DataFrame = reader.format(KAFKA).options(**options).option(name, value).load()
+    columns = [arguments.key or "key", arguments.event or "value", arguments.time or "timestamp"]
+    names = [f"{sql} AS {name}" for sql, name in zip(columns, _COLUMNS, strict=True)]
+    if not arguments.drop_headers:
+        names.append("headers")
+    if arguments.stream is None:
+        names.append(f"concat('{arguments.scope}/', topic) AS stream")
+    return frame.selectExpr(*names)
+
+
+_COLUMNS = ("key", "value", "timestamp")
+
+
+def table_frame(spark: SparkSession, arguments: Namespace, *, is_stream: bool) -> DataFrame:
+    """Return a frame of a Delta table or of files, with the columns by which it is ordered.
+
+    Lines of JSON are events as they are; rows of other formats become JSON objects, unless the
+    columns are those that an export writes.
+    """
+    kind = "text" if arguments.source == "json" else arguments.source
+    options = dict(arguments.options)
+    schema = _schema(spark, arguments)
+    reader: Any = (spark.readStream if is_stream else spark.read).format(kind).options(**options)
+    if arguments.max_rows is not None and is_stream:
+        raise InvalidInput(
+            "--max-rows is for Kafka; limit files by --option maxFilesPerTrigger=100."
+        )
+    if kind == "text":
+        frame = _with_line(reader.load(arguments.path), schema)
+    elif kind == "delta":
+        frame = reader.load(arguments.path)
+    else:
+        frame = reader.schema(schema).load(arguments.path)
+    return frame.selectExpr(*_chosen(arguments, frame))
+
+
+def _schema(spark: SparkSession, arguments: Namespace) -> StructType | None:
+    """Return the schema of files: the one that was given, or that of the files that are there."""
+    from pyspark.sql.types import StructType
+
+    if arguments.schema is not None:
+        found = StructType.fromDDL(arguments.schema)
+        assert isinstance(found, StructType)
+        return found
+    if arguments.source == "delta":
+        return None
+    options = dict(arguments.options)
+    if arguments.source == "csv":
+        options.setdefault("inferSchema", "true")
+    return spark.read.format(arguments.source).options(**options).load(arguments.path).schema
+
+
+def _with_line(frame: DataFrame, schema: StructType | None) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    assert schema is not None
+    parsed = F.from_json("value", schema)
+    metadata = F.col("_metadata").alias("_metadata")
+    return frame.select(F.col("value").alias(_LINE), parsed.alias("row"), metadata).select(
+        "row.*", _LINE, "_metadata"
+    )
+
+
+def _chosen(arguments: Namespace, frame: DataFrame) -> list[str]:
+    """Return SQL expressions for key, value and time, and for the order of the rows of a key."""
+    names = [name for name in frame.columns if name not in (_LINE, "_metadata")]
+    is_export = "event" in names and set(names) <= _OF_EXPORTS
+    whole = f"to_json(struct({', '.join(map(_quoted, names))}))"
+    if _LINE in frame.columns:
+        whole = _LINE
+    key = arguments.key or ("routing_key" if is_export and "routing_key" in names else None)
+    event = arguments.event or ("event" if is_export else whole)
+    time = arguments.time or ("timestamp" if is_export and "timestamp" in names else "now()")
+    text_of_key = (
+        key if key is not None and _is_binary(frame, key) else f"CAST({key or 'NULL'} AS STRING)"
+    )
+    chosen = [
+        f"{text_of_key} AS key",
+        f"{event} AS value",
+        f"CAST({time} AS TIMESTAMP) AS timestamp",
+    ]
+    if arguments.order_by:
+        return [*chosen, f"{arguments.order_by} AS __order"]
+    if key is None:  # nothing has an order
+        return chosen
+    if is_export and {"segment_id", "offset"} <= set(names):  # the order of the stream
+        return [*chosen, "segment_id AS __segment", "offset AS __offset"]
+    if arguments.source == "delta":
+        raise InvalidInput(
+            f"the Delta table {arguments.path} keeps no order of its rows, and the rows of a key "
+            "need one: name it by --order-by, such as --order-by updated_at; or --order-by 0 if "
+            "their order means nothing."
+        )
+    return [*chosen, *(f"_metadata.{name} AS __{name}" for name in _PLACE)]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _is_binary(frame: DataFrame, sql: str) -> bool:
+    return frame.selectExpr(f"{sql} AS it").schema["it"].dataType.typeName() == "binary"
+
+
+def in_order(frame: DataFrame, arguments: Namespace) -> DataFrame:
+    """Return a batch of a table or of files with the rows of each key in order, in one partition.
+
+    The order is that of ``--order-by``, or of the files by their time and name, and of the rows in
+    a file. Without keys a batch has none, unless ``--order-by`` is given.
+    """
+    from pyspark.sql import functions as F
+
+    place = [name for name in frame.columns if name.startswith("__")]
+    if not place:
+        return frame.select(*_COLUMNS)
+    ordered = frame.withColumn("__row", F.monotonically_increasing_id())
+    order = [F.col(name) for name in (*place, "__row")]
+    spread = ordered.repartition("key").sortWithinPartitions(*order)
+    return spread.select(*_COLUMNS)

@@ -1,0 +1,109 @@
+"""Reads of typed streams: the columns that a read has, fixed when it begins.
+
+A stream whose schema grows meanwhile still has them, and the new ones are read by the next query.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+
+from pyspark.sql.types import StructType
+
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import InvalidOption, NoSuchScope, NoSuchStream
+from pravega_spark.names import log_title
+from pravega_spark.spark.read.columns import Column, check_schema, columns_of
+from pravega_spark.spark.read.stream_discovery import matching_streams
+from pravega_spark.spark.settings import ReadSettings
+from pravega_spark.stream_schema import StreamSchema
+
+
+def typed_columns(settings: ReadSettings) -> tuple[Column, ...]:
+    """Return the columns of the schema of the streams of a read; none of raw or missing streams.
+
+    Raises InvalidOption if the streams have several schemas, or if one of them is raw.
+    """
+    if settings.schema == "raw" or settings.metadata is not None:
+        return ()
+    names = settings.streams
+    if settings.pattern is not None:
+        names = tuple(matching_streams(settings.root, settings.pattern))
+    found = dict(_schemas(settings.root, names))
+    schemas = set(found.values())
+    if len(schemas) > 1:
+        first = next(iter(found))
+        other = next(name for name, schema in found.items() if schema != found[first])
+        raise InvalidOption(
+            f"streams {first} and {other} have different columns ({_shown(found[first])}; "
+            f"{_shown(found[other])}), and a frame has one set of columns: read each on its own."
+        )
+    schema = schemas.pop() if schemas else None
+    if schema is None:
+        return ()
+    if settings.column_names == "kafka":
+        raise InvalidOption(
+            f"option columnNames=kafka is for streams of bytes, and stream {names[0]} is typed: "
+            "remove it; select to_json(struct(...)) as value for what is to look like Kafka."
+        )
+    return spark_columns(schema)
+
+
+def check_request(settings: ReadSettings, schema: StructType) -> None:
+    """Raise InvalidOption unless the columns that Spark requests exist and have their types."""
+    raw = {column.name: column.type for column in columns_of(settings.column_names)}
+    is_raw = all(raw.get(field.name) == field.dataType for field in schema.fields)
+    if not is_raw:
+        check_schema(settings.column_names, schema, typed_columns(settings))
+
+
+@lru_cache(maxsize=256)
+def spark_columns(schema: StreamSchema) -> tuple[Column, ...]:
+    """Return the columns of a schema as those of a frame, with their comments.
+
+    A required column is not nullable, as every event has it. Fields inside of it are.
+    """
+    struct = StructType.fromJson(json.loads(schema.to_json()))
+    return tuple(
+        Column(
+            found.name,
+            found.dataType,
+            found.name,
+            nullable=field.nullable,
+            comment=found.metadata.get("comment"),
+        )
+        for found, field in zip(struct.fields, schema.fields, strict=True)
+    )
+
+
+def check_columns(view: StreamView, schema: StructType, names: str) -> StreamSchema | None:
+    """Return the schema of a stream; raise InvalidOption unless it has the columns of a read.
+
+    A read has fixed its columns before: the stream may have been created again since then, or have
+    joined the read later.
+    """
+    found = view.event_format.schema
+    known = {column.name for column in columns_of(names, spark_columns(found) if found else ())}
+    missing = [name for name in schema.names if name not in known]
+    if missing:
+        raise InvalidOption(
+            f"{log_title(view.stream)} has no column {missing[0]}, which the read has: its events "
+            f"are {'bytes' if found is None else found}. Read it on its own; or if it was created "
+            "again, start the query with a new frame."
+        )
+    return found
+
+
+def _schemas(root: str, names: Iterable[str]) -> Iterable[tuple[str, StreamSchema | None]]:
+    for name in names:
+        try:
+            yield name, existing_view(open_stream(root, name)).event_format.schema
+        except (NoSuchStream, NoSuchScope):  # the reader says it
+            continue
+
+
+def _shown(schema: StreamSchema | None) -> str:
+    return "bytes" if schema is None else str(schema)

@@ -1,0 +1,66 @@
+"""The jars of a real Kafka broker and of Spark's Kafka source, which ``make test`` fetches once.
+
+They lie in the environment beside Spark's archive of classes. Without them the tests that need
+Kafka are skipped: no other test does, and fetching them must not fail a run of the others.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pravega_spark.limits import KAFKA_PACKAGE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FOLDER = Path(sys.prefix) / "kafka"
+BROKER_PACKAGE = "org.apache.kafka:kafka_2.13:4.1.0"
+PACKAGES = {"connector": KAFKA_PACKAGE, "broker": BROKER_PACKAGE}
+_DONE = "complete"
+_SECONDS = 400
+_RESOLVE = """
+import sys
+from pyspark.sql import SparkSession
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.jars.packages", sys.argv[1]).config("spark.jars.ivy", sys.argv[2])
+builder.getOrCreate().stop()
+"""
+
+
+def jars(name: str) -> list[Path]:
+    """Return the jars of ``connector`` or ``broker``; none if they were not fetched."""
+    folder = FOLDER / name
+    return sorted((folder / "jars").glob("*.jar")) if (folder / _DONE).exists() else []
+
+
+def add_connector(spark: SparkSession) -> None:
+    """Let a running session, whose JVM other tests share, find the format ``kafka``."""
+    own = ("kafka", "commons-pool", "lz4")  # the others are Spark's, too
+    for jar in jars("connector"):
+        if any(word in jar.name for word in own):
+            spark.sql(f"ADD JAR '{jar}'")
+
+
+def fetch() -> None:
+    """Fetch what is missing by Spark's own resolver; each in a process of its own."""
+    for name, package in PACKAGES.items():
+        if jars(name):
+            continue
+        folder = FOLDER / name
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(
+            [sys.executable, "-c", _RESOLVE, package, str(folder)],
+            env={k: v for k, v in os.environ.items() if k != "PYSPARK_SUBMIT_ARGS"},
+            check=True,
+            timeout=_SECONDS,
+        )
+        (folder / _DONE).touch()
+
+
+if __name__ == "__main__":
+    fetch()

@@ -1,0 +1,161 @@
+"""Imports of files and tables, and exports to them: every row once, in order, over kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+from pravega_spark import StreamManager
+from tests.harness import failpoints
+from tests.harness.copy_jobs import Copies
+from tests.harness.jvm import clean_environment
+from tests.harness.tiers import sized
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+def lines(folder: Path, name: str, first: int, last: int, at: int) -> None:
+    """Write a file of JSON lines with a time of its own; its rows have three users in turn."""
+    folder.mkdir(exist_ok=True)
+    file = folder / name
+    text = "".join(
+        json.dumps({"user": f"u{n % 3}", "n": n, "none": None}) + "\n" for n in range(first, last)
+    )
+    hidden = folder / f".{name}"  # Spark reads no file whose name begins so
+    hidden.write_text(text)
+    os.utime(hidden, (at, at))
+    hidden.rename(file)
+
+
+def test_lines_are_events_as_they_are_with_each_key_in_the_order_of_the_files(
+    copies: Copies,
+) -> None:
+    source = copies.folder / "lines"
+    lines(source, "z.json", 0, 30, at=1_700_000_000)  # the oldest, with the last name
+    lines(source, "a.json", 30, 31, at=1_700_000_100)
+    lines(source, "m.json", 31, 60, at=1_700_000_200)
+    given = ["--from", "json", "--path", source, "--key", "user", "--segments", 2]
+    shown = copies.import_(*given, "--dry-run")
+    assert (shown["rows"], shown["dry_run"], shown["status"]) == (0, True, 0)
+    assert '{"user": "u0", "n": 0, "none": null}' in str(shown["output"])
+    assert not StreamManager(copies.root).stream_exists("s/in")
+    first = copies.import_(*given)
+    assert (first["rows"], first["failed"], first["status"]) == (60, 0, 0)
+    lines(source, "b.json", 60, 70, at=1_700_000_300)
+    assert copies.import_(*given)["rows"] == 10
+    assert copies.import_(*given)["rows"] == 0
+
+    by_user: dict[str | None, list[str]] = defaultdict(list)
+    for user, line in copies.events():
+        by_user[user].append(line)
+    assert sorted(by_user, key=str) == ["u0", "u1", "u2"]
+    for i in range(3):
+        expected = [json.dumps({"user": f"u{i}", "n": n, "none": None}) for n in range(i, 70, 3)]
+        assert by_user[f"u{i}"] == expected
+
+
+@pytest.mark.parametrize("kind", ["delta", "csv", "json", "parquet"][: sized(2, 4)])
+@pytest.mark.long
+def test_export_and_import_again_make_the_same_events(copies: Copies, kind: str) -> None:
+    manager = StreamManager(copies.root)
+    manager.create_stream("s/in")
+    with manager.create_writer("s/in") as writer:
+        for n in range(40):
+            writer.write_event(f"event {n}, ü".encode(), routing_key=f"k{n % 4}" if n % 5 else None)
+    target = copies.folder / "out"
+    options = ["--option", "header=true"] if kind == "csv" else []
+    given = ["--to", kind, "--path", target, *options]
+    assert copies.export(*given)["rows"] == 40
+    with manager.create_writer("s/in") as writer:
+        writer.write_event(b"later", routing_key="k1")
+    assert copies.export(*given)["rows"] == 1
+    if kind == "delta":  # a table that is no export, such as the stream's own
+        table = copies.root / "s/in/events"
+        failed = copies.import_("--from", kind, "--path", table, "--key", "routing_key")
+        assert failed["status"] == 2
+        assert "--order-by updated_at" in str(failed["output"])
+    back = copies.import_("--from", kind, "--path", target, *options, stream="s/back")
+    assert back["rows"] == 41, back["output"]
+    times = {e.data: e.timestamp for e in manager.read("s/in")}
+    precision = 1 if kind in ("delta", "parquet") else 1_000  # text has milliseconds
+    for event in manager.read("s/back"):
+        lost = abs((event.timestamp - times[event.data]).total_seconds()) * 1e6
+        assert lost < precision
+    for key in ("k0", "k1", "k2", "k3"):
+        of_key = [text for k, text in copies.events("s/back") if k == key]
+        assert of_key == [text for k, text in copies.events() if k == key]
+    assert Counter(copies.events("s/back")) == Counter(copies.events())
+
+
+def test_rows_become_objects_or_what_the_expressions_say(copies: Copies) -> None:
+    frame = copies.spark.range(6).selectExpr("id AS n", "concat('c', id % 2) AS carrier")
+    source = copies.folder / "table"
+    frame.coalesce(1).write.parquet(str(source))
+    copies.import_("--from", "parquet", "--path", source, "--key", "carrier")
+    assert sorted(copies.events()) == sorted(
+        (f"c{n % 2}", json.dumps({"n": n, "carrier": f"c{n % 2}"}).replace(" ", ""))
+        for n in range(6)
+    )
+    given = ["--from", "parquet", "--path", source, "--key", "carrier", "--event"]
+    checkpoint = ["--checkpoint", copies.folder / "second", "--order-by=-n"]
+    copies.import_(*given, "CAST(n AS STRING)", *checkpoint, stream="s/n")
+    for carrier, numbers in (("c0", ["4", "2", "0"]), ("c1", ["5", "3", "1"])):
+        assert [n for key, n in copies.events("s/n") if key == carrier] == numbers
+
+
+def test_bytes_that_are_no_text_end_an_export_of_text_with_the_way_on(copies: Copies) -> None:
+    manager = StreamManager(copies.root)
+    manager.create_stream("s/in")
+    with manager.create_writer("s/in") as writer:
+        writer.write_event(b"\xff", routing_key="k")
+    given = ["--to", "json", "--path", copies.folder / "out"]
+    failed = copies.export(*given)
+    assert (failed["status"], failed["failed"], failed["rows"]) == (1, 1, 0)
+    assert "--event-as base64" in str(failed["output"])
+    done = copies.export(*given, "--event-as", "base64", "--checkpoint", copies.folder / "again")
+    assert (done["status"], done["rows"]) == (0, 1)
+    (row,) = copies.spark.read.json(str(copies.folder / "out")).collect()
+    assert row["event"] == "/w=="
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_import_that_is_killed_at_a_commit_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    root, source = tmp_path / "root", tmp_path / "lines"
+    manager = StreamManager(root)
+    manager.create_scope("s")
+    manager.create_stream("s/in")
+    job = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[1]"]
+    job += [str(REPOSITORY / "jobs/import_stream.py"), "--root", str(root), "--stream", "s/in"]
+    job += ["--from", "json", "--path", str(source), "--key", "user"]
+    job += ["--checkpoint", str(tmp_path / "c"), "--option", "maxFilesPerTrigger=1"]
+
+    def run(kill_at: str) -> subprocess.CompletedProcess[str]:
+        variables = {"PYSPARK_PYTHON": sys.executable, **failpoints.variables(kill_at)}
+        environment = clean_environment(**variables)
+        return subprocess.run(
+            job, env=environment, capture_output=True, text=True, check=False, timeout=250
+        )
+
+    written = 0
+    for kill_at in ["commit.applied", "append.staged"][: sized(1, 2)]:
+        for _ in range(2):
+            lines(source, f"{written}.json", written, written + 10, at=1_700_000_000 + written)
+            written += 10
+        before = manager.stream_info("s/in").events
+        killed = run(kill_at)
+        assert killed.returncode == 1, killed.stdout + killed.stderr
+        has_batch = manager.stream_info("s/in").events > before
+        assert has_batch == (kill_at == "commit.applied")
+        done = run("")
+        assert done.returncode == 0, done.stdout + done.stderr
+        found = [json.loads(event.data)["n"] for event in manager.read("s/in")]
+        assert sorted(found) == list(range(written))

@@ -1,0 +1,181 @@
+"""Typed streams on the command line: created by a file, filled from files, printed as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pravega_spark import StreamConfiguration, StreamManager, StreamSchema
+from tests.unit.cli.conftest import Shell
+
+S = "s/flights"
+SCHEMA = StreamSchema.of(
+    pa.schema(
+        [
+            pa.field("carrier", pa.string(), False, {"comment": "two letters"}),
+            ("delay", pa.int32()),
+            ("speed", pa.float64()),
+            ("price", pa.decimal128(8, 2)),
+            ("day", pa.date32()),
+            ("left", pa.timestamp("us", "UTC")),
+            ("photo", pa.binary()),
+            ("ok", pa.bool_()),
+            ("stops", pa.list_(pa.string())),
+            ("seats", pa.map_(pa.string(), pa.int32())),
+            ("crew", pa.struct([("pilot", pa.string()), ("since", pa.date32())])),
+        ]
+    )
+)
+ROW: dict[str, Any] = {
+    "carrier": "UA",
+    "delay": -3,
+    "speed": 0.5,
+    "price": "19.90",
+    "day": "2026-01-01",
+    "left": "2026-01-01T12:00:00+00:00",
+    "photo": "AP8=",
+    "ok": True,
+    "stops": ["ORD", None],
+    "seats": {"first": 8},
+    "crew": {"pilot": "A", "since": "2020-02-02"},
+}
+"""A row as JSON has it, both given and printed."""
+
+
+def created(shell: Shell) -> None:
+    shell.manager.create_stream(S, StreamConfiguration(schema=SCHEMA))
+
+
+def rows(shell: Shell) -> list[dict[str, Any]]:
+    lines = shell.ok("stream", "read", S).splitlines()
+    return [json.loads(line)["event"] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("name", "document"),
+    [
+        ("delta.json", json.loads(SCHEMA.to_json())),
+        (
+            "flight.json",
+            {
+                "type": "object",
+                "required": ["carrier"],
+                "properties": {"carrier": {"type": "string"}, "delay": {"type": "integer"}},
+            },
+        ),
+        (
+            "flight.avsc",
+            {
+                "type": "record",
+                "name": "Flight",
+                "fields": [
+                    {"name": "carrier", "type": "string"},
+                    {"name": "delay", "type": ["null", "long"]},
+                ],
+            },
+        ),
+    ],
+)
+def test_a_stream_is_created_by_a_schema_file(
+    shell: Shell, tmp_path: Path, name: str, document: dict[str, Any]
+) -> None:
+    file = tmp_path / name
+    file.write_text(json.dumps(document))
+    shell.ok("stream", "create", S, "--schema", str(file))
+    schema = shell.manager.stream_info(S).configuration.schema
+    assert schema is not None
+    assert schema.names[:2] == ("carrier", "delay")
+    assert [field.nullable for field in schema.fields[:2]] == [False, True]
+
+
+def test_a_file_that_is_no_schema_creates_nothing(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "bad.json"
+    assert "bad.json cannot be read" in shell.failed("stream", "create", S, "--schema", str(file))
+    for text in ("{", "[1]", '{"type": "struct", "fields": [{"name": "event", "type": "long"}]}'):
+        file.write_text(text)
+        shell.failed("stream", "create", S, "--schema", str(file))
+    assert shell.manager.list_streams("s") == []
+
+
+def test_the_description_shows_the_columns(shell: Shell) -> None:
+    created(shell)
+    text = shell.ok("stream", "describe", S)
+    assert "two letters" in text
+    assert "map<string,int>" in text
+    record = json.loads(shell.ok("stream", "describe", S, "--output", "json"))[0]
+    assert record["columns"][0] == {
+        "column": "carrier", "type": "string", "required": True, "comment": "two letters"
+    }  # fmt: skip
+
+
+def test_a_schema_grows_by_a_file(shell: Shell, tmp_path: Path) -> None:
+    created(shell)
+    file = tmp_path / "more.json"
+    grown = StreamSchema.of(SCHEMA.arrow.append(pa.field("tail", pa.string())))
+    file.write_text(grown.to_json())
+    shell.ok("stream", "update", S, "--schema", str(file))
+    assert shell.manager.stream_info(S).configuration.schema == grown
+    file.write_text(SCHEMA.to_json())
+    assert "tail" in shell.failed("stream", "update", S, "--schema", str(file))
+
+
+def test_json_lines_are_appended_and_printed(shell: Shell) -> None:
+    created(shell)
+    line = json.dumps(ROW).encode() + b"\n"
+    shell.ok("stream", "append", S, "--key", "carrier", stdin=line * 2)
+    assert rows(shell) == [ROW, ROW]
+    raw = shell.ok("stream", "read", S, "--format", "raw").splitlines()
+    assert [json.loads(text) for text in raw] == [ROW, ROW]
+    assert shell.ok("stream", "read", S, "--format", r"%k %S\n", "-n", "1") == "UA 62\n"
+    printed = shell.ok("stream", "read", S, "--parse", "-n", "1")
+    assert json.loads(printed)["event"] == ROW
+
+
+def test_csv_parquet_and_arrow_are_appended(shell: Shell, tmp_path: Path) -> None:
+    created(shell)
+    csv = tmp_path / "a.csv"
+    csv.write_text(
+        "carrier,delay,speed,price,day,left,ok,stops\n"
+        'UA,-3,0.5,19.90,2026-01-01,2026-01-01T12:00:00Z,true,"[""ORD"", null]"\n'
+        "AA,,,,,,,\n"
+    )
+    shell.ok("stream", "append", S, str(csv))
+    names = ("carrier", "delay", "speed", "price", "day", "left", "ok", "stops")
+    null = dict.fromkeys(ROW)
+    first = {**null, **{name: ROW[name] for name in names}}
+    assert rows(shell) == [first, {**null, "carrier": "AA"}]
+    table = shell.manager.read_table(S, columns=["carrier", "delay", "left", "crew"])
+    pq.write_table(table, tmp_path / "b.parquet")
+    with pa.ipc.new_file(str(tmp_path / "c.arrow"), table.schema) as file:
+        file.write_table(table)
+    for name in ("b.parquet", "c.arrow"):
+        shell.ok("stream", "append", S, str(tmp_path / name), "--writer-id", name)
+        shell.ok("stream", "append", S, str(tmp_path / name), "--writer-id", name)
+    delays = [(row["carrier"], row["delay"], row["left"]) for row in rows(shell)]
+    assert delays == [("UA", -3, ROW["left"]), ("AA", None, None)] * 3
+
+
+def test_a_row_that_does_not_fit_is_named(shell: Shell) -> None:
+    created(shell)
+    good = b'{"carrier": "UA"}\n'
+    error = shell.failed("stream", "append", S, stdin=good + b'{"carrier": "UA", "delay": "x"}\n')
+    assert "record 2 of -: column delay is int32" in error
+    assert "'x'" in error
+    assert "The 1 events before it were written" in error
+    error = shell.failed("stream", "append", S, stdin=b'{"carrier": "UA", "fare": 1}\n')
+    assert "no column 'fare'" in error
+    assert "--event is for raw" in shell.failed("stream", "append", S, "--event", "a", stdin=good)
+    error = shell.failed("stream", "append", S, "--format", "lines", stdin=good)
+    assert "json, csv, parquet or arrow" in error
+
+
+def test_the_tail_prints_rows(shell: Shell, manager: StreamManager) -> None:
+    created(shell)
+    shell.ok("stream", "append", S, stdin=json.dumps(ROW).encode())
+    printed = shell.ok("stream", "tail", S, "-n", "1")
+    assert json.loads(printed)["event"] == ROW
