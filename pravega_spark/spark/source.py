@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         DataSourceWriter,
     )
 
+    from pravega_spark.spark.read.columns import Column
+
 
 class PravegaDataSource(DataSource):
     """Streams under a root as DataFrames.
@@ -55,12 +57,16 @@ class PravegaDataSource(DataSource):
 
             return TABLES[settings.metadata].schema
         from pravega_spark.spark.read.columns import schema_of
-        from pravega_spark.spark.read.typed_reads import typed_columns
 
+        own: tuple[Column, ...] = ()
+        if settings.schema != "raw":  # or nothing of the engine is imported here
+            from pravega_spark.spark.read.typed_reads import typed_columns
+
+            own = typed_columns(settings)
         return schema_of(
             settings.column_names,
             settings.columns,
-            typed_columns(settings),
+            own,
             include_watermark=settings.include_watermark,
             include_headers=settings.include_headers,
         )
