@@ -84,15 +84,22 @@ def read_range(
     columns: Sequence[str] | None = None,
     batch_rows: int = READ_BATCH_EVENTS,
     event_format: EventFormat = RAW,
+    ahead: Runtime | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events of ``rng`` from its chunks, given in offset order.
 
     Small files are fetched several at a time, and small batches are joined. The event of a large
-    one is its reference, in a batch of its own that is ``marked``. Raises DataLoss where
-    the chunks leave a gap or end before the range does, and what :func:`read` raises.
+    one is its reference, in a batch of its own that is ``marked``. With ``ahead``, later chunks
+    are fetched and decoded in its background meanwhile, as by :func:`read_ahead`. Raises DataLoss
+    where the chunks leave a gap or end before the range does, and what :func:`read` raises.
     """
     names = checked_names(columns, event_format)
-    batches = _read_range(store, table_path, refs, rng, names, batch_rows, event_format)
+    if ahead is None:
+        batches = _read_range(store, table_path, refs, rng, names, batch_rows, event_format)
+    else:
+        batches = read_ahead(
+            ahead, store, table_path, [*refs], rng, columns=names, event_format=event_format
+        )
     return _joined(batches, batch_rows)
 
 

@@ -58,6 +58,7 @@ def read_range(
     payload_bytes: int | None = None,
     event_format: EventFormat | None = None,
     where: Any = None,
+    ahead: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events of ``rng`` in order; return only at its end.
 
@@ -68,7 +69,8 @@ def read_range(
     stream has by the last known view when the read begins, or raw ones if it has none: a process
     that reads chunks of a typed stream without its log is given the format. With ``where``, an
     expression of ``pyarrow.compute``, only the events for which it is true are in the batches,
-    which may be empty. ``on_loss`` decides
+    which may be empty. With ``ahead`` the next chunks are fetched and decoded in the background,
+    except with ``where``. ``on_loss`` decides
     about events that are truncated (TruncatedData), that no chunk of the log holds, or whose file
     is lost (both DataLoss): by default it raises. Raises CorruptChunk for a damaged file;
     StaleIdentity or NoSuchStream if the life of the range has ended when the log is read.
@@ -77,6 +79,7 @@ def read_range(
     reader.payload_bytes = payload_bytes
     reader.event_format = event_format
     reader.where = where
+    reader.ahead = ahead
     return reader.batches()
 
 
@@ -103,6 +106,7 @@ class _RangeReader:
         self.payload_bytes: int | None = None
         self.event_format: EventFormat | None = None
         self.where: Any = None
+        self.ahead = False
         self._filter: WhereExpression | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -148,6 +152,7 @@ class _RangeReader:
             columns=self._columns,
             batch_rows=rows,
             event_format=self.event_format,
+            ahead=self._stream.runtime if self.ahead else None,
         )
         while (batch := self._traced(batches)) is not None:
             full = with_payload(self._stream, batch, self.payload_bytes)

@@ -168,6 +168,8 @@ def read_events(
             on_loss=fail if settings.fail_on_data_loss else _skip,
             payload_bytes=settings.max_event_bytes,
             event_format=event_format,
+            # A local file is decoded while Spark converts the batch before it, without a thread.
+            ahead=not stream.store.is_local,
         )
         for batch in batches:
             selected = wanted.select(batch)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
 
+from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.log.actions import Body, Remove
 from pravega_spark.engine.log.snapshot import Snapshot
@@ -47,6 +49,40 @@ def chunked(count: int, events: int = 5) -> tuple[StreamLog, SegmentRange, list[
 def spy_of(stream: StreamLog) -> Spy:
     assert isinstance(stream.store, Spy)
     return stream.store
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_a_reader_ahead_fetches_the_next_chunk_while_its_batch_is_used(
+    monkeypatch: pytest.MonkeyPatch, ahead: bool
+) -> None:
+    stream, rng, refs = chunked(6)
+    for name in ("READ_AHEAD_BYTES", "PREFETCH_CHUNKS"):
+        monkeypatch.setattr(chunk_reader, name, 1)  # a call for each chunk
+    monkeypatch.setattr(chunk_reader, "READ_AHEAD_PARTS", 4)
+    begun = threading.Event()
+    fourth = refs[3].path
+    spy_of(stream).hook = lambda _, key: begun.set() if fourth in key else None
+    batches = read_range(stream, rng, refs, batch_rows=5, ahead=ahead)
+    found = next(batches).column("event").to_pylist()
+    assert begun.wait(30 if ahead else 0) == ahead
+    found += [event for batch in batches for event in batch.column("event").to_pylist()]
+    assert found == [b"%d" % i for i in range(30)]
+
+
+@pytest.mark.parametrize("lost", [0, 2, 5])
+def test_a_chunk_that_vanished_is_looked_up_by_a_reader_ahead_too(
+    monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    stream, rng, refs = chunked(6)
+    monkeypatch.setattr(chunk_reader, "READ_AHEAD_BYTES", 1)
+    stream.store.delete([f"{stream.path}/{refs[lost].path}"])
+    reports: list[SegmentRange] = []
+    batches = read_range(
+        stream, rng, refs, on_loss=lambda part, _: reports.append(part), ahead=True
+    )
+    found = [int(event) for batch in batches for event in batch.column("event").to_pylist()]
+    assert found == [i for i in range(30) if i // 5 != lost]
+    assert [(part.start, part.end) for part in reports] == [(5 * lost, 5 * lost + 5)]
 
 
 def read(
