@@ -126,6 +126,8 @@ def test_readers_of_spark_import_neither_maintenance_nor_the_manager() -> None:
         later = tuple(f"pravega_spark.{folder}" for folder in rare)
         assert f"pravega_spark.spark.read.{name}" in loaded
         assert not [found for found in loaded if found.startswith(later)]
+        slow = {"pyarrow.compute", "pyarrow.parquet", "pandas", "ssl"}
+        assert not slow.intersection(loaded), "each query waits for its planner's imports"
 
 
 def test_public_names_are_sorted_and_listed_once() -> None:
