@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import functions as F
 
 from bench.harness.context import Context
 from bench.harness.cpu_time import CpuMeter, compare
@@ -41,8 +40,8 @@ def time_filter(context: Context) -> Iterator[Figure]:
         )
 
     def hundredth() -> Any:
-        at = F.col("timestamp")
-        return load(pushFilters="true").where((at >= F.lit(low)) & (at < F.lit(high)))
+        condition = f"timestamp >= '{low.isoformat()}' AND timestamp < '{high.isoformat()}'"
+        return load(pushFilters="true").where(condition)
 
     def pushed() -> None:
         with spark_setting(context.spark, _SWITCH, "true"):
