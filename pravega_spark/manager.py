@@ -21,6 +21,7 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.saved_cuts import SavedCut
 from pravega_spark.engine.stream.stored_bytes import StorageInfo
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.table_schema import SchemaVersion
 from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.engine.tables.maintenance_entry import describe, intervals_ms
 from pravega_spark.engine.tables.maintenance_table import AUTO, open_maintenance
@@ -695,6 +696,10 @@ class StreamManager(ClosedByBlock):
     def stream_settings(self, stream: str) -> EffectiveSettings:
         """See :meth:`Stream.settings`."""
         return self.stream(stream).settings()
+
+    def schemas(self, stream: str) -> list[SchemaVersion]:
+        """See :meth:`Stream.schemas`."""
+        return self.stream(stream).schemas()
 
     def tags(self, stream: str) -> frozenset[str]:
         """See :meth:`Stream.tags`."""

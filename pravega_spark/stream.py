@@ -34,6 +34,7 @@ from pravega_spark.engine.stream.saved_cuts import SavedCut
 from pravega_spark.engine.stream.stored_bytes import StorageInfo, stored_bytes
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_settings import log_flags, stream_settings
+from pravega_spark.engine.stream.table_schema import SchemaVersion, schema_versions
 from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.engine.stream.view import StreamView, ViewCheck
 from pravega_spark.engine.stream.watermarks import known_watermarks
@@ -279,6 +280,13 @@ class Stream:
     def settings(self) -> EffectiveSettings:
         """Return the settings that hold for the stream: its own, the root's, and the defaults."""
         return stream_settings(self._log(), self._view())
+
+    def schemas(self) -> list[SchemaVersion]:
+        """Return the schemas that the stream has had in its life, the newest last; none if raw.
+
+        Each has the version of the log that set it, and when, in ms since 1970.
+        """
+        return schema_versions(self._view().snapshot)
 
     def tags(self) -> frozenset[str]:
         """Return the tags."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import re
-from collections.abc import Callable, Mapping
-from datetime import date, datetime
-from decimal import Decimal
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from pravega_spark.model import Event, RowEvent, segment_text
+from pravega_spark.schemas.row_json import plain_value, row_text
 
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\0": "\0", r"\\": "\\"}
 _FIELD = re.compile(r"%(.)|\\[nt0\\]")
@@ -89,26 +87,6 @@ def _raw_line(event: Event) -> bytes:
 
 def _is_row(event: Event) -> bool:
     return isinstance(event, RowEvent)
-
-
-def row_text(row: Mapping[str, Any]) -> str:
-    """Return the row of a typed stream as JSON."""
-    return json.dumps(plain_value(row), ensure_ascii=False)
-
-
-def plain_value(value: Any) -> Any:
-    """Return a value of a column as one that JSON has: times in ISO 8601, bytes in base64."""
-    if isinstance(value, Mapping):
-        return {str(plain_value(key)): plain_value(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain_value(each) for each in value]
-    if isinstance(value, (date, datetime)):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Decimal):
-        return str(value)
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _text(data: bytes) -> str:

@@ -9,7 +9,8 @@ from typing import Final
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.event_reader import EventReader
-from pravega_spark.model import Event, SegmentRange, segment_text
+from pravega_spark.model import Event, RowEvent, SegmentRange, segment_text
+from pravega_spark.schemas.row_json import row_text
 from pravega_spark.serve.api_models import EventRow, EventsAnswer
 
 SHOWN_BYTES: Final = 1_024
@@ -40,9 +41,8 @@ def _ranges(view: StreamView, limit: int) -> Iterator[SegmentRange]:
 
 def _row(event: Event) -> EventRow:
     size = event.size_bytes
-    with event.open() as payload:
-        shown: bytes = payload.read(SHOWN_BYTES)
-    text = _text(shown, is_cut=size > len(shown))
+    shown, is_cut = _shown(event)
+    text = _text(shown, is_cut=is_cut)
     return EventRow(
         pointer=str(event.pointer),
         segment=segment_text(event.segment_id),
@@ -52,8 +52,18 @@ def _row(event: Event) -> EventRow:
         size_bytes=size,
         text=text,
         base64=None if text is not None else base64.b64encode(shown).decode(),
-        is_cut=size > len(shown),
+        is_cut=is_cut,
     )
+
+
+def _shown(event: Event) -> tuple[bytes, bool]:
+    """Return the beginning of an event, a row as JSON, and whether there is more of it."""
+    if isinstance(event, RowEvent):
+        text = row_text(event.data).encode()
+        return text[:SHOWN_BYTES], len(text) > SHOWN_BYTES
+    with event.open() as payload:
+        shown: bytes = payload.read(SHOWN_BYTES)
+    return shown, event.size_bytes > len(shown)
 
 
 def _text(data: bytes, *, is_cut: bool) -> str | None:

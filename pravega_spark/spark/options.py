@@ -192,6 +192,7 @@ READ = (
             "StreamInfo",
             "Segments",
             "Epochs",
+            "Schemas",
             "ReaderGroups",
             "Lag",
             "StreamCuts",

@@ -203,6 +203,7 @@ _TEXTS: dict[str, Callable[[_Maker], str]] = {
     "pravega.subscriber": lambda made: made.domain(f"pravega.subscriber.{GROUP}", _has_hold),
     "pravega.sample": lambda made: made.domain("pravega.sample."),
     "pravega.fence": lambda made: made.domain("pravega.fence"),
+    "pravega.schema": lambda made: made.domain("pravega.schema.", lambda text: "venue" in text),
     "pravega.cut": lambda made: made.domain("pravega.cut.end-of-shift-6"),
     "pravega.mark": lambda made: made.domain("pravega.mark.station-1"),
     "pravega.watermark": lambda made: made.domain("pravega.watermark."),

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
+
 from pravega_spark import (
     EncryptionPolicy,
     KeyValueTableConfiguration,
@@ -170,6 +172,7 @@ def write_story(folder: Path) -> Story:
         _keep_values(manager)
         _transact_jointly(manager)
         _encrypt(manager)
+        _type(manager)
     return story
 
 
@@ -420,6 +423,17 @@ def _acknowledge_jointly(manager: StreamManager) -> None:
         with writer.begin_transaction(readers=[reader]) as transaction:
             assert reader.read_next_event(10).event is not None
             transaction.write_event("bank/audit", b"alice paid", "alice")
+
+
+def _type(manager: StreamManager) -> None:
+    """A typed stream, whose schema grows by a column."""
+    columns = pa.schema(
+        [pa.field("pair", pa.string(), False, {"comment": "ISO codes"}), ("rate", pa.float64())]
+    )
+    manager.create_stream("bank/rates", StreamConfiguration(schema=columns))
+    with manager.create_writer("bank/rates") as writer:
+        writer.write_event({"pair": "EURUSD", "rate": 1.25}, "EURUSD").result()
+    manager.update_stream("bank/rates", schema=columns.append(pa.field("venue", pa.string())))
 
 
 def _encrypt(manager: StreamManager) -> None:

@@ -478,6 +478,7 @@ READS: dict[str, Callable[[World], Any]] = {
     "create_reader": lambda w: list(w.manager.create_reader(S).events()),
     "read": lambda w: list(w.manager.read(S)),
     "read_table": lambda w: w.manager.read_table(S),
+    "schemas": lambda w: w.manager.schemas(S),
     "follow": lambda w: list(w.manager.follow(S, "earliest", timeout=0)),
     "fetch_event": lambda w: w.manager.fetch_event(str(w.event)),
     "list_key_value_tables": lambda w: w.manager.list_key_value_tables("s"),

@@ -22,6 +22,7 @@ from pravega_spark import (
     json_deserializer,
     json_serializer,
 )
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import (
     EventTooLarge,
     IllegalState,
@@ -383,6 +384,32 @@ def test_a_stream_stays_typed_or_raw_for_its_life(manager: StreamManager) -> Non
     whole = StreamConfiguration(ScalingPolicy.fixed(2), tags={"a"}, schema=MORE)
     assert manager.update_stream(S, whole)
     assert manager.stream_info(S).configuration.schema == StreamSchema.of(MORE)
+
+
+def test_the_stream_remembers_each_schema_of_its_life(manager: StreamManager) -> None:
+    manager.update_stream(S, add_tags=["a"])
+    grow(manager)
+    versions = manager.schemas(S)
+    assert [each.schema for each in versions] == [StreamSchema.of(COLUMNS), StreamSchema.of(MORE)]
+    assert [each.version for each in versions] == [0, 2]
+    manager.create_stream("nyc/raw")
+    assert manager.schemas("nyc/raw") == []
+    manager.seal_stream(S)
+    manager.delete_stream(S)
+    manager.create_stream(S, StreamConfiguration(schema=MORE))
+    assert [each.schema for each in manager.schemas(S)] == [StreamSchema.of(MORE)]
+
+
+def test_versions_that_know_no_columns_refuse_the_stream_and_raw_ones_stay_as_they_were(
+    manager: StreamManager,
+) -> None:
+    manager.create_stream("nyc/raw")
+    features = {}
+    for name in (S, "nyc/raw"):
+        snapshot = open_stream(manager._store, name, manager._runtime).log.refresh()
+        assert snapshot is not None
+        features[name] = set(snapshot.protocol["writerFeatures"])
+    assert features[S] - features["nyc/raw"] == {"pravega-columns"}
 
 
 def test_comments_change_in_one_commit(manager: StreamManager) -> None:

@@ -10,13 +10,20 @@ from pravega_spark.engine.json_codec import to_json
 STREAM_FEATURE = "pravega-stream"
 ROWS_FEATURE = "pravega-rows"
 """Feature of a state table with several files of rows, which older versions cannot read."""
+COLUMNS_FEATURE = "pravega-columns"
+"""Feature of a stream that is or was typed: older versions would write raw events to it."""
 _FEATURES = frozenset({"domainMetadata", "inCommitTimestamp", STREAM_FEATURE})
-KNOWN_FEATURES = _FEATURES | {ROWS_FEATURE}
+KNOWN_FEATURES = _FEATURES | {ROWS_FEATURE, COLUMNS_FEATURE}
 PROTOCOL: dict[str, Any] = {
     "minReaderVersion": 1,
     "minWriterVersion": 7,
     "writerFeatures": sorted(_FEATURES),
 }
+COLUMNS_PROTOCOL: dict[str, Any] = {
+    **PROTOCOL,
+    "writerFeatures": sorted({*_FEATURES, COLUMNS_FEATURE}),
+}
+"""The protocol of a typed stream."""
 _TABLE_PROPERTIES = {
     "delta.enableInCommitTimestamps": "true",
     # Sweeps delete old commits and files by their own rules, so other engines must delete none.

@@ -18,7 +18,7 @@ from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log.horizon import encode_log_domain
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
-from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
+from pravega_spark.engine.log.table_definition import COLUMNS_PROTOCOL, PROTOCOL, new_table
 from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
 from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
@@ -38,7 +38,7 @@ from pravega_spark.engine.stream.records import (
     encode_epoch,
 )
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.table_schema import EVENT_COLUMNS, with_schema
+from pravega_spark.engine.stream.table_schema import EVENT_COLUMNS, schema_domain, with_schema
 from pravega_spark.engine.stream.view import StreamView, ViewCheck
 from pravega_spark.errors import IllegalState, StoreReadOnly, StreamNotSealed
 from pravega_spark.model import KeyRange
@@ -128,22 +128,32 @@ def _creation(
         },
         domains=domains,
     )
+    _declare(body, snapshot, record)
+    return body
+
+
+def _declare(body: Body, snapshot: Snapshot | None, record: StreamRecord) -> None:
+    """Declare the columns of a new life to Delta, unless the table has them already."""
+    schema, now_ms = record.configuration.schema, record.created_ms
     if snapshot is None:
-        partitions = [SEGMENT_COLUMN, OFFSET_COLUMN]
         body.protocol = PROTOCOL
         body.metadata = new_table(
             EVENT_COLUMNS,
-            partitions,
+            [SEGMENT_COLUMN, OFFSET_COLUMN],
             record.stream_id,
-            stream.name,
+            record.stream,
             now_ms,
             bounded=["timestamp"],
         )
     known = body.metadata or (snapshot.metadata if snapshot else {})
-    metadata = with_schema(known, configuration.schema)
+    metadata = with_schema(known, schema)
     if metadata["schemaString"] != known["schemaString"]:
         body.metadata = metadata
-    return body
+    if schema is not None:
+        if snapshot is None or snapshot.protocol != COLUMNS_PROTOCOL:
+            body.protocol = COLUMNS_PROTOCOL
+        recorded = schema_domain(record.configuration_version, now_ms, schema)
+        body.domains = {**body.domains, **recorded}
 
 
 def update(
@@ -186,7 +196,10 @@ def update(
             builder.switch(scale(builder, view.active.segment_ids, whole, now_ms, number))
         body = builder.body("UPDATE STREAM", {"configuration": configuration.to_json()})
         if configuration.schema != old.schema:
+            assert configuration.schema is not None  # a typed stream stays so
             body.metadata = with_schema(view.snapshot.metadata, configuration.schema)
+            known = schema_domain(view.version + 1, now_ms, configuration.schema)
+            body.domains = {**body.domains, **known}
         return body, True
 
     return stream.commit(decide, life=stream.life_of(life)).value

@@ -2,18 +2,22 @@
 
 For a typed stream it is the one place of the schema: the stream's record does not repeat it. A
 reader of Delta sees the user's columns, with their comments, behind the columns of every stream.
+The domain ``pravega.schema.<version>`` keeps each schema of the stream's life, by the version of
+the log that set it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 from pravega_spark.engine.chunks.event_format import RAW, EventFormat, format_of
-from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
+from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json, typed
 from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
+from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.errors import CorruptLog
 from pravega_spark.stream_schema import StreamSchema
 
@@ -26,6 +30,38 @@ _SYSTEM_COLUMNS: Final[Mapping[str, str]] = {
 }
 EVENT_COLUMNS: Final[Mapping[str, str]] = {**_SYSTEM_COLUMNS, "event": "binary"}
 """The columns of a raw stream's table, with their Delta types."""
+
+
+SCHEMA_PREFIX: Final = "pravega.schema."
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """A schema of a stream: the version of the log that set it, and when, in ms since 1970."""
+
+    version: int
+    time_ms: int
+    schema: StreamSchema
+
+
+def schema_domain(version: int, time_ms: int, schema: StreamSchema) -> dict[str, str | None]:
+    """Return the domain that records a schema."""
+    value = {"created": time_ms, "schema": json.loads(schema.to_json())}
+    return {f"{SCHEMA_PREFIX}{version}": to_json(value)}
+
+
+def schema_versions(snapshot: Snapshot) -> list[SchemaVersion]:
+    """Return the schemas of a stream's life, the oldest first; none of a raw stream."""
+    found = []
+    try:
+        for name in snapshot.names(SCHEMA_PREFIX):
+            value = json.loads(snapshot.domains[name])
+            schema = StreamSchema.from_json(value["schema"])
+            version = int(name.removeprefix(SCHEMA_PREFIX))
+            found.append(SchemaVersion(version, typed(value["created"], int), schema))
+    except DECODE_ERRORS as error:
+        raise _damaged(snapshot.where, error) from error
+    return sorted(found, key=lambda each: each.version)
 
 
 def with_schema(metadata: Mapping[str, Any], schema: StreamSchema | None) -> dict[str, Any]:
@@ -45,11 +81,14 @@ def table_format(metadata: Mapping[str, Any], where: str) -> EventFormat:
     try:
         return _format_of(text)
     except DECODE_ERRORS as error:
-        raise CorruptLog(
-            f"{where}: the schema of the table cannot be read: {error!r}. Restore the log from a "
-            "copy.",
-            path=where,
-        ) from error
+        raise _damaged(where, error) from error
+
+
+def _damaged(where: str, error: Exception) -> CorruptLog:
+    return CorruptLog(
+        f"{where}: the schema of the table cannot be read: {error!r}. Restore the log from a copy.",
+        path=where,
+    )
 
 
 @lru_cache(maxsize=256)

@@ -7,13 +7,15 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
-from pravega_spark import StreamManager
+from pravega_spark import StreamConfiguration, StreamManager
 from pravega_spark.serve import root_watch
 from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.root_watch import RootWatch
@@ -206,6 +208,20 @@ def test_a_long_event_is_cut_at_a_character() -> None:
     assert [row["text"].strip("xä") for row in rows] == ["", ""]
     assert {row["is_cut"] for row in rows} == {True}
     assert {row["size_bytes"] for row in rows} == {6_000, 6_001}
+
+
+def test_rows_of_a_typed_stream_are_shown_as_json() -> None:
+    manager = new_manager()
+    columns = pa.schema([("carrier", pa.string()), ("day", pa.date32())])
+    manager.create_stream("nyc/f", StreamConfiguration(schema=columns))
+    with manager.create_writer("nyc/f") as writer:
+        writer.write_event({"carrier": "UA", "day": date(2026, 1, 2)})
+        writer.write_event({"carrier": "ä" * 3_000})
+    with web_client(manager) as client:
+        rows = get(client, "/api/streams/nyc/f/events")["events"]
+    long, short = sorted(rows, key=lambda row: -row["offset"])
+    assert short["text"] == '{"carrier": "UA", "day": "2026-01-02"}'
+    assert (short["is_cut"], short["size_bytes"], long["is_cut"]) == (False, 6, True)
 
 
 def test_hidden_events_are_403_and_nothing_else_is(manager: StreamManager) -> None:

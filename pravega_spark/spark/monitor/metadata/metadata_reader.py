@@ -32,6 +32,7 @@ from pravega_spark.spark.monitor.metadata.metadata_table import (
     RowsOfStream,
 )
 from pravega_spark.spark.monitor.metadata.reader_group_table import READER_GROUPS
+from pravega_spark.spark.monitor.metadata.schema_table import SCHEMAS
 from pravega_spark.spark.monitor.metadata.segment_table import SEGMENTS
 from pravega_spark.spark.monitor.metadata.setting_table import SETTINGS
 from pravega_spark.spark.monitor.metadata.storage_table import STORAGE
@@ -46,6 +47,7 @@ TABLES = {
     "StreamInfo": STREAM_INFO,
     "Segments": SEGMENTS,
     "Epochs": EPOCHS,
+    "Schemas": SCHEMAS,
     "Transactions": TRANSACTIONS,
     "JointTransactions": JOINT_TRANSACTIONS,
     "StreamCuts": STREAM_CUTS,

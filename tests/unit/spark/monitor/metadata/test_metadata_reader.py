@@ -25,6 +25,7 @@ from pravega_spark.scaling.auto_scaling import explain_scaling, run_scaling
 from pravega_spark.spark.monitor.metadata import metadata_reader, segment_table
 from pravega_spark.spark.monitor.metadata.metadata_reader import TABLES, MetadataReader
 from pravega_spark.spark.source import PravegaDataSource
+from pravega_spark.stream_schema import StreamSchema
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.folder_state import write_times
@@ -197,6 +198,20 @@ def test_stream_info_has_the_version_of_the_configuration(manager: StreamManager
     (row,) = rows(manager, "StreamInfo")
     assert row["tags"] == ["eu"]
     assert row["configuration_version"] == manager.stream_info("s/a").configuration_version == 1
+
+
+def test_each_schema_of_a_typed_stream_is_a_row(manager: StreamManager) -> None:
+    columns = pa.schema([pa.field("carrier", pa.string(), False)])
+    manager.create_scope("typed")
+    manager.create_stream("typed/a", StreamConfiguration(schema=columns))
+    manager.update_stream("typed/a", schema=columns.append(pa.field("delay", pa.int32())))
+    found = [row for row in rows(manager, "Schemas") if row["stream"] == "a"]
+    assert [(row["number"], row["version"], row["active"], row["columns"]) for row in found] == [
+        (1, 0, False, "carrier string not null"),
+        (2, 1, True, "carrier string not null, delay int"),
+    ]
+    assert found[0]["schema"] == StreamSchema.of(columns).to_json()
+    assert not [row for row in rows(manager, "Schemas") if row["scope"] != "typed"]
 
 
 def test_epochs_have_one_row_each_also_after_a_truncation(manager: StreamManager) -> None:
@@ -491,6 +506,7 @@ def test_reading_metadata_writes_nothing(manager: StreamManager, tmp_path: Path)
         noting.flush()
         manager.event_time("s/a").update()
     manager.create_key_value_table("s/kv")
+    manager.create_stream("s/typed", StreamConfiguration(schema=pa.schema([("n", pa.int64())])))
     joint = manager.create_joint_writer(["s/a"])
     with joint, manager.create_transactional_writer("s/a") as writer:
         writer.begin_transaction()
