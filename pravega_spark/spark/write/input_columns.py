@@ -87,6 +87,14 @@ class InputColumns:
         )
 
 
+def has_events(schema: StructType, settings: WriteSettings) -> bool:
+    """Return whether a frame has a column of events, or must have one."""
+    if settings.column_names == "kafka" or settings.schema == "raw":
+        return True
+    types = {field.name: field.dataType for field in schema.fields}
+    return find_column(types, _PRAVEGA_NAMES[0]) is not None
+
+
 def find_column(types: dict[str, DataType], wanted: str) -> str | None:
     """Return the frame's name of a column, in any case; None without one.
 

@@ -33,7 +33,7 @@ from pravega_spark.errors import IllegalState, InvalidOption, PravegaSparkError
 from pravega_spark.spark.kafka_values import warn_of_leftovers
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.commit_messages import TaskCommitMessage, commit_chunks
-from pravega_spark.spark.write.input_columns import InputColumns
+from pravega_spark.spark.write.input_columns import InputColumns, has_events
 from pravega_spark.spark.write.many_streams_staging import stage_many
 from pravega_spark.spark.write.sink import QUERY_ID, query_id_of
 from pravega_spark.spark.write.stream_column import StreamColumn
@@ -60,20 +60,23 @@ class _ManyStreamsWriter:
                 f"option transaction={settings.transaction} is of one stream: name it by "
                 ".save('scope/stream')."
             )
-        if settings.schema == "infer" or settings.bad_records == "dlq":
+        if settings.bad_records == "dlq":
             raise InvalidOption(
-                "options schema=infer and badRecords=dlq are for a write to one stream: name it by "
+                "option badRecords=dlq is for a write to one stream: name it by "
                 ".save('scope/stream') or .start('scope/stream')."
             )
         self.settings = settings
-        self._columns = InputColumns.of(schema, settings)
+        self._frame = schema
+        self._columns = InputColumns.of(schema, settings) if has_events(schema, settings) else None
         self._names = StreamColumn.of(schema, settings)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> ManyStreamsMessage:
         """Stage one partition; runs in a task."""
         context = TaskContext.get()
         partition_id = 0 if context is None else context.partitionId()
-        parts = stage_many(iterator, self._names, self._columns, self.settings, partition_id)
+        parts = stage_many(
+            iterator, self._names, self._frame, self._columns, self.settings, partition_id
+        )
         query_id = None if context is None else context.getLocalProperty(QUERY_ID)
         return ManyStreamsMessage(parts, query_id)
 

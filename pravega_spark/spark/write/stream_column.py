@@ -14,7 +14,7 @@ from pravega_spark.engine.chunks.arrow_arrays import mask, numbers
 from pravega_spark.errors import InvalidInput, InvalidName, InvalidOption
 from pravega_spark.names import split_stream
 from pravega_spark.spark.settings import WriteSettings
-from pravega_spark.spark.write.input_columns import InputColumns, find_column, kept_rows, to_events
+from pravega_spark.spark.write.input_columns import InputColumns, find_column, kept_rows
 
 _NAMES = ("stream", "topic")
 
@@ -48,14 +48,20 @@ class StreamColumn:
                 )
         return cls(column, scope_column, settings.scope)
 
-    def split(
-        self, batch: pa.RecordBatch, columns: InputColumns
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield each stream of a batch with its events, in the order of the rows.
+    def without_names(self, frame: StructType) -> StructType:
+        """Return a frame's columns but those that name the streams."""
+        names = (self.column, self.scope_column)
+        return StructType([field for field in frame.fields if field.name not in names])
 
-        Raises InvalidInput for a row without a stream, or with a name that is none.
+    def split(
+        self, batch: pa.RecordBatch, columns: InputColumns | None
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield each stream of a batch with its rows, in their order.
+
+        ``columns`` are those of events of bytes, if the frame has them. Raises InvalidInput for a
+        row without a stream, or with a name that is none.
         """
-        kept = kept_rows(batch, columns)
+        kept = None if columns is None else kept_rows(batch, columns)
         if kept is not None:
             batch = batch.filter(kept)
         names = self._names(batch)
@@ -71,8 +77,7 @@ class StreamColumn:
         for code, name in enumerate(coded.dictionary.to_pylist()):
             is_its = codes == code
             self._check(name, int(np.flatnonzero(is_its)[0]))
-            rows = batch if is_its.all() else batch.filter(mask(is_its))
-            yield name, to_events(rows, columns)
+            yield name, batch if is_its.all() else batch.filter(mask(is_its))
 
     def _names(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the full names of the rows' streams."""

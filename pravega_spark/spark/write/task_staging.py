@@ -44,13 +44,18 @@ def _events(
 ) -> Iterator[pa.Table]:
     first = 0
     for batch in batches:
-        if not batch.num_rows:
-            continue
-        if isinstance(columns, TypedColumns):
-            yield columns.events(batch, columns.where(partition_id, first))
-        else:
-            yield pa.Table.from_batches([to_events(batch, columns)])
+        if batch.num_rows:
+            yield events_of(batch, columns, partition_id, first)
         first += batch.num_rows
+
+
+def events_of(
+    batch: pa.RecordBatch, columns: InputColumns | TypedColumns, partition_id: int, first: int = 0
+) -> pa.Table:
+    """Return a frame's batch as events; errors name its rows by the number of its first one."""
+    if isinstance(columns, TypedColumns):
+        return columns.events(batch, columns.where(partition_id, first))
+    return pa.Table.from_batches([to_events(batch, columns)])
 
 
 def _stage_all(tables: Iterable[pa.Table], stager: ChunkStager) -> list[StagedChunk]:

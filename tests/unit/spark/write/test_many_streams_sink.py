@@ -12,8 +12,15 @@ import pyarrow as pa
 import pytest
 
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.errors import IllegalState, InvalidInput, InvalidOption, StreamSealed
+from pravega_spark.errors import (
+    IllegalState,
+    InvalidInput,
+    InvalidOption,
+    SchemaMismatch,
+    StreamSealed,
+)
 from pravega_spark.manager import StreamManager
+from pravega_spark.policies import StreamConfiguration
 from pravega_spark.spark.source import PravegaDataSource
 from pravega_spark.spark.write.many_streams_sink import (
     ManyStreamsBatchWriter,
@@ -205,3 +212,34 @@ def test_unsuitable_frame_is_refused_with_the_next_step(
 ) -> None:
     with pytest.raises(InvalidOption, match=message):
         batch_writer(root, columns, **options)
+
+
+def test_rows_of_a_frame_go_to_typed_streams_by_their_columns(root: str) -> None:
+    manager = StreamManager(root)
+    narrow = pa.schema([pa.field("carrier", pa.string(), False), ("flight", pa.int8())])
+    manager.create_stream("s/a", StreamConfiguration(schema=narrow))
+    columns = {"stream": "string", "carrier": "string", "flight": "long", "routing_key": "string"}
+
+    def write(batch: pa.RecordBatch, **options: str) -> None:
+        writer = batch_writer(root, columns, **options)
+        writer.commit([writer.write(iter([batch]))])
+
+    def batch(*flights: int) -> pa.RecordBatch:
+        streams = ["s/a" if flight < 1_000 else "s/wide" for flight in flights]
+        found = {"stream": streams, "carrier": "UA", "flight": flights, "routing_key": "k"}
+        count = len(flights)
+        full = {n: v if isinstance(v, (list, tuple)) else [v] * count for n, v in found.items()}
+        return pa.record_batch({name: pa.array(values) for name, values in full.items()})
+
+    write(batch(1, 1_000, 2, 2_000), schema="infer")  # creates the stream that is missing
+    data = {n: [e.data for e in manager.read(n)] for n in ("s/a", "s/wide")}
+    assert data == {
+        "s/a": [{"carrier": "UA", "flight": flight} for flight in (1, 2)],
+        "s/wide": [{"carrier": "UA", "flight": flight} for flight in (1_000, 2_000)],
+    }
+    with pytest.raises(SchemaMismatch, match=r"a write to stream s/a: .* column flight: .* 300"):
+        write(batch(1, 300, 1_000))
+    manager.create_stream("s/raw")
+    with pytest.raises(InvalidOption, match="the frame has no column 'event'"):
+        write(batch(1).set_column(0, "stream", pa.array(["s/raw"])))
+    assert sum(len(list(manager.read(name))) for name in ("s/a", "s/wide", "s/raw")) == 4
