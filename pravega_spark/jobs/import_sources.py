@@ -1,4 +1,7 @@
-"""What an import reads: frames with the columns key, value and timestamp of each row."""
+"""What an import reads: frames with the columns key, value and timestamp of each row.
+
+For a typed stream they are routing_key, timestamp and the columns of the stream.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _LINE = "__line"
-_OF_EXPORTS = frozenset(
-    {"scope", "stream", "segment_id", "offset", "routing_key", "event", "timestamp"}
-)
+_OF_READS = frozenset({"scope", "stream", "segment_id", "offset", "routing_key", "timestamp"})
+"""Columns of a read beside those of its events."""
+_OF_EXPORTS = _OF_READS | {"event"}
 """Columns that an export writes: in a frame that has no others, `event` is the whole event."""
 _PLACE = ("file_modification_time", "file_path", "file_block_start")
 """The order of a micro-batch's files, in Spark's hidden column ``_metadata``."""
@@ -33,16 +36,17 @@ def kafka_frame(spark: SparkSession, arguments: Namespace, *, is_stream: bool) -
         options["maxOffsetsPerTrigger"] = str(arguments.max_rows)
     reader: Any = spark.readStream if is_stream else spark.read
     frame: DataFrame = reader.format(KAFKA).options(**options).option(name, value).load()
-    columns = [arguments.key or "key", arguments.event or "value", arguments.time or "timestamp"]
-    names = [f"{sql} AS {name}" for sql, name in zip(columns, _COLUMNS, strict=True)]
+    key, value = arguments.key or "key", arguments.event or "value"
+    names = [f"{key} AS key", f"{value} AS value"]
+    if arguments.typed:
+        text = f"validate_utf8(CAST({key} AS STRING))"
+        names = [f"{text} AS routing_key", f"{value} AS payload"]
+    names.append(f"{arguments.time or 'timestamp'} AS timestamp")
     if not arguments.drop_headers:
         names.append("headers")
     if arguments.stream is None:
         names.append(f"concat('{arguments.scope}/', topic) AS stream")
     return frame.selectExpr(*names)
-
-
-_COLUMNS = ("key", "value", "timestamp")
 
 
 def table_frame(spark: SparkSession, arguments: Namespace, *, is_stream: bool) -> DataFrame:
@@ -98,21 +102,18 @@ def _with_line(frame: DataFrame, schema: StructType | None) -> DataFrame:
 def _chosen(arguments: Namespace, frame: DataFrame) -> list[str]:
     """Return SQL expressions for key, value and time, and for the order of the rows of a key."""
     names = [name for name in frame.columns if name not in (_LINE, "_metadata")]
-    is_export = "event" in names and set(names) <= _OF_EXPORTS
-    whole = f"to_json(struct({', '.join(map(_quoted, names))}))"
-    if _LINE in frame.columns:
-        whole = _LINE
+    is_export = arguments.typed or ("event" in names and set(names) <= _OF_EXPORTS)
     key = arguments.key or ("routing_key" if is_export and "routing_key" in names else None)
-    event = arguments.event or ("event" if is_export else whole)
     time = arguments.time or ("timestamp" if is_export and "timestamp" in names else "now()")
-    text_of_key = (
-        key if key is not None and _is_binary(frame, key) else f"CAST({key or 'NULL'} AS STRING)"
-    )
-    chosen = [
-        f"{text_of_key} AS key",
-        f"{event} AS value",
-        f"CAST({time} AS TIMESTAMP) AS timestamp",
-    ]
+    at = f"CAST({time} AS TIMESTAMP) AS timestamp"
+    if arguments.typed:
+        own = [_quoted(name) for name in names if name not in _OF_READS]
+        chosen = [f"CAST({key or 'NULL'} AS STRING) AS routing_key", at, *own]
+    else:
+        is_binary = key is not None and _is_binary(frame, key)
+        text = key if is_binary else f"CAST({key or 'NULL'} AS STRING)"
+        value = arguments.event or ("event" if is_export else _whole(frame, names))
+        chosen = [f"{text} AS key", f"{value} AS value", at]
     if arguments.order_by:
         return [*chosen, f"{arguments.order_by} AS __order"]
     if key is None:  # nothing has an order
@@ -128,6 +129,11 @@ def _chosen(arguments: Namespace, frame: DataFrame) -> list[str]:
     return [*chosen, *(f"_metadata.{name} AS __{name}" for name in _PLACE)]
 
 
+def _whole(frame: DataFrame, names: list[str]) -> str:
+    """Return the expression of a row as one event: its line, or a JSON object."""
+    return _LINE if _LINE in frame.columns else f"to_json(struct({', '.join(map(_quoted, names))}))"
+
+
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
@@ -136,7 +142,7 @@ def _is_binary(frame: DataFrame, sql: str) -> bool:
     return frame.selectExpr(f"{sql} AS it").schema["it"].dataType.typeName() == "binary"
 
 
-def in_order(frame: DataFrame, arguments: Namespace) -> DataFrame:
+def in_order(frame: DataFrame) -> DataFrame:
     """Return a batch of a table or of files with the rows of each key in order, in one partition.
 
     The order is that of ``--order-by``, or of the files by their time and name, and of the rows in
@@ -145,9 +151,10 @@ def in_order(frame: DataFrame, arguments: Namespace) -> DataFrame:
     from pyspark.sql import functions as F
 
     place = [name for name in frame.columns if name.startswith("__")]
+    columns = [name for name in frame.columns if name not in place]
     if not place:
-        return frame.select(*_COLUMNS)
+        return frame
     ordered = frame.withColumn("__row", F.monotonically_increasing_id())
     order = [F.col(name) for name in (*place, "__row")]
-    spread = ordered.repartition("key").sortWithinPartitions(*order)
-    return spread.select(*_COLUMNS)
+    spread = ordered.repartition(columns[0]).sortWithinPartitions(*order)
+    return spread.select(*(F.col(_quoted(name)) for name in columns))

@@ -4,8 +4,8 @@ What it does:
   Reads the source with Spark and appends its rows to a stream, which it creates if it is missing.
   Keys, times and the order of the rows of a key are kept. Kafka: key, value and timestamp; several
   topics go to one stream, or with --scope each to the stream of its name. Delta, Parquet, CSV: each
-  row as a JSON object, or by --event. JSON lines: the lines as they are. Files that an export wrote
-  become the events that they were. docs/spark.md has the rules of writes.
+  row as a JSON object, or by --event; with --typed the columns. JSON lines: the lines as they are.
+  Files that an export wrote become the events that they were. docs/spark.md has the rules.
 
 When to run it:
   Once to move data, or with --interval while old producers still write. Each run continues where
@@ -82,6 +82,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--event", metavar="SQL", help="event, text or binary (default: the value, line or row)"
     )
+    parser.add_argument(
+        "--typed",
+        action="store_true",
+        help="write to a typed stream: the columns of the table or files, or Kafka's payload and "
+        "headers; a new stream takes their schema",
+    )
     parser.add_argument("--time", metavar="SQL", help="timestamp (default: Kafka's, or now)")
     parser.add_argument(
         "--order-by",
@@ -107,6 +113,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if arguments.scope is not None and not is_name(arguments.scope):
         parser.error(f"--scope: {arguments.scope!r} is no name of a scope.")
     check_copy(parser, arguments, arguments.source)
+    _check_typed(parser, arguments)
     is_kafka = arguments.source == KAFKA
     named = [n for n in ("topics", "topic_pattern") if getattr(arguments, n) is not None]
     if is_kafka and len(named) != 1:
@@ -114,6 +121,18 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if not is_kafka and (named or arguments.scope is not None):
         parser.error("--topics, --topic-pattern and --scope are for Kafka; use --stream.")
     return arguments
+
+
+def _check_typed(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """End with status 2 if options of a stream of bytes are given for a typed one."""
+    if not arguments.typed:
+        return
+    if arguments.stream is None:
+        parser.error("--typed is for one stream: name it by --stream.")
+    if arguments.key_encoding != "utf8" or arguments.null_values != "fail":
+        parser.error("--key-encoding and --null-values are for streams of bytes, not for --typed.")
+    if arguments.event is not None and arguments.source != KAFKA:
+        parser.error("--event is for streams of bytes: with --typed the columns are written.")
 
 
 def import_of(arguments: argparse.Namespace) -> Copy:
@@ -133,7 +152,7 @@ def _preview(arguments: argparse.Namespace, spark: SparkSession) -> DataFrame:
     read = kafka_frame if arguments.source == KAFKA else table_frame
     frame = read(spark, arguments, is_stream=False)
     shown = [name for name in frame.columns if not name.startswith("__")]
-    texts = {"key", "value"}
+    texts = {"key", "value", "payload"}
     return frame.selectExpr(*(f"CAST({n} AS STRING) AS {n}" if n in texts else n for n in shown))
 
 
@@ -145,7 +164,7 @@ def _query(arguments: argparse.Namespace, spark: SparkSession) -> DataStreamWrit
         writer = frame.writeStream.format("pravega").options(**options)
     else:
         frame = table_frame(spark, arguments, is_stream=True)
-        writer = frame.writeStream.foreachBatch(partial(_write_batch, arguments, options))
+        writer = frame.writeStream.foreachBatch(partial(_write_batch, options))
     writer = writer.option("checkpointLocation", arguments.checkpoint).queryName(PROG)
     if arguments.interval is None:
         return writer.trigger(availableNow=True)
@@ -153,6 +172,14 @@ def _query(arguments: argparse.Namespace, spark: SparkSession) -> DataStreamWrit
 
 
 def _sink_options(arguments: argparse.Namespace) -> dict[str, str]:
+    if arguments.typed:
+        return {
+            "root": arguments.root,
+            "stream": arguments.stream,
+            "schema": "infer",
+            "eventTime": "timestamp",
+            "numSegments": str(arguments.segments),
+        }
     options = {
         "root": arguments.root,
         "columnNames": "kafka",
@@ -164,14 +191,11 @@ def _sink_options(arguments: argparse.Namespace) -> dict[str, str]:
     return options if arguments.stream is None else {**options, "stream": arguments.stream}
 
 
-def _write_batch(
-    arguments: argparse.Namespace, options: dict[str, str], batch: DataFrame, number: int
-) -> None:
+def _write_batch(options: dict[str, str], batch: DataFrame, number: int) -> None:
     """Write a batch of files in order, once for the id of the query, which its checkpoint keeps."""
     context: Any = batch.sparkSession.sparkContext
     identity = {"txnAppId": context.getLocalProperty(QUERY_ID), "txnVersion": str(number)}
-    rows = in_order(batch, arguments)
-    rows.write.format("pravega").mode("append").options(**options, **identity).save()
+    in_order(batch).write.format("pravega").mode("append").options(**options, **identity).save()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A real Kafka broker on loopback: one process of one node, with Kafka's own jars.
 
 A test that needs one calls :func:`start_kafka`, which skips it where the jars are missing
-(``make setup`` fetches them, see ``kafka_jars``).
+(``make setup`` fetches them, see ``kafka_jars``). A benchmark calls :func:`running_broker`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
-import pytest
 
-from tests.harness.kafka_jars import jars
+from tests.harness.kafka_jars import are_fetched, jars
 
 _START_ATTEMPTS = 3
 _START_SECONDS = 90.0
@@ -49,8 +48,17 @@ def start_kafka(partitions: int = 2) -> Iterator[str]:
 
     Skips the test if the jars of the broker or of Spark's connector are missing.
     """
-    if not jars("broker") or not jars("connector"):
+    import pytest
+
+    if not are_fetched():
         pytest.skip("Kafka's jars are missing: python -m tests.harness.kafka_jars fetches them")
+    with running_broker(partitions) as servers:
+        yield servers
+
+
+@contextlib.contextmanager
+def running_broker(partitions: int = 2) -> Iterator[str]:
+    """Start a broker, yield its ``bootstrap.servers``, and end it."""
     with tempfile.TemporaryDirectory(prefix="kafka-") as folder:
         process, servers = _started(Path(folder), partitions)
         try:

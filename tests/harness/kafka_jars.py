@@ -38,6 +38,11 @@ def jars(name: str) -> list[Path]:
     return sorted((folder / "jars").glob("*.jar")) if (folder / _DONE).exists() else []
 
 
+def are_fetched() -> bool:
+    """Return whether a broker and the connector are there."""
+    return all(jars(name) for name in PACKAGES)
+
+
 def add_connector(spark: SparkSession) -> None:
     """Let a running session, whose JVM other tests share, find the format ``kafka``."""
     own = ("kafka", "commons-pool", "lz4")  # the others are Spark's, too

@@ -111,6 +111,16 @@ def test_rows_become_objects_or_what_the_expressions_say(copies: Copies) -> None
         assert [n for key, n in copies.events("s/n") if key == carrier] == numbers
 
 
+def test_columns_of_files_are_those_of_a_typed_stream(copies: Copies) -> None:
+    source = copies.folder / "lines"
+    lines(source, "a.json", 0, 10, at=1_700_000_000)
+    done = copies.import_("--from", "json", "--path", source, "--key", "user", "--typed")
+    assert done["rows"] == 10, done["output"]
+    found = [(e.routing_key, e.data) for e in StreamManager(copies.root).read("s/in")]
+    assert sorted(data["n"] for _, data in found) == list(range(10))
+    assert all(key == data["user"] for key, data in found)
+
+
 def test_bytes_that_are_no_text_end_an_export_of_text_with_the_way_on(copies: Copies) -> None:
     manager = StreamManager(copies.root)
     manager.create_stream("s/in")

@@ -113,3 +113,20 @@ def test_what_a_stream_cannot_hold_ends_the_run_with_the_option_that_decides(
     found = stream_rows(copies, "s/odd", keyEncoding="percent")
     assert {key: [value for value, _ in rows] for key, rows in found.items()} == {b"\xff\0": [b"v"]}
     assert stream_rows(copies, "s/even") == by_key(topic_frame(copies.spark, servers, "even"))
+
+
+def test_headers_and_tombstones_are_columns_of_a_typed_stream(copies: Copies, servers: str) -> None:
+    rows = (
+        "SELECT CAST('k' AS BINARY) AS key, CAST(NULL AS BINARY) AS value, "
+        "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers UNION ALL "
+        "SELECT CAST('k' AS BINARY), CAST('v' AS BINARY), array(struct('h', CAST('x' AS BINARY)))"
+    )
+    produce(copies.spark, servers, "headed", rows)
+    given = ["--from", "kafka", "--servers", servers, "--topics", "headed", "--typed"]
+    done = copies.import_(*given)
+    assert done["rows"] == 2, done["output"]
+    found = [(e.routing_key, e.data) for e in StreamManager(copies.root).read("s/in")]
+    assert found == [
+        ("k", {"payload": None, "headers": None}),
+        ("k", {"payload": b"v", "headers": [{"key": "h", "value": b"x"}]}),
+    ]
