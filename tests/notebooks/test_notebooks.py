@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.py"))
-PICTURES = {"retention": 3}
+PICTURES = {"kafka": 0, "retention": 3}
 """How many pictures a notebook has, if not one."""
 LAST_LINES = {
     "exactly_once": "600 orders over 2 crashes, 600 copies, none twice",
     "interop": "838 flights, the same means from 5 engines",
+    "kafka": "90 rows in 2 streams, each once, 9 keys",
     "quickstart": "all 1000 clicks read back, 143 of them copied exactly once",
     "retention": "10,452 events deleted, 1,756 kept for subscriber nyc/billing",
     "scaling": "1020 events over 2 splits and 2 merges, each key in order",
