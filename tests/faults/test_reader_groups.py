@@ -43,6 +43,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL a
 SEED = os.environ.get("GROUP_SEED", "1")
 ROUNDS = sized(10, 60, "GROUP_ROUNDS")
 READERS, WRITERS = 4, 2
+LEASE = "10 s"
+"""Longer than a busy machine leaves a reader without a processor."""
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.harness.group_processes"])
 
@@ -89,7 +91,7 @@ class Fleet:
         """Start a reader."""
         name = f"r{len(self.processes)}"
         what = read_buffered if self.buffers else read
-        self._start(name, what, name, str(self.folder / name))
+        self._start(name, what, name, str(self.folder / name), LEASE)
 
     def ledger(self, name: str) -> Ledger:
         path = self.folder / name

@@ -14,12 +14,12 @@ KEYS = tuple(f"k{n}" for n in range(16))
 LEASE = "5 s"
 
 
-def read(root: str, reader_id: str, path: str) -> None:
+def read(root: str, reader_id: str, path: str, lease: str = LEASE) -> None:
     """Record each event and marker before asking for the next, and how the reader ended."""
     group = manager_of(root).reader_group(GROUP)
     with open(path, "w", buffering=1, encoding="utf-8") as ledger:
         try:
-            with group.create_reader(reader_id, lease=LEASE) as reader:
+            with group.create_reader(reader_id, lease=lease) as reader:
                 while not (found := reader.read_next_event()).is_completed:
                     now = time.monotonic_ns()
                     if found.event is None:
@@ -34,7 +34,7 @@ def read(root: str, reader_id: str, path: str) -> None:
             ledger.write("end done\n")
 
 
-def read_buffered(root: str, reader_id: str, path: str) -> None:
+def read_buffered(root: str, reader_id: str, path: str, lease: str = LEASE) -> None:
     """Keep events in a buffer; record them at each marker and before closing the reader.
 
     An error, a kill or an eviction loses the buffer.
@@ -50,7 +50,7 @@ def read_buffered(root: str, reader_id: str, path: str) -> None:
             buffer.clear()
 
         try:
-            with group.create_reader(reader_id, lease=LEASE) as reader:
+            with group.create_reader(reader_id, lease=lease) as reader:
                 while not (found := reader.read_next_event()).is_completed:
                     if found.event is None:
                         now = time.monotonic_ns()
