@@ -106,6 +106,12 @@ class PravegaDataSource(DataSource):
             raise InvalidOption(
                 f"option metadata={settings.metadata} is for spark.read; readStream reads events."
             )
+        if settings.push_filters:
+            raise InvalidOption(
+                "option pushFilters is for spark.read: Spark tells a streaming source none of the "
+                "conditions. Remove it, and name the keys by routingKeys or the segments by "
+                "assign."
+            )
         from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
         from pravega_spark.spark.read.typed_reads import check_request
 

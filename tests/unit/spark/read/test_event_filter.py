@@ -239,6 +239,12 @@ def test_min_partitions_divide_what_the_filter_leaves(root: str) -> None:
     assert {row["timestamp"] < minutes(3) for row in rows(reader, partitions)} == {True}
 
 
+def test_a_streaming_read_refuses_to_push_filters_with_the_way_on(root: str) -> None:
+    with pytest.raises(InvalidOption, match=r"pushFilters is for spark\.read.*by routingKeys"):
+        stream_reader(root, pushfilters="true")
+    assert stream_reader(root, pushfilters="false").settings.routing_keys == ()
+
+
 @pytest.mark.parametrize("text", ["[UA", "[]", "[1]", "UA,UA"])
 def test_bad_routing_keys_are_a_clear_error(root: str, text: str) -> None:
     with pytest.raises(InvalidOption, match="option routingKeys"):
