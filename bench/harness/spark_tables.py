@@ -8,6 +8,7 @@ from bench.harness.context import Context
 from bench.harness.cpu_time import CpuMeter
 from bench.harness.measure import timed
 from bench.harness.spark_session import spark_setting
+from pravega_spark import frame
 
 
 def table_path(context: Context, stream: str) -> str:
@@ -33,6 +34,26 @@ def spark_copy(context: Context, stream: str, kind: str) -> str:
         return path
 
     return context.shared(f"{stream}-as-{kind}", make)
+
+
+def frame_copy(context: Context, stream: str, kind: str) -> str:
+    """Return a table that Spark wrote with the rows and all columns of a stream's frame.
+
+    It has a file for each file of the stream.
+    """
+
+    def make(context: Context) -> str:
+        path = str(context.folder / f"{stream.replace('/', '-')}-frame-{kind}")
+        spark = context.spark
+        with (
+            spark_setting(spark, "spark.sql.files.maxPartitionBytes", "1g"),
+            spark_setting(spark, "spark.sql.files.openCostInBytes", "1g"),
+        ):
+            rows = frame(spark, stream, root=context.root)
+            rows.write.format(kind).option("compression", "zstd").save(path)
+        return path
+
+    return context.shared(f"{stream}-frame-as-{kind}", make)
 
 
 class MeteredReads:
