@@ -143,7 +143,12 @@ def test_columns_have_the_names_and_the_order_that_options_give(
 
 
 def test_typed_stream_has_its_columns_over_a_change_of_its_schema(
-    spark: SparkSession, root: str, native: Native, follow_natively: Native, tmp_path: Path
+    spark: SparkSession,
+    root: str,
+    load: Load,
+    native: Native,
+    follow_natively: Native,
+    tmp_path: Path,
 ) -> None:
     manager = StreamManager(root)
     first = pa.schema([pa.field("carrier", pa.string()), pa.field("delay", pa.int32())])
@@ -154,6 +159,9 @@ def test_typed_stream_has_its_columns_over_a_change_of_its_schema(
     manager.update_stream("s/a", schema=first.append(described))
     with manager.create_writer("s/a") as writer:
         writer.write_event({"carrier": "DL", "delay": None, "gate": "B"}, routing_key="DL").result()
+    theirs = load()
+    assert native().schema == theirs.schema
+    assert rows(native()) == rows(theirs)
     columns = ["offset", "routing_key", "carrier", "delay", "gate"]
     expected = [(0, "UA", "UA", 4, None), (1, "DL", "DL", None, "B")]
     assert rows(native().select(columns)) == expected

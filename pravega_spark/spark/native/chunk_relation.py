@@ -27,7 +27,6 @@ from pravega_spark.spark.native.native_columns import (
     END_ROW,
     FIRST_ROW,
     NativeColumns,
-    check_not_encrypted,
 )
 from pravega_spark.spark.read.input_partitions import EventPartition
 from pravega_spark.spark.settings import ReadSettings
@@ -125,7 +124,7 @@ class ChunkRelation:
     def _parts(self, partition: EventPartition) -> list[ChunkPart]:
         rng = partition.rng
         view = open_stream(self._settings.root, rng.stream).view(refresh=False)
-        check_not_encrypted(view)
+        self._columns.check(view)
         key_range = view.lineage.find(rng.segment_id).key_range
         parts = []
         for ref in partition.refs:
@@ -136,7 +135,7 @@ class ChunkRelation:
 
     def _check_payload(self, stream: str, ref: ChunkRef) -> None:
         attached = attached_object(ref.path) if ref.attachment else None
-        if attached is None or not self._columns.has_payload:
+        if attached is None or not self._columns.has_event:
             return
         if attached[1] <= self._settings.max_event_bytes:
             raise InvalidOption(

@@ -30,13 +30,13 @@ def frame(
     """
     from pravega_spark.spark.native.chunk_relation import ChunkRelation
     from pravega_spark.spark.native.jvm_bridge import chunk_reads
-    from pravega_spark.spark.native.native_columns import native_columns
+    from pravega_spark.spark.native.native_columns import NativeColumns
     from pravega_spark.spark.read.batch_reader import PravegaBatchReader
 
     settings = native_settings(stream, root, options)
     _check_batch(settings)
     chunk_reads(spark)  # before anything is read
-    columns = native_columns(settings)
+    columns = NativeColumns(settings)
     reader = PravegaBatchReader(settings, columns.schema)
     return ChunkRelation(spark, settings, columns, streaming=False).frame(reader.partitions())
 

@@ -19,7 +19,7 @@ from pravega_spark.spark.native.jvm_bridge import (
     chunk_reads,
     java_schema,
 )
-from pravega_spark.spark.native.native_columns import NativeColumns, native_columns
+from pravega_spark.spark.native.native_columns import NativeColumns
 from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
 from pravega_spark.spark.settings import ReadSettings
 
@@ -32,7 +32,7 @@ def streaming_frame(spark: SparkSession, settings: ReadSettings) -> DataFrame:
     from pyspark.sql import DataFrame
 
     reads = chunk_reads(spark)  # before anything is read
-    columns = native_columns(settings)
+    columns = NativeColumns(settings)
     accept_callbacks(spark)
     made = reads.stream(
         spark._jsparkSession,
