@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pravega_spark.engine.principal import set_principal
     from pravega_spark.engine.stream.saved_cuts import SavedCut
     from pravega_spark.engine.stream.stored_bytes import StorageInfo, StorageKind, StoragePart
+    from pravega_spark.engine.stream.table_schema import SchemaVersion
     from pravega_spark.engine.stream.truncation import TruncationResult
     from pravega_spark.engine.writing.append_condition import ExpectedPosition
     from pravega_spark.engine.writing.event_encoder import Serializer, json_serializer
@@ -214,6 +215,7 @@ __all__ = [
     "ScalingPace",
     "ScalingPolicy",
     "ScalingType",
+    "SchemaVersion",
     "Segment",
     "SegmentInfo",
     "SegmentKey",
@@ -351,6 +353,7 @@ _HOMES = {
     "ScalingPace": "policies",
     "ScalingPolicy": "policies",
     "ScalingType": "policies",
+    "SchemaVersion": "engine.stream.table_schema",
     "Segment": "model",
     "SegmentInfo": "model",
     "SegmentKey": "reader_groups.group_state",

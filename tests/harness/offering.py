@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from pravega_spark.engine.chunks.chunk import encode_events
 from pravega_spark.engine.chunks.routing import Router
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -22,12 +24,24 @@ def offer(
     life: int | None = None,
 ) -> StagedBatch:
     """Store a batch as an offer; by default of a new writer without an id."""
+    now_us = stream.runtime.now_us()
+    table = encode_events([k for k, _ in events], [now_us] * len(events), [e for _, e in events])
+    return offer_table(stream, table, identity, view=view, life=life)
+
+
+def offer_table(
+    stream: StreamLog,
+    table: pa.Table,
+    identity: SessionBatch | None = None,
+    *,
+    view: StreamView | None = None,
+    life: int | None = None,
+) -> StagedBatch:
+    """Store a table of events as an offer; by default of a new writer without an id."""
     view = view or stream.view(refresh=False)
     if identity is None:
         writer_id = anonymous_id(view.version, stream.runtime.token())
-        identity = SessionBatch(writer_id, 0, 0, len(events))
-    now_us = stream.runtime.now_us()
-    table = encode_events([k for k, _ in events], [now_us] * len(events), [e for _, e in events])
+        identity = SessionBatch(writer_id, 0, 0, table.num_rows)
     router = Router(view.active.segments)
     routed = RoutedEvents(
         router.segment_ids, router.segment_indexes(table.column("routing_key"), start=0)

@@ -34,6 +34,7 @@ from pravega_spark.integrity.root_integrity import check_root
 from tests.harness import file_kms
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.file_kms import MasterKeys
+from tests.harness.offering import offer_table, take
 from tests.harness.tiers import sized
 
 S = "s/t"
@@ -210,6 +211,21 @@ def test_a_chunk_of_an_older_schema_is_cut_again_for_new_segments(version: int) 
 
 def _checked(schema: StreamSchema, rows: list[Row]) -> Any:
     return [TypedEvent(*schema.check_row(row)) for row in rows]
+
+
+def test_an_offer_with_an_older_schema_is_committed_by_another_writer() -> None:
+    manager = new_root(segments=1)
+    stream = open_stream(manager._store, S, manager._runtime)
+    columns = format_of(StreamSchema.of(VERSIONS[0]))
+    assert columns.schema is not None
+    rows = [row_of(0, f"k{n}", n) for n in range(20)]
+    keys = [row["name"] for row in rows]
+    events = columns.encode(keys, [1_000_000] * 20, _checked(columns.schema, rows))
+    manager.update_stream(S, schema=LAST)
+    offer_table(stream, events)
+    take(stream)
+    found = [event.data for event in manager.read(S)]
+    assert found == [as_read(row) for row in rows]
 
 
 def test_a_writer_continues_by_its_number_and_its_rows_are_never_written_twice() -> None:

@@ -151,8 +151,8 @@ def as_events(table: pa.Table) -> pa.Table:
         found = table.schema.field(index) if index < len(table.schema) else None
         if found is None or found.name != field.name or found.type != field.type:
             raise InvalidInput(
-                f"the table is not a table of events: column {index} must be {field}, got "
-                f"{', '.join(map(str, table.schema))}."
+                f"the table is not a table of events: column {index} must be {field.name} of type "
+                f"{field.type}; got {', '.join(f'{f.name} of {f.type}' for f in table.schema)}."
             )
     nulls = table.column("timestamp").null_count
     if nulls:
