@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from datetime import date, datetime
+from datetime import date, datetime, timezone
 from decimal import Context, Decimal, InvalidOperation
 from enum import Enum
 from functools import lru_cache
@@ -169,10 +169,17 @@ def _date(value: Any) -> Checked:
 def _timestamp(value: Any) -> Checked:
     if not isinstance(value, datetime):
         raise _refused(value, "a timestamp: give a datetime with a time zone")
+    if value != value:  # noqa: PLR0124 - pandas' NaT
+        raise Misfit("it is no time: give None")
     if value.utcoffset() is None:
         raise Misfit("the datetime has no time zone: add one, such as datetime.timezone.utc")
     if getattr(value, "nanosecond", 0):  # of pandas
         raise Misfit("it has nanoseconds, and a timestamp microseconds: round it")
+    if value.year in (datetime.min.year, datetime.max.year):
+        try:
+            value.astimezone(timezone.utc)
+        except OverflowError:
+            raise Misfit("it is beyond the years 1 to 9999 in UTC") from None
     return value, 8
 
 

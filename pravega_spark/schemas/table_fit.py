@@ -90,15 +90,15 @@ def given_columns(
     return columns
 
 
-def unknown_column(where: str, name: str, known: list[str]) -> SchemaMismatch:
+def unknown_column(where: str, name: object, known: list[str]) -> SchemaMismatch:
     """Return the error for a column that the schema lacks; it names the nearest one."""
-    near = difflib.get_close_matches(name.lower(), [other.lower() for other in known], 1)
+    near = difflib.get_close_matches(str(name).lower(), [other.lower() for other in known], 1)
     nearest = [other for other in known if other.lower() in near]
     way = f"is {nearest[0]} meant?" if nearest else f"it has {', '.join(known)}."
     return SchemaMismatch(
         f"{where}: the schema has no column {shown(name)}; {way} Drop the column, or add it to the "
         "schema first.",
-        column=name,
+        column=str(name),
     )
 
 

@@ -175,7 +175,7 @@ def test_version_of_an_application_is_skipped_the_second_time(
     ("options", "message"),
     [
         ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
-        ({"badRecords": "dlq"}, "badrecords is not available in this version"),
+        ({"retention": "7 days"}, "retention is not available in this version"),
         ({"columns": "color"}, "the columns are scope, stream"),
     ],
 )

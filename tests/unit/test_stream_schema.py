@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import dataclass
-from datetime import date, datetime, timezone
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -196,6 +197,9 @@ def test_dataclass_is_a_row_with_nested_ones() -> None:
         ("fare", Decimal("123456789"), "cannot hold this number exactly"),
         ("fare", Decimal("NaN"), "cannot hold this number exactly"),
         ("departure", datetime(2013, 1, 1), "the datetime has no time zone"),
+        ("departure", pd.NaT, "it is no time: give None"),
+        ("departure", pd.Timestamp(1, tz="UTC"), "it has nanoseconds"),
+        ("departure", datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1))), "beyond the years 1"),
         ("departure", date(2013, 1, 1), "a value of type date is not a timestamp"),
         ("tags", "late", "a value of type str is not list"),
         ("tags", [1], "a value of type int is not string"),
@@ -220,6 +224,11 @@ def test_unknown_column_is_refused_with_the_nearest_one() -> None:
         with pytest.raises(SchemaMismatch, match="no column 'Carriers'; is carrier meant") as found:
             call({"carrier": "UA", "Carriers": "UA"})
         assert found.value.column == "Carriers"
+
+
+def test_row_whose_keys_are_no_names_is_refused() -> None:
+    with pytest.raises(SchemaMismatch, match="the schema has no column 7"):
+        FLIGHTS.check_row({"carrier": "UA", 7: 1})
 
 
 def test_missing_required_column_is_refused() -> None:
