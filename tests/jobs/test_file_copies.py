@@ -138,34 +138,36 @@ def test_bytes_that_are_no_text_end_an_export_of_text_with_the_way_on(copies: Co
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_import_that_is_killed_at_a_commit_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    root, source = tmp_path / "root", tmp_path / "lines"
-    manager = StreamManager(root)
-    manager.create_scope("s")
+def test_import_that_is_killed_at_a_commit_loses_and_doubles_nothing(copies: Copies) -> None:
+    manager = StreamManager(copies.root)
     manager.create_stream("s/in")
-    job = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[1]"]
-    job += [str(REPOSITORY / "jobs/import_stream.py"), "--root", str(root), "--stream", "s/in"]
-    job += ["--from", "json", "--path", str(source), "--key", "user"]
-    job += ["--checkpoint", str(tmp_path / "c"), "--option", "maxFilesPerTrigger=1"]
+    source, given = copies.folder / "lines", ["--from", "json", "--key", "user"]
+    given += ["--path", str(copies.folder / "lines"), "--option", "maxFilesPerTrigger=1"]
 
-    def run(kill_at: str) -> subprocess.CompletedProcess[str]:
-        variables = {"PYSPARK_PYTHON": sys.executable, **failpoints.variables(kill_at)}
-        environment = clean_environment(**variables)
+    def killed(at: str) -> subprocess.CompletedProcess[str]:
+        """Run the job as a user does; Spark's process that commits is killed."""
+        submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[1]"]
+        job = [*submit, str(REPOSITORY / "jobs/import_stream.py"), "--root", str(copies.root)]
+        variables = {"PYSPARK_PYTHON": sys.executable, **failpoints.variables(at)}
         return subprocess.run(
-            job, env=environment, capture_output=True, text=True, check=False, timeout=250
+            [*job, "--stream", "s/in", "--checkpoint", str(copies.folder / "import"), *given],
+            env=clean_environment(**variables),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=250,
         )
 
     written = 0
-    for kill_at in ["commit.applied", "append.staged"][: sized(1, 2)]:
+    for at in ["commit.applied", "append.staged"][: sized(1, 2)]:
         for _ in range(2):
             lines(source, f"{written}.json", written, written + 10, at=1_700_000_000 + written)
             written += 10
         before = manager.stream_info("s/in").events
-        killed = run(kill_at)
-        assert killed.returncode == 1, killed.stdout + killed.stderr
+        failed = killed(at)
+        assert failed.returncode == 1, failed.stdout + failed.stderr
         has_batch = manager.stream_info("s/in").events > before
-        assert has_batch == (kill_at == "commit.applied")
-        done = run("")
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert has_batch == (at == "commit.applied")
+        assert copies.import_(*given)["status"] == 0
         found = [json.loads(event.data)["n"] for event in manager.read("s/in")]
         assert sorted(found) == list(range(written))
