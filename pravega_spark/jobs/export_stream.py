@@ -4,8 +4,9 @@ What it does:
   Reads the stream with Spark and writes its events: to Kafka as key and value; to Delta and
   Parquet with routing_key, event, timestamp, segment_id and offset; to CSV and JSON lines likewise,
   with the event as text. Events of a key keep their order. A Delta table and files get each event
-  once. Spark's sink for Kafka is at-least-once: after a crash it repeats a part of a batch; and it
-  writes no times.
+  once. A typed stream gives its columns; to Kafka as a JSON object, or as the payload and headers
+  that an import made of a topic. Spark's sink for Kafka is at-least-once: after a crash it repeats
+  a part of a batch; and it writes no times.
 
 When to run it:
   Once to move data, or with --interval to keep a copy up to date. Each run continues where the last
@@ -43,6 +44,7 @@ from pravega_spark.jobs.copy_command_line import (
 )
 from pravega_spark.jobs.copy_runner import Copy, run_copy
 from pravega_spark.manager import StreamManager
+from pravega_spark.model import StreamInfo
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 PROG = "export_stream"
 _TEXTS = ("csv", "json")
 """Formats without a type for bytes."""
+_PLACE = ("timestamp", "segment_id", "offset")
 _EVENTS = {
     "binary": "event",
     "text": "validate_utf8(CAST(event AS STRING)) AS event",
@@ -111,28 +114,43 @@ def export_of(arguments: argparse.Namespace) -> Copy:
         f"{arguments.stream} to {arguments.target} {target}",
         partial(_preview, arguments),
         partial(_query, arguments),
-        lambda: StreamManager(arguments.root).stream_info(arguments.stream),
+        partial(_info, arguments),
     )
 
 
+def _info(arguments: argparse.Namespace) -> StreamInfo:
+    return StreamManager(arguments.root).stream_info(arguments.stream)
+
+
 def _frame(arguments: argparse.Namespace, spark: SparkSession, *, is_stream: bool) -> DataFrame:
+    schema = _info(arguments).configuration.schema
     options = {"root": arguments.root, "startingStreamCut": arguments.start}
     if arguments.max_rows is not None and is_stream:
         options["maxOffsetsPerTrigger"] = str(arguments.max_rows)
     if arguments.group is not None and is_stream:
         options |= {"readerGroup": arguments.group, "readerGroupMode": "subscriber"}
-    if arguments.target == KAFKA:
+    if arguments.target == KAFKA and schema is None:
         names = {"columnNames": "kafka", "keyEncoding": arguments.key_encoding}
         options |= {**names, "columns": "key,value"}
     else:
-        options["columns"] = "routing_key,event,timestamp,segment_id,offset"
+        own = ["event"] if schema is None else schema.names
+        options["columns"] = ",".join(("routing_key", *own, *_PLACE))
     reader: Any = spark.readStream if is_stream else spark.read
     frame: DataFrame = reader.format("pravega").options(**options).load(arguments.stream)
+    if schema is not None:
+        return frame if arguments.target != KAFKA else _typed_topic(frame, schema.names)
     if arguments.target == KAFKA:
         return frame
     form = arguments.event_as or ("text" if arguments.target in _TEXTS else "binary")
-    others = ("timestamp", "segment_id", "offset")
-    return frame.selectExpr("routing_key", _EVENTS[form], *others)
+    return frame.selectExpr("routing_key", _EVENTS[form], *_PLACE)
+
+
+def _typed_topic(frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Return a typed stream as records: payload and headers of an import, or JSON objects."""
+    if "payload" in names and set(names) <= {"payload", "headers"}:
+        return frame.selectExpr("routing_key AS key", "payload AS value", *set(names) - {"payload"})
+    columns = ", ".join(f"`{name}`" for name in names)
+    return frame.selectExpr("routing_key AS key", f"to_json(struct({columns})) AS value")
 
 
 def _preview(arguments: argparse.Namespace, spark: SparkSession) -> DataFrame:
@@ -146,7 +164,8 @@ def _preview(arguments: argparse.Namespace, spark: SparkSession) -> DataFrame:
 def _query(arguments: argparse.Namespace, spark: SparkSession) -> DataStreamWriter:
     writer = _frame(arguments, spark, is_stream=True).writeStream.format(arguments.target)
     if arguments.target == KAFKA:
-        writer = writer.options(**kafka_options(arguments)).option("topic", arguments.topic)
+        options = {**kafka_options(arguments), "topic": arguments.topic, "includeHeaders": "true"}
+        writer = writer.options(**options)
     else:
         writer = writer.options(**arguments.options).option("path", arguments.path)
     writer = writer.option("checkpointLocation", arguments.checkpoint).queryName(PROG)

@@ -23,6 +23,7 @@ def spark() -> SparkSession:
         }
     ).newSession()
     made.conf.set("spark.sql.shuffle.partitions", "2")
+    made.conf.set("spark.databricks.delta.snapshotPartitions", "2")
     return made
 
 

@@ -39,8 +39,8 @@ def produce(spark: SparkSession, servers: str, topic: str, rows: str) -> None:
     frame.write.format("kafka").options(**options).save()
 
 
-def topic_frame(spark: SparkSession, servers: str, topic: str) -> DataFrame:
-    options = {"kafka.bootstrap.servers": servers, "subscribe": topic}
+def topic_frame(spark: SparkSession, servers: str, topic: str, **more: str) -> DataFrame:
+    options = {"kafka.bootstrap.servers": servers, "subscribe": topic, **more}
     return spark.read.format("kafka").options(**options).load()
 
 
@@ -129,4 +129,11 @@ def test_headers_and_tombstones_are_columns_of_a_typed_stream(copies: Copies, se
     assert found == [
         ("k", {"payload": None, "headers": None}),
         ("k", {"payload": b"v", "headers": [{"key": "h", "value": b"x"}]}),
+    ]
+    back = copies.export("--to", "kafka", "--servers", servers, "--topic", "back")
+    assert back["rows"] == 2, back["output"]
+    frame = topic_frame(copies.spark, servers, "back", includeHeaders="true")
+    assert sorted(frame.select("value", "headers").toArrow().to_pylist(), key=str) == [
+        {"value": None, "headers": None},
+        {"value": b"v", "headers": [{"key": "h", "value": b"x"}]},
     ]
