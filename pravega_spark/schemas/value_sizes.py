@@ -3,6 +3,8 @@
 A value of fixed width has its width (a boolean 1, a decimal 16), a text or bytes their length in
 UTF-8, a struct, an array or a map the sum of what is in it, and a null has none. So an event has
 the same size before and after columns are added, and in whatever chunk it is.
+
+``to_numpy`` is not used here: it imports pandas, which a reader can do without.
 """
 
 from __future__ import annotations
@@ -67,18 +69,15 @@ def value_sizes(values: pa.Array) -> Sizes | int:
         return _by_list(
             values, _spread(value_sizes(_part(values.values, first, last)), last - first)
         )
-    import pyarrow.compute as pc  # late: slow to import
-
-    lengths = pc.binary_length(values)
-    if values.null_count:
-        lengths = lengths.fill_null(0)
-    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
+    offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
+    lengths = np.diff(offsets).astype(np.int64)
+    return np.asarray(lengths * _is_valid(values), np.int64) if values.null_count else lengths
 
 
 def _by_list(values: pa.Array, inner: Sizes) -> Sizes:
     """Return the sum of the sizes of the elements of each list."""
     ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(inner)))
-    offsets = values.offsets.to_numpy().astype(np.int64)
+    offsets = np.from_dlpack(values.offsets).astype(np.int64)
     sizes = ends[offsets[1:] - offsets[0]] - ends[offsets[:-1] - offsets[0]]
     return np.asarray(sizes * _is_valid(values) if values.null_count else sizes, np.int64)
 
@@ -97,4 +96,4 @@ def _spread(sizes: Sizes | int, count: int) -> Sizes:
 
 
 def _is_valid(values: pa.Array) -> Sizes:
-    return np.asarray(values.is_valid().to_numpy(zero_copy_only=False), np.int64)
+    return np.from_dlpack(values.is_valid().cast(pa.int8())).astype(np.int64)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -334,3 +336,24 @@ def test_a_damaged_row_is_never_read(tmp_path: Path) -> None:
         list(manager.read(S))
     found = [damage.path for one in check_root(manager._store, deep=True) for damage in one.damage]
     assert [path for path in found if path.endswith(file.name)]
+
+
+_READ = """
+import sys
+from pravega_spark import StreamManager
+
+assert [event.data["n"] for event in StreamManager(sys.argv[1]).read("s/t")] == [*range(50), 7]
+print("pandas" in sys.modules)
+"""
+
+
+def test_rows_are_read_without_pandas(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("s")
+    manager.create_stream(S, StreamConfiguration(schema=LAST))
+    with manager.create_writer(S) as writer:
+        writer.write_table(pa.Table.from_pylist([row_of(2, "k", n) for n in range(50)], LAST))
+        writer.flush()
+        writer.write_event({"n": 7}).result()
+    command = [sys.executable, "-c", _READ, str(tmp_path / "root")]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "False\n"

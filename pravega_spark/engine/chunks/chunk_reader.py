@@ -390,5 +390,7 @@ def _joined(
 def _join(held: Sequence[pa.Table | pa.RecordBatch]) -> pa.RecordBatch:
     if len(held) == 1 and isinstance(held[0], pa.RecordBatch):
         return held[0]
-    tables = [pa.table(part) if isinstance(part, pa.RecordBatch) else part for part in held]
+    tables = [
+        pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part for part in held
+    ]
     return pa.concat_tables(tables).combine_chunks().to_batches()[0]
