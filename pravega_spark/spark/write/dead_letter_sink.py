@@ -24,6 +24,7 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.batch_identity import NumberedBatch
 from pravega_spark.errors import InvalidOption
 from pravega_spark.limits import STAGING_THREADS
+from pravega_spark.spark.kafka_values import warn_of_leftovers
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.commit_messages import TaskCommitMessage
 from pravega_spark.spark.write.dead_letters import check_letters, letters, plan_letters
@@ -87,6 +88,8 @@ class DeadLetterStreamWriter(PravegaStreamWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the rows of a micro-batch, and then its dead letters; skip what is there."""
         found = complete_parts(messages)
+        if batchId == 0:
+            warn_of_leftovers(self.settings.leftovers, f"a query's write to {self.settings.stream}")
         if not any(message.parts for message in found):
             return
         query_id = query_id_of((m.query_id for m in found), self.settings.checkpoint)

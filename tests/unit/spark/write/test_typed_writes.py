@@ -335,6 +335,19 @@ def test_crash_between_the_two_commits_loses_and_repeats_nothing(
     assert (len(carriers(manager)), len(letters(manager))) == (2, 3)
 
 
+def test_query_with_dead_letters_warns_once_of_what_is_left_of_a_kafka_query(
+    manager: StreamManager, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in (0, 1):
+        writer = _stream_writer(
+            tmp_path, badRecords="dlq", **{"kafka.bootstrap.servers": "localhost:9092"}
+        )
+        message = writer.write(iter([pa.RecordBatch.from_pylist(MIXED[3:4])]))
+        message.query_id = "q"
+        writer.commit([message], number)
+    assert caplog.text.count("kafka.bootstrap.servers") == 1
+
+
 def test_letters_of_an_encrypted_stream_are_encrypted(
     manager: StreamManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
