@@ -291,6 +291,7 @@ def test_wait_ends_early_if_it_is_interrupted(monkeypatch: pytest.MonkeyPatch) -
 
 def test_interrupt_of_the_polling_thread_ends_its_wait_alone() -> None:
     stream, other, _ = spied()
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
     with followers(stream, 2, 1) as found:
         wait_until(lambda: waiting(stream) == 2)
         main = threading.get_ident()
@@ -299,6 +300,7 @@ def test_interrupt_of_the_polling_thread_ends_its_wait_alone() -> None:
         with pytest.raises(KeyboardInterrupt):
             wait_for_commits(SYSTEM, [(stream.tail, stream.tail.version)], None)
         timer.join()
+        signal.signal(signal.SIGINT, inherited)
         wait_until(lambda: waiting(stream) == 2)  # the interrupt may have come within a poll
         put(other, 0, 1)
     assert [future.result() for future in found] == [[b"0"]] * 2
