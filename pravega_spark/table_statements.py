@@ -28,16 +28,40 @@ def table_statements(
 ) -> Iterator[str]:
     """Yield the statements for all streams that match a pattern such as ``nyc/*``.
 
-    The schema of the catalog is the scope and the table is the stream. The view ``<stream>_events``
-    has the column ``offset`` and leaves out what is truncated now: after a truncation, register
-    again. ``scheme`` replaces that of the root's URL, such as s3a for Spark outside of Databricks.
-    Raises NoSuchStream for a pattern without a match.
+    The schema of the catalog is the scope and the table is the stream (see :func:`table_names`).
+    The view ``<stream>_events`` has the column ``offset`` and leaves out what is truncated now:
+    after a truncation, register again. ``scheme`` replaces that of the root's URL, such as s3a for
+    Spark outside of Databricks. Raises NoSuchStream for a pattern without a match, and InvalidInput
+    for streams that would have one table.
     """
     names = list(matching_streams(manager, patterns))
-    for scope in dict.fromkeys(split_stream(name)[0] for name in names):
+    _check_distinct(names)
+    for scope in dict.fromkeys(table_names(name)[0].partition(".")[0] for name in names):
         yield f"CREATE SCHEMA IF NOT EXISTS {_quoted(scope)}"
     for name in names:
         yield from _statements(manager, name, scheme)
+
+
+def table_names(name: str) -> tuple[str, str]:
+    """Return the names of a stream's table and view, such as ``nyc.flights``.
+
+    Catalogs know letters, digits and ``_`` alone, so ``_`` stands for ``-`` and ``.`` of a stream.
+    """
+    scope, stream = (re.sub(r"[^A-Za-z0-9_]", "_", part) for part in split_stream(name))
+    return f"{scope}.{stream}", f"{scope}.{stream}_events"
+
+
+def _check_distinct(names: Sequence[str]) -> None:
+    """Raise InvalidInput if two streams would have one name; catalogs do not tell case apart."""
+    taken = dict[str, str]()
+    for name in names:
+        for found in table_names(name):
+            other = taken.setdefault(found.lower(), name)
+            if other != name:
+                raise InvalidInput(
+                    f"streams {other} and {name} would both be {found} in the catalog, where _ "
+                    "stands for - and . and case does not count: register only one of them."
+                )
 
 
 def matching_streams(manager: StreamManager, patterns: Sequence[str]) -> Iterator[str]:
@@ -58,9 +82,7 @@ def matching_streams(manager: StreamManager, patterns: Sequence[str]) -> Iterato
 
 
 def _statements(manager: StreamManager, name: str, scheme: str | None) -> Iterator[str]:
-    scope, stream = split_stream(name)
-    table = f"{_quoted(scope)}.{_quoted(stream)}"
-    view = f"{_quoted(scope)}.{_quoted(f'{stream}_events')}"
+    table, view = (".".join(map(_quoted, found.split("."))) for found in table_names(name))
     root = manager.root.rstrip("/")
     if scheme is not None:
         root = re.sub(r"^[a-z0-9+]+:", f"{scheme}:", root)

@@ -21,6 +21,7 @@ LAST_LINES = {
     "scaling": "1020 events over 2 splits and 2 merges, each key in order",
     "shop": "3 hours, a staff of 2, a film of 10 MB",
     "transactions": "30 moves booked, each once; alice, bob and the bank agree",
+    "typed_and_sql": "839 flights as columns, natively and in SQL, each once",
 }
 """What each notebook prints last, after its assertions have held."""
 SMALL = {

@@ -11,7 +11,7 @@ from pravega_spark.errors import IllegalState, InvalidInput
 from pravega_spark.limits import DELTA_PACKAGE
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import Segment
-from pravega_spark.table_statements import matching_streams, table_statements
+from pravega_spark.table_statements import matching_streams, table_names, table_statements
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,14 +34,15 @@ def register(
     """Put the streams that match patterns such as ``nyc/*`` into the catalog; return its names.
 
     Each stream is a Delta table ``scope.stream``, and a view ``scope.stream_events`` that has the
-    column ``offset``, comments, and no truncated events. They stay where the session's catalog
-    does: in a Hive metastore, in Unity Catalog, or with the session. Of the session alone are the
-    function ``pravega_segment(stream, key)``, the active segment of a key, and, unless ``metadata``
-    is False, the metadata frames of the root, as views ``pravega_segments`` and so on. Safe to
-    repeat: call it again after a truncation (for the views) or a scale (for the function).
+    column ``offset``, comments, and no truncated events; ``_`` stands for ``-`` and ``.``. They
+    stay where the session's catalog does: in a Hive metastore, in Unity Catalog, or with the
+    session. Of the session alone are the function ``pravega_segment(stream, key)``, the active
+    segment of a key, and, unless ``metadata`` is False, the metadata frames of the root, as views
+    ``pravega_segments`` and so on. Safe to repeat: call it again after a truncation (for the views)
+    or a scale (for the function).
 
-    Raises NoSuchStream for a pattern without a match, InvalidInput without a pattern, and
-    IllegalState for a session without Delta.
+    Raises NoSuchStream for a pattern without a match, InvalidInput without a pattern and for
+    streams that would have one table, and IllegalState for a session without Delta.
     """
     from pravega_spark.spark.monitor.metadata.metadata_reader import TABLES
 
@@ -55,8 +56,7 @@ def register(
     routes |= {name: _route(manager.stream(name).segments()) for name in names}
     setattr(spark, _ROUTES, routes)
     spark.sql(_function(routes))
-    tables = [name.replace("/", ".") for name in names]
-    found = [name for table in tables for name in (table, f"{table}_events")]
+    found = [table for name in names for table in table_names(name)]
     for table in TABLES if metadata else ():
         view = f"pravega_{_snake(table)}"
         spark.sql(

@@ -24,3 +24,13 @@ def test_each_matching_stream_is_a_table_and_a_view(shell: Shell) -> None:
 def test_patterns_without_a_stream_are_errors(shell: Shell) -> None:
     assert "no stream matches 's/nope*'" in shell.failed("register", "s/nope*")
     assert "names no streams" in shell.failed("register", "nyc")
+
+
+def test_names_are_those_that_a_catalog_allows_and_are_distinct(shell: Shell) -> None:
+    for name in ("s/a-b.c", "s/other"):
+        shell.ok("stream", "create", name)
+    assert "`s`.`a_b_c` USING delta" in shell.ok("register", "s/a*")
+    shell.ok("stream", "create", "s/A.b-c")
+    error = shell.failed("register", "s/*")
+    assert "s/A.b-c and s/a-b.c would both be s.a_b_c" in error
+    shell.ok("register", "s/other", "s/A*")
