@@ -173,7 +173,7 @@ OPERATORS: list[tuple[sources.Filter, Callable[[Row], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("one", "condition"), OPERATORS, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(("one", "condition"), OPERATORS, ids=[str(one) for one, _ in OPERATORS])
 def test_every_operator_selects_the_rows_that_a_condition_does(
     root: str, one: sources.Filter, condition: Callable[[Row], Any]
 ) -> None:
