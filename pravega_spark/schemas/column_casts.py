@@ -9,14 +9,15 @@ them exactly, timestamps of any zone and unit that are whole microseconds, and n
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyarrow import types
 
-from pravega_spark.arguments import MAX_TIME_US, MIN_TIME_US
+from pravega_spark.arguments import MAX_TIME_US, MIN_TIME_US, shown
 from pravega_spark.schemas.column_types import is_list
 
 _FIRST_DAY: Final = MIN_TIME_US // 86_400_000_000
@@ -25,6 +26,15 @@ _TEXTS: Final = (types.is_string, types.is_large_string, types.is_string_view)
 _BYTES: Final = (
     *(types.is_binary, types.is_large_binary, types.is_binary_view),
     types.is_fixed_size_binary,
+)
+
+
+_VIEWS: Final = (
+    (types.is_string_view, pa.large_string()),
+    (types.is_binary_view, pa.large_binary()),
+)
+_RULED: Final = (
+    *(types.is_timestamp, types.is_date, types.is_string, types.is_decimal, types.is_map),
 )
 
 
@@ -59,7 +69,7 @@ def _fit(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if types.is_null(found):
         return pa.nulls(len(values), kind)
     if types.is_dictionary(found):
-        return _fit(values.dictionary_decode(), kind)
+        return _fit(_decoded(values), kind)
     if types.is_run_end_encoded(found):
         return _fit(pc.run_end_decode(values), kind)
     if found == kind and not _has_rules(kind):
@@ -70,13 +80,30 @@ def _fit(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return _fit_map(values, kind)
     if types.is_list(kind):
         return _fit_list(values, kind)
-    return _in_years(values if found == kind else _cast(values, kind))
+    return _valid(values if found == kind else _cast(values, kind))
+
+
+def without_views(values: Any) -> Any:
+    """Return an array without a view encoding, which few functions of Arrow take."""
+    for is_view, plain in _VIEWS:
+        if is_view(values.type):
+            return values.cast(plain)
+    return values
+
+
+def _decoded(values: pa.Array) -> pa.Array:
+    """Return the values of a dictionary, also of views, as Polars has them."""
+    held = without_views(values.dictionary)
+    return pa.DictionaryArray.from_arrays(values.indices, held, safe=False).dictionary_decode()
 
 
 @lru_cache(maxsize=1_024)
 def _has_rules(kind: pa.DataType) -> bool:
-    """Return True if not each value of an Arrow type is allowed: a time, or a required field."""
-    if types.is_timestamp(kind) or types.is_date(kind):
+    """Return True if not every array of an Arrow type is allowed.
+
+    Arrow itself checks neither texts nor decimals, nor whether the keys of a map differ.
+    """
+    if any(has_rules(kind) for has_rules in _RULED):
         return True
     fields = [kind.field(number) for number in range(kind.num_fields)]
     is_strict = types.is_struct(kind) and not all(field.nullable for field in fields)
@@ -113,6 +140,18 @@ def _is_castable(found: pa.DataType, kind: pa.DataType) -> bool:
     if types.is_date(kind):
         return bool(types.is_date(found))
     return bool(types.is_timestamp(kind) and types.is_timestamp(found) and found.tz is not None)
+
+
+def _valid(values: pa.Array) -> pa.Array:
+    """Return plain values; raise Misfit if one is not what its type says, for all readers."""
+    kind = values.type
+    if types.is_string(kind) or types.is_decimal(kind):
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid:
+            text, number = "the text is not UTF-8", f"the number has more digits than {kind}"
+            raise Misfit(text if types.is_string(kind) else number) from None
+    return _in_years(values)
 
 
 def _in_years(values: pa.Array) -> pa.Array:
@@ -180,9 +219,32 @@ def _fit_map(values: pa.Array, kind: pa.DataType) -> pa.Array:
         raise Misfit("null, and the key of a map is required", "key")
     keys = _fit_inner(keys, kind.key_type, "key")
     items = _fit_inner(items, kind.item_type, "value")
+    offsets = _offsets(lists)
+    _check_distinct(keys, np.diff(offsets.to_numpy()))
     if found == kind:
         return values
-    return pa.MapArray.from_arrays(_offsets(lists), keys, items, kind, mask=_mask(values))
+    return pa.MapArray.from_arrays(offsets, keys, items, kind, mask=_mask(values))
+
+
+def _check_distinct(keys: pa.Array, lengths: NDArray[np.int32]) -> None:
+    """Raise Misfit if a map, of which each has so many of the keys, has one key twice."""
+    if not len(lengths) or lengths.max() < 2:
+        return
+    if keys.type.num_fields:  # Arrow has no hash of nested values
+        codes = np.unique([repr(key) for key in keys.to_pylist()], return_inverse=True)[1]
+    else:
+        codes = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+    pairs = np.repeat(np.arange(len(lengths)), lengths) * (codes.max() + 1) + codes
+    if pc.count_distinct(pa.array(pairs)).as_py() < len(pairs):
+        values, counts = np.unique(pairs, return_counts=True)
+        again = int(np.flatnonzero(pairs == values[counts > 1][0])[0])
+        raise Misfit(repeated_key(keys[again]))
+
+
+def repeated_key(key: object) -> str:
+    """Return why a map with a key twice is refused."""
+    key = key.as_py() if isinstance(key, pa.Scalar) else key
+    return f"the map has the key {shown(key)} twice, and readers would keep one of its values"
 
 
 def _fit_inner(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:

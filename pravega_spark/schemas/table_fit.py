@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pravega_spark.arguments import shown
 from pravega_spark.errors import SchemaMismatch
-from pravega_spark.schemas.column_casts import Misfit, fit_field
+from pravega_spark.schemas.column_casts import Misfit, fit_field, without_views
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ def split_table(
     first = {found.row: found for found in reversed(bad)}  # the first column of each row
     is_good = np.ones(table.num_rows, bool)
     is_good[list(first)] = False
+    columns = [without_views(column) for column in columns]  # which Arrow cannot filter
     good = pa.Table.from_arrays(columns, schema.names).filter(pa.array(is_good))
     return fit_table(good, schema, where), tuple(first[row] for row in sorted(first))
 
@@ -173,6 +174,10 @@ def _fit_part(
 def _value(values: pa.Array) -> str:
     try:
         return shown(values[0].as_py())
+    except UnicodeDecodeError as error:
+        return shown(error.object)
     except (ValueError, OverflowError):  # a time that Python cannot hold
+        if not pa.types.is_temporal(values.type):
+            return f"a {values.type} with a time that Python cannot hold"
         width = values.type.bit_width
         return f"{values.cast(pa.int64() if width == 64 else pa.int32())[0]} since 1970"

@@ -6,6 +6,7 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -119,6 +120,70 @@ def test_value_that_would_change_is_refused_with_its_row(
     with pytest.raises(SchemaMismatch, match=rf"row 1, column c.*; got {shown}") as found:
         conform(chunked, kind)
     assert (found.value.row, found.value.column) == (1, "c")
+
+
+LATIN_1 = pa.array([b"ok", b"Z\xfcrich"])
+TEXTS = pa.Array.from_buffers(pa.string(), 2, LATIN_1.buffers())
+OFFSETS = pa.array([0, 1, 2], pa.int32())
+
+
+def texts_of(kind: pa.DataType, plain: pa.DataType) -> pa.Array:
+    """Texts of another encoding whose second one is not UTF-8."""
+    return pa.Array.from_buffers(kind, 2, LATIN_1.cast(plain).buffers())
+
+
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [
+        (TEXTS, "c"),
+        (texts_of(pa.large_string(), pa.large_binary()), "c"),
+        (texts_of(pa.string_view(), pa.binary_view()), "c"),
+        (pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), TEXTS), "c"),
+        (pa.ListArray.from_arrays(OFFSETS, TEXTS), "c.element"),
+        (pa.StructArray.from_arrays([TEXTS], ["a"]), "c.a"),
+        (pa.MapArray.from_arrays(OFFSETS, TEXTS, pa.array([1, 2])), "c.key"),
+        (pa.MapArray.from_arrays(OFFSETS, pa.array([1, 2]), TEXTS), "c.value"),
+    ],
+)
+def test_text_that_is_not_utf_8_is_refused_wherever_it_is(values: pa.Array, path: str) -> None:
+    schema = StreamSchema.of(pa.schema([("c", values.type)]))
+    reason = rf"row 1, column {path}: the text is not UTF-8; got b'Z\\xfcrich'"
+    with pytest.raises(SchemaMismatch, match=reason) as found:
+        schema.conform(pa.table({"c": values}))
+    assert (found.value.row, found.value.column) == (1, "c")
+    good, bad = schema.split(pa.table({"c": values}))
+    assert (good.num_rows, [row.row for row in bad]) == (1, [1])
+
+
+def test_decimal_beyond_its_digits_is_refused() -> None:
+    wide = pa.array([Decimal("1.00"), Decimal("123456789.12")], pa.decimal128(38, 2))
+    narrow = pa.Array.from_buffers(pa.decimal128(5, 2), 2, wide.buffers())
+    with pytest.raises(SchemaMismatch, match=r"row 1, column c: .* more digits than decimal128\(5"):
+        conform(narrow, pa.decimal128(5, 2))
+    assert conform(narrow.slice(0, 1), pa.decimal128(5, 2)).to_pylist() == [Decimal("1.00")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [(pa.string(), ("a", "b")), (pa.int8(), (1, 2)), (pa.list_(pa.int8()), ([1], [2]))],
+)
+def test_map_with_a_key_twice_is_refused(kind: pa.DataType, keys: tuple[Any, Any]) -> None:
+    one, two = keys
+    maps = [[(one, 1), (two, 2)], None, [(one, 1)], [(two, 1), (one, 2), (two, 3)]]
+    for item in (pa.int8(), pa.int64()):
+        values = pa.array(maps, pa.map_(kind, item))
+        with pytest.raises(SchemaMismatch, match="row 3, column c: the map has the key") as found:
+            conform(values, pa.map_(kind, pa.int64()))
+        assert f"the key {two!r} twice" in str(found.value)
+        assert conform(values.slice(0, 3), pa.map_(kind, pa.int64())).to_pylist() == maps[:3]
+
+
+@pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["a", "b"])])
+def test_categories_of_polars_are_texts(kind: Any) -> None:
+    schema = StreamSchema.of(pa.schema([("c", pa.string())]))
+    frame = pl.DataFrame({"c": ["b", None, "b"]}, schema={"c": kind})
+    for given in (frame, pa.table(frame)):
+        assert schema.conform(given).column("c").to_pylist() == ["b", None, "b"]
 
 
 def test_required_field_may_be_null_where_its_struct_is() -> None:
