@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from pravega_spark.arguments import check_flag, check_time_us, check_timeout
@@ -83,12 +84,12 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
             large_events=large_events,
             times=times,
             event_format=view.event_format,
-            newest=self._newest_format,
         )
         self._stream = stream
         self._committer = BatchCommitter(
             stream, writer_id, life=view.life, fencing_token=fencing_token
         )
+        self._encoder.newest = partial(_newest_format, stream, self._committer)
         self._plain = serializer is None and times is None and view.event_format.is_raw
         self._now_ns = stream.runtime.now_ns
         self._name = stream.name
@@ -272,12 +273,6 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         self._queue.wake_if_idle()
         return future
 
-    def _newest_format(self) -> EventFormat:
-        """Return the stream's format as it is now, in which events are encoded from now on."""
-        newest = self._stream.view(life=self._committer.life).event_format
-        self._committer.event_format = newest
-        return newest
-
     def _expected(self, expected: ExpectedPosition) -> ExpectedPosition:
         return check_expected(expected, self._name, self._committer.life)
 
@@ -387,3 +382,12 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         if not queue.pending.is_own_thread:
             queue.pending.condition.wait_for(lambda: not queue.is_full(size))
         self._check_usable()
+
+
+def _newest_format(stream: StreamLog, committer: BatchCommitter) -> EventFormat:
+    """Return the stream's format as it is now, in which events are encoded from now on.
+
+    Not a method: a writer that its own encoder refers to would outlive its last use.
+    """
+    committer.event_format = stream.view(life=committer.life).event_format
+    return committer.event_format

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any, NoReturn
 
 from pravega_spark.arguments import check_flag, check_timestamp_us
 from pravega_spark.engine.chunks.chunk import StagedChunk
-from pravega_spark.engine.chunks.event_format import EventFormat, TypedEvent
+from pravega_spark.engine.chunks.event_format import TypedEvent
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutcome
@@ -86,8 +87,8 @@ class Transaction(CommittedByBlock, NotPicklable):
             large_events=large_events,
             times=times,
             event_format=columns,
-            newest=self._newest_format,
         )
+        self._encoder.newest = partial(self._buffer.newest_format, view.life)
         self._on_end = on_end
         self._on_id = on_id
         self._end_reported = self._opened is None
@@ -160,11 +161,6 @@ class Transaction(CommittedByBlock, NotPicklable):
         # Stages piece by piece, and takes no lock: the events may be those of a waiting generator.
         batch = self._buffer.collect(data, routing_key, self._check_still_open)
         self._join(batch, latest.us)
-
-    def _newest_format(self) -> EventFormat:
-        """Return the stream's format as it is now, in which events are encoded from now on."""
-        self._buffer.event_format = self._stream.view(life=self._life).event_format
-        return self._buffer.event_format
 
     def _join(self, batch: TransactionBuffer, latest_us: int | None) -> None:
         with self._lock:

@@ -122,6 +122,11 @@ class TransactionBuffer:
         batch.add(piece, routing_key, time_us)
         return batch
 
+    def newest_format(self, life: int) -> EventFormat:
+        """Return the stream's format as it is now, in which events are encoded from now on."""
+        self.event_format = self._stream.view(life=life).event_format
+        return self.event_format
+
     def _new(self) -> TransactionBuffer:
         """Return an empty buffer of the same transaction."""
         return TransactionBuffer(

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from databricks.bundles.jobs import Job
 
-from tests.harness.launch_lines import DEPLOY, JOBS, REPOSITORY, entry_points, job_of
+from tests.harness.launch_lines import DEPLOY, REPOSITORY, SCHEDULED, entry_points, job_of
 
 KUBERNETES = "1.34"
 """The newest version of Kubernetes whose schema the files are checked against."""
@@ -55,7 +55,7 @@ def test_page_links_every_file() -> None:
 def test_crontab_has_a_line_for_each_job_and_for_the_command() -> None:
     lines = CRON_LINE.findall((DEPLOY / "cron/pravega-spark.crontab").read_text())
     found = [job_of(shlex.split(line.partition(" >> ")[0]))[0] for line in lines]
-    assert sorted(found) == sorted([*JOBS, "maintain"])
+    assert sorted(found) == sorted([*SCHEDULED, "maintain"])
     assert found[0] == "maintenance", "the only line without a comment sign"
 
 
@@ -70,7 +70,7 @@ def environment_of(text: str) -> dict[str, str]:
     return dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", SCHEDULED)
 def test_unit_of_each_job_runs_it_on_the_root_of_the_environment(job: str) -> None:
     (line,) = unit_lines(DEPLOY / "systemd/pravega-spark@.service", "ExecStart")
     root = environment_of((DEPLOY / "systemd/environment").read_text())["PRAVEGA_SPARK_ROOT"]
@@ -94,7 +94,9 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
         text = unit.read_text()
         program = re.compile(r"/opt/pravega_spark/\.venv/bin/pravega-spark(-%i)?")
         (tmp_path / unit.name).write_text(program.sub(sys.executable, text))
-    instances = [f"pravega-spark@{job}.{kind}" for job in JOBS for kind in ("service", "timer")]
+    instances = [
+        f"pravega-spark@{job}.{kind}" for job in SCHEDULED for kind in ("service", "timer")
+    ]
     services = ["pravega-spark-maintain.service", "pravega-spark-serve.service"]
     done = subprocess.run(
         ["systemd-analyze", "verify", *services, *instances],

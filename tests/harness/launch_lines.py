@@ -20,10 +20,8 @@ from pravega_spark.jobs import (
 
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
-COPIES = (import_stream, export_stream)
-JOBS = {
-    job.PROG: job for job in (compaction, maintenance, retention, scaling, transactions, *COPIES)
-}
+SCHEDULED = {job.PROG: job for job in (compaction, maintenance, retention, scaling, transactions)}
+JOBS = SCHEDULED | {job.PROG: job for job in (import_stream, export_stream)}
 
 
 def entry_points() -> dict[str, str]:

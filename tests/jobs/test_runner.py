@@ -280,7 +280,7 @@ def test_job_leaves_the_session_of_databricks_running(
     session = SharedSession()
     monkeypatch.setenv(variable, "17.3")
     monkeypatch.setattr(job_runner, "launcher_stderr", lambda: sys.stderr)
-    monkeypatch.setattr(job_runner, "start_spark", lambda prog: session)
+    monkeypatch.setattr(job_runner, "start_spark", lambda prog, packages: session)
     monkeypatch.setattr(job_runner, "rounds", lambda *given: 0)
     arguments = retention.parse(["--root", str(tmp_path)])
     assert job_runner.run("retention", arguments, cast(Any, None), {}) == 0

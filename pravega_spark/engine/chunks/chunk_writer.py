@@ -139,7 +139,7 @@ class ChunkWriter:
         self._held, self._held_rows, self._held_bytes = [], 0, 0
         for first, last, size in row_groups(ends):
             part = events.slice(first, last - first)
-            is_full = last - first >= ROW_GROUP_EVENTS or size >= ROW_GROUP_BYTES
+            is_full = last - first >= ROW_GROUP_EVENTS or size > ROW_GROUP_BYTES
             if complete or is_full or last < len(ends):
                 self._finish_row_group()
                 self._encoded = self._runtime.start(partial(self._encoder.write, part, size))

@@ -40,7 +40,7 @@ def json_serializer(event: Any) -> bytes:
 class EventEncoder:
     """Encodes and checks the events of one writer; tells their times if it notes these."""
 
-    __slots__ = ("_name", "_newest", "event_format", "large_events", "serializer", "times")
+    __slots__ = ("_name", "event_format", "large_events", "newest", "serializer", "times")
 
     def __init__(
         self,
@@ -50,15 +50,14 @@ class EventEncoder:
         large_events: bool = False,
         times: EventTimes | None = None,
         event_format: EventFormat = RAW,
-        newest: Callable[[], EventFormat] = lambda: RAW,
     ) -> None:
         """Keep the stream's name for errors; without a serializer, raw events are bytes or str.
 
-        ``newest`` reads the format of the stream as it is now, which may have more columns. Raises
-        InvalidInput for what a typed stream does not take.
+        Raises InvalidInput for what a typed stream does not take.
         """
         self._name = name
-        self._newest = newest
+        self.newest: Callable[[], EventFormat] = lambda: event_format
+        """Reads the format of the stream as it is now, which may have more columns."""
         self.event_format = event_format
         """The format that events are checked by: that of a later schema once it was needed."""
         self.times = times
@@ -124,7 +123,7 @@ class EventEncoder:
         try:
             return TypedEvent(*schema.check_row(event, where))
         except SchemaMismatch:
-            newest = self._newest()
+            newest = self.newest()
             if newest.schema is None or newest is self.event_format:
                 raise
             self.event_format = newest
@@ -151,7 +150,7 @@ class EventEncoder:
         try:
             return TypedTable(self._name, table, present, **named, needs_times=needs_times)
         except SchemaMismatch:
-            newest = self._newest()
+            newest = self.newest()
             if newest is present:
                 raise
             self.event_format = newest

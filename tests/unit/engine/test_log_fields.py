@@ -49,6 +49,11 @@ def test_no_field_hides_an_attribute_of_records() -> None:
                 assert not {word.arg for word in node.keywords} & _OF_RECORDS, path
 
 
+_OWN = ("logging.getLogger(__name__)",)
+_LOGGERS = {"supplier_log.py": (*_OWN, "logging.getLogger('botocore.credentials')")}
+"""The only module that touches a foreign logger: it takes that logger's records."""
+
+
 def test_no_module_logs_past_the_loggers_that_are_named_after_modules() -> None:
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -57,7 +62,7 @@ def test_no_module_logs_past_the_loggers_that_are_named_after_modules() -> None:
                 if isinstance(of, ast.Name) and of.id == "logging":
                     assert node.func.attr not in _CALLS, path
                     if node.func.attr == "getLogger" and path.parts[-2] != "serve":
-                        assert ast.unparse(node) == "logging.getLogger(__name__)", path
+                        assert ast.unparse(node) in _LOGGERS.get(path.name, _OWN), path
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from pravega_spark.errors import (
     StoreFull,
     TxnFailed,
 )
+from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.model import TransactionStatus
 from pravega_spark.transactions import sweeper
 from pravega_spark.transactions.transaction import Transaction
@@ -318,6 +319,9 @@ def test_deleted_commit_makes_the_outcome_of_late_writes_unknown(world: World) -
     chunks = staged_for(txn, world.stream, b"x")
     drive_to(COMMITTED, world.stream, txn.id, delete_remains=True)
     assert txn.status is COMMITTED
-    world.store.inner.delete([world.stream.log.reader.key(world.process().view().version)])
+    version = world.process().view().version
+    with EventStreamWriter(world.process()) as writer:
+        writer.write_event(b"later")
+    world.store.inner.delete([world.stream.log.reader.key(version)])
     with pytest.raises(CommitUnknown, match="no longer holds, so it is unknown whether 1 events"):
         txn._add_chunks(chunks)

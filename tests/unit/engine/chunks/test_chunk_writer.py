@@ -78,6 +78,14 @@ def test_any_batches_make_the_file_that_is_staged_at_once(
     assert in_parts.get(f"{TABLE}/{one.path}") == at_once.get(f"{TABLE}/{other.path}")
 
 
+def test_empty_event_joins_a_row_group_whose_bytes_are_just_full() -> None:
+    table, store = table_of([1, 2, 0]), MemoryStore()
+    with row_groups_of(20, 2):
+        staged = written(store, [table.slice(0, 2), table.slice(2)])
+    file = pq.ParquetFile(store.open(f"{TABLE}/{staged.path}"))
+    assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [1, 2]
+
+
 def test_deltas_run_on_over_row_groups_and_record_batches_are_taken() -> None:
     store = MemoryStore()
     table = table_of([3] * 25)
