@@ -145,13 +145,15 @@ class StreamSchema:
 
         return split_table(to_table(table, where), self.arrow, where)
 
-    def check_row(self, row: Any, where: str = "the row") -> tuple[dict[str, Any], int]:
+    def check_row(
+        self, row: Any, where: str = "the row", number: int = 0
+    ) -> tuple[dict[str, Any], int]:
         """Return the values of a dict, dataclass or pydantic model, and the event's size in bytes.
 
         The dict has every column, with values as Arrow takes them, and nothing that the caller can
-        still change. Raises SchemaMismatch.
+        still change. ``number`` is that of the row in errors. Raises SchemaMismatch.
         """
-        return self._row_check.row(row, where)
+        return self._row_check.row(row, where, number)
 
     def conform_rows(self, rows: Iterable[Any], where: str = "the rows") -> pa.Table:
         """Return dicts, dataclasses or pydantic models as a table; raise SchemaMismatch."""

@@ -21,7 +21,7 @@ import click
 from pravega_spark.cli.input_records import FORMATS, check_format, read_records
 from pravega_spark.cli.output import output_option, show_done
 from pravega_spark.cli.root_option import open_root, root_option
-from pravega_spark.errors import InvalidInput
+from pravega_spark.errors import InvalidInput, SchemaMismatch
 from pravega_spark.event_writer import EventStreamWriter
 
 _Record = tuple[str | None, Any]
@@ -99,12 +99,14 @@ def append(
             run.skip(writer, records)
             run.write(writer, _shown(records, stack))
     except InvalidInput as error:
-        if not run.written:
-            raise
-        way_on = "" if writer_id is None else " Mend it, and repeat the command."
-        raise InvalidInput(
-            f"{error} The {run.written:,} events before it were written.{way_on}"
-        ) from error
+        problem = str(error)
+        if isinstance(error, SchemaMismatch):  # of the writer, which has one row at a time
+            number = run.skipped + run.written + 1
+            problem = f"record {number:,} of the input: {problem.replace('row 0, ', '', 1)}"
+        if run.written:
+            way_on = "" if writer_id is None else " Mend it, and repeat the command."
+            problem += f" The {run.written:,} events before it were written.{way_on}"
+        raise InvalidInput(problem) from error
     text = f"Wrote {run.written:,} events to stream {name}."
     if run.skipped:
         text += f" {run.skipped:,} had been written before."

@@ -2,8 +2,9 @@
 
 Nothing is coerced. A text is no number, a time without a zone is no timestamp, 1.5 is no whole
 number, and 300 is no byte. Accepted are other encodings of a type (large, view, dictionary,
-run-end), whole numbers that the type holds, numbers in a decimal or a float that has room for
-them exactly, timestamps of any zone and unit that are whole microseconds, and nulls of no type.
+run-end), whole numbers that the type holds, whole numbers in a decimal or a float that has room for
+them exactly, the nearest float of four bytes to one of eight, UUIDs as texts, timestamps of any
+zone and unit that are whole microseconds, and nulls of no type.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pravega_spark.arguments import MAX_TIME_US, MIN_TIME_US, shown
 from pravega_spark.schemas.column_types import is_list
 
 _FIRST_DAY: Final = MIN_TIME_US // 86_400_000_000
+MOST_FLOAT32: Final = 3.4028234663852886e38
 _LAST_DAY: Final = MAX_TIME_US // 86_400_000_000
 _TEXTS: Final = (types.is_string, types.is_large_string, types.is_string_view)
 _BYTES: Final = (
@@ -70,6 +72,8 @@ def _fit(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return pa.nulls(len(values), kind)
     if types.is_dictionary(found):
         return _fit(_decoded(values), kind)
+    if _is_uuid(found) and types.is_string(kind):
+        return _uuid_texts(values)
     if types.is_run_end_encoded(found):
         return _fit(pc.run_end_decode(values), kind)
     if found == kind and not _has_rules(kind):
@@ -115,6 +119,8 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     found = values.type
     if not _is_castable(found, kind):
         raise _other_type(found, kind)
+    if types.is_floating(kind):
+        return _as_float(values, kind)
     try:
         if types.is_decimal(kind) and types.is_integer(found):
             wide = pa.decimal256(20 + kind.scale, kind.scale)  # has room for every whole number
@@ -124,13 +130,16 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
         raise Misfit(str(error)) from None
 
 
+def _is_uuid(kind: pa.DataType) -> bool:
+    return getattr(kind, "extension_name", None) == "arrow.uuid"
+
+
 def _is_castable(found: pa.DataType, kind: pa.DataType) -> bool:
     """Return True if values of a plain type may be the same values in another type."""
     if types.is_integer(kind):
         return bool(types.is_integer(found))
     if types.is_floating(kind):
-        is_narrower = types.is_floating(found) and found.bit_width <= kind.bit_width
-        return bool(is_narrower or types.is_integer(found))
+        return bool(types.is_floating(found) or types.is_integer(found))
     if types.is_decimal(kind):
         return bool(types.is_decimal(found) or types.is_integer(found))
     if types.is_string(kind):
@@ -140,6 +149,31 @@ def _is_castable(found: pa.DataType, kind: pa.DataType) -> bool:
     if types.is_date(kind):
         return bool(types.is_date(found))
     return bool(types.is_timestamp(kind) and types.is_timestamp(found) and found.tz is not None)
+
+
+def _as_float(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return numbers as floats: the nearest one to a float, and a whole number exactly."""
+    if types.is_integer(values.type):
+        whole = values.fill_null(0).to_numpy(zero_copy_only=False)
+        floats = whole.astype(kind.to_pandas_dtype()).astype(np.float64)
+        is_low = floats < float(np.iinfo(whole.dtype).max) + 1  # else the way back would overflow
+        if not (is_low & (np.where(is_low, floats, 0).astype(whole.dtype) == whole)).all():
+            raise Misfit(f"{kind} cannot hold this whole number exactly")
+    elif kind.bit_width < values.type.bit_width:
+        numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
+        if (np.isfinite(numbers) & (np.abs(numbers) > MOST_FLOAT32)).any():
+            raise Misfit(f"it is out of the range of {kind}")
+    return values.cast(kind, safe=False)
+
+
+def _uuid_texts(values: pa.Array) -> pa.Array:
+    """Return UUIDs as the texts that Python has for them."""
+    size, raw = len(values), values.storage.cast(pa.binary()).fill_null(bytes(16))
+    octets = np.frombuffer(b"".join(raw.to_pylist()), np.uint8)
+    digits = np.frombuffer(octets.tobytes().hex().encode(), np.uint8).reshape(size, 32)
+    texts = np.insert(digits, (8, 12, 16, 20), ord("-"), axis=1)
+    found = pa.Array.from_buffers(pa.binary(36), size, [None, pa.py_buffer(texts.tobytes())])
+    return pc.if_else(values.is_valid(), found.cast(pa.binary()).cast(pa.string()), None)
 
 
 def _valid(values: pa.Array) -> pa.Array:
@@ -268,4 +302,9 @@ def _mask(values: pa.Array) -> pa.Array | None:
 
 
 def _other_type(found: pa.DataType, kind: pa.DataType) -> Misfit:
-    return Misfit(f"{found} is not {kind}", by_type=True)
+    hint = ""
+    if types.is_floating(found) and types.is_integer(kind):
+        hint = " (pandas holds whole numbers with gaps as floats, unless their dtype is Int64)"
+    elif types.is_timestamp(found) and types.is_timestamp(kind):
+        hint = " (its times lack a time zone)"
+    return Misfit(f"{found} is not {kind}{hint}", by_type=True)

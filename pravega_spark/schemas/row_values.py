@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, timezone
 from decimal import Context, Decimal, InvalidOperation
 from enum import Enum
@@ -17,17 +17,17 @@ from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
 from pravega_spark.names import has_utf8
-from pravega_spark.schemas.column_casts import Misfit
+from pravega_spark.schemas.column_casts import MOST_FLOAT32, Misfit, repeated_key
 from pravega_spark.schemas.column_types import DECIMAL_DIGITS
 from pravega_spark.schemas.value_sizes import DECIMAL_BYTES
 
 Checked = tuple[Any, int]
 Check = Callable[[Any], Checked]
-_MOST_FLOAT32: Final = 3.4028234663852886e38
 _EXACT: Final = Context(prec=2 * DECIMAL_DIGITS)
 
 
@@ -105,7 +105,7 @@ def _float_check(kind: pa.DataType) -> Check:
             if isinstance(given, bool) or not isinstance(given, (int, float)):
                 raise _refused(value, kind)
             value = _exact_float(given, kind)
-        if width == 4 and abs(value) > _MOST_FLOAT32 and math.isfinite(value):
+        if width == 4 and abs(value) > MOST_FLOAT32 and math.isfinite(value):
             raise Misfit(f"it is out of the range of {kind}")
         return value, width
 
@@ -117,7 +117,8 @@ def _exact_float(given: float, kind: pa.DataType) -> float:
         value = float(given)
     except OverflowError:
         raise Misfit(f"it is out of the range of {kind}") from None
-    if isinstance(given, int) and value != given:
+    is_narrow = kind.bit_width == 32 and abs(value) <= MOST_FLOAT32
+    if isinstance(given, int) and (float(np.float32(value)) if is_narrow else value) != given:
         raise Misfit(f"{kind} cannot hold this whole number exactly")
     return value
 
@@ -205,19 +206,40 @@ def _map_check(kind: pa.DataType) -> Check:
     check_key, check_item = value_check(kind.key_type), value_check(kind.item_type)
 
     def check(value: Any) -> Checked:
-        if not isinstance(value, Mapping):
-            raise _refused(value, kind)
         entries, size = [], 0
-        for given_key, given in value.items():
+        for given_key, given in _pairs(value, kind):
             if given_key is None:
                 raise Misfit("None, and the key of a map is required", "key")
             key, key_size = _checked(check_key, given_key, "key")
             item, item_size = _checked(check_item, given, "value")
             entries.append((key, item))
             size += key_size + item_size
+        _check_keys_differ([key for key, _ in entries])
         return entries, size
 
     return check
+
+
+def _pairs(value: Any, kind: pa.DataType) -> Iterable[tuple[Any, Any]]:
+    """Return the entries of a mapping, or of a list of pairs, as tables of Arrow give maps."""
+    if isinstance(value, Mapping):
+        return value.items()
+    pairs = value.tolist() if hasattr(value, "dtype") and hasattr(value, "tolist") else value
+    if isinstance(pairs, (list, tuple)) and all(
+        isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs
+    ):
+        return pairs
+    raise _refused(value, f"{kind}: give a dict, or a list of pairs of a key and a value")
+
+
+def _check_keys_differ(keys: list[Any]) -> None:
+    try:
+        is_distinct = len(set(keys)) == len(keys)
+    except TypeError:  # nested
+        keys = [repr(key) for key in keys]
+        is_distinct = len(set(keys)) == len(keys)
+    if not is_distinct:
+        raise Misfit(repeated_key(next(key for key in keys if keys.count(key) > 1)))
 
 
 def _struct_check(kind: pa.DataType) -> Check:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pravega_spark.arguments import shown
 from pravega_spark.errors import SchemaMismatch
 from pravega_spark.schemas.column_casts import Misfit, fit_field, without_views
+from pravega_spark.schemas.column_types import RESERVED_NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,12 @@ def given_columns(
 
 def unknown_column(where: str, name: object, known: list[str]) -> SchemaMismatch:
     """Return the error for a column that the schema lacks; it names the nearest one."""
+    if str(name).lower() in RESERVED_NAMES:
+        return SchemaMismatch(
+            f"{where}: the schema has no column {shown(name)}, a name of the columns that streams "
+            "have themselves, as in tables that were read; drop the column.",
+            column=str(name),
+        )
     near = difflib.get_close_matches(str(name).lower(), [other.lower() for other in known], 1)
     nearest = [other for other in known if other.lower() in near]
     way = f"is {nearest[0]} meant?" if nearest else f"it has {', '.join(known)}."

@@ -205,6 +205,8 @@ def test_dataclass_is_a_row_with_nested_ones() -> None:
         ("tags", [1], "a value of type int is not string"),
         ("seats", {None: 1}, "the key of a map is required"),
         ("seats", {"12A": 40_000}, "out of the range of int16"),
+        ("seats", [("12A", 1), ("12A", 2)], "the map has the key '12A' twice"),
+        ("seats", ["12A"], "give a dict, or a list of pairs"),
         ("plane", {"tail": None}, "the field is required"),
         ("plane", {"tail": "N1", "wings": 2}, "the struct has no field 'wings'"),
     ],
@@ -237,7 +239,19 @@ def test_missing_required_column_is_refused() -> None:
             call({"flight": 1})
 
 
+def test_a_map_may_be_a_list_of_pairs_as_rows_of_tables_have_it() -> None:
+    table = FLIGHTS.conform_rows([ROW])
+    (read,) = table.to_pylist()
+    assert read["seats"] == [("12A", 1)]
+    assert FLIGHTS.conform_rows([read, ROW]).slice(0, 1).equals(table)
+
+
 # Tables
+
+
+def test_a_column_of_streams_is_to_be_dropped() -> None:
+    with pytest.raises(SchemaMismatch, match=r"no column 'segment_id'.*drop the column"):
+        FLIGHTS.conform(pa.table({"carrier": ["UA"], "segment_id": [0]}))
 
 
 def test_missing_and_untyped_columns_are_null_and_columns_come_in_order() -> None:

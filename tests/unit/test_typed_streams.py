@@ -22,6 +22,8 @@ from pravega_spark import (
     json_deserializer,
     json_serializer,
 )
+from pravega_spark.engine.chunks.event_format import format_of
+from pravega_spark.engine.chunks.where_reader import WhereExpression
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import (
     EventTooLarge,
@@ -313,6 +315,48 @@ def test_a_column_or_an_expression_that_is_none_is_refused(manager: StreamManage
         manager.read_table(S, where=pc.field("carrier") > 1)
     with pytest.raises(InvalidInput, match=r"expression of pyarrow.compute"):
         manager.read_table(S, where="delay > 1")
+
+
+def test_columns_are_a_list_which_may_be_empty(manager: StreamManager) -> None:
+    written(manager, [row(delay=n) for n in range(9)])
+    counted = manager.read_table(S, columns=[], where=pc.field("delay") > 4)
+    assert (counted.num_rows, counted.num_columns) == (4, 0)
+    with pytest.raises(InvalidInput, match=r"nyc/flights: columns is a list.*\['delay'\]"):
+        manager.read_table(S, columns="delay")
+    with pytest.raises(InvalidInput, match=r"nyc/flights: columns is a list"):
+        manager.stream(S).create_reader().batches(columns="delay")
+
+
+def test_an_expression_needs_the_columns_that_it_names_in_wide_streams_too() -> None:
+    names = [f"c{number}" for number in range(50)]
+    columns = format_of(StreamSchema.of(pa.schema([(name, pa.int32()) for name in names])))
+    wanted = (pc.field("c7") > pc.field("c8")) | (pc.field("c49") == 1) | (pc.field("offset") > 1)
+    assert WhereExpression(S, wanted, columns).needed == ("offset", "c7", "c8", "c49")
+    assert WhereExpression(S, pc.scalar(True), columns).needed == ()
+
+
+def test_the_row_that_does_not_fit_is_the_one_that_is_named(manager: StreamManager) -> None:
+    rows = [row(), row(), row(delay="x")]
+    with manager.create_writer(S) as writer, manager.create_transactional_writer(S) as transactions:
+        timed = manager.create_writer(S, event_time=lambda event: NOON)
+        transaction = transactions.begin_transaction()
+        for write in (writer.write_events, transaction.write_events, timed.write_events):
+            with pytest.raises(SchemaMismatch, match="row 2, column delay") as found:
+                write(rows)
+            assert found.value.row == 2
+        timed.close()
+        transaction.abort()
+    assert data(manager) == []
+
+
+def test_an_event_that_is_too_large_has_a_way_on_that_typed_streams_take(
+    manager: StreamManager,
+) -> None:
+    large = row(carrier="x" * (9 << 20))
+    with manager.create_writer(S) as writer, pytest.raises(EventTooLarge) as found:
+        writer.write_event(large)
+    assert "large_events" not in str(found.value)
+    assert "write a reference" in str(found.value)
 
 
 def test_a_filtered_read_ends_where_the_reader_is(manager: StreamManager) -> None:

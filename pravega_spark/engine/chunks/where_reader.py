@@ -44,17 +44,24 @@ class WhereExpression:
                 f"where of a read of stream {stream}, {where}, cannot be computed: "
                 f"{_cause(error)}. The columns are {names}."
             ) from error
-        self.needed = tuple(filter(self._needs, event_format.batch_names))
+        self.needed = self._needed_of(event_format.batch_names)
         """The columns that the expression names."""
 
-    def _needs(self, name: str) -> bool:
-        """Return whether the expression cannot be computed without a column."""
-        batch = self.event_format.batch
+    def _needed_of(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those of the columns that the expression names: a few of many, found by halving.
+
+        Without them it cannot be computed.
+        """
+        without = frozenset(names)
+        rest = pa.schema([field for field in self.event_format.batch if field.name not in without])
         try:
-            batch.remove(batch.get_field_index(name)).empty_table().filter(self.where)
+            rest.empty_table().filter(self.where)
         except (pa.ArrowException, TypeError, ValueError):
-            return True
-        return False
+            half = len(names) // 2
+            return (
+                names if not half else self._needed_of(names[:half]) + self._needed_of(names[half:])
+            )
+        return ()
 
     def of(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
         """Return the rows of a batch for which the expression is true, with these columns."""

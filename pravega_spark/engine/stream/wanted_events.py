@@ -23,6 +23,11 @@ class WantedEvents:
 
     def __init__(self, view: StreamView, columns: Sequence[str] | None, where: Any) -> None:
         """Take both; raise InvalidInput, which names the stream, if it has no such columns."""
+        if isinstance(columns, str):
+            raise InvalidInput(
+                f"a read of stream {view.stream}: columns is a list of names, such as "
+                f"[{columns!r}]; got {columns!r}."
+            )
         try:
             self.names = checked_names(columns, view.event_format)
         except InvalidInput as error:
@@ -44,16 +49,22 @@ class WantedTable:
     def __init__(self, view: StreamView, columns: Sequence[str] | None, where: Any) -> None:
         """Take all columns, or some; raise InvalidInput, which names the stream."""
         known = view.event_format.batch
-        names = [_SEGMENT.name, *known.names] if columns is None else [*columns]
+        is_one = isinstance(columns, str)  # which WantedEvents refuses
+        names = [_SEGMENT.name, *known.names] if columns is None or is_one else [*columns]
         own = [name for name in names if name != _SEGMENT.name]
-        self.events = WantedEvents(view, own or [_OFFSET], where)
+        self.events = WantedEvents(view, columns if is_one else own or [_OFFSET], where)
+        self._names = names
         self._schema = pa.schema(
-            [_SEGMENT if name == _SEGMENT.name else known.field(name) for name in names]
+            [
+                _SEGMENT if name == _SEGMENT.name else known.field(name)
+                for name in names or [_OFFSET]
+            ]
         )
 
     def table(self, batches: Iterable[tuple[SegmentRange, pa.RecordBatch]]) -> pa.Table:
-        """Return the batches of the wanted events as one table."""
-        return pa.Table.from_batches([self._row_batch(*each) for each in batches], self._schema)
+        """Return the batches of the wanted events as a table; one without columns has a count."""
+        found = [self._row_batch(*each) for each in batches]
+        return pa.Table.from_batches(found, self._schema).select(self._names)
 
     def _row_batch(self, rng: SegmentRange, batch: pa.RecordBatch) -> pa.RecordBatch:
         segments = constant(rng.segment_id, _SEGMENT.type, batch.num_rows)

@@ -92,12 +92,12 @@ class EventEncoder:
                 "bytes (8 MiB): leave large_events out, and write large payloads to a raw stream."
             )
 
-    def event(self, event: Any) -> SmallEvent:
-        """Return an event as bytes, or as a checked row of a typed stream.
+    def event(self, event: Any, number: int = 0) -> SmallEvent:
+        """Return an event as bytes, or as a checked row of a typed stream, ``number`` in errors.
 
         Raises InvalidInput, SchemaMismatch, or EventTooLarge above 8 MiB.
         """
-        data = self._bytes(event) if self.event_format.is_raw else self._row(event)
+        data = self._bytes(event) if self.event_format.is_raw else self._row(event, number)
         if len(data) > MAX_EVENT_BYTES:
             raise self.too_large(len(data))
         return data
@@ -115,19 +115,19 @@ class EventEncoder:
         """Return the time that a commit notes: the one that is given, or that of the events."""
         return self.times.bound_us if given_us is None and self.times is not None else given_us
 
-    def _row(self, event: Any) -> TypedEvent:
+    def _row(self, event: Any, number: int) -> TypedEvent:
         """Return a row; if it does not fit, look whether the stream has a newer schema."""
         where = f"an event for stream {self._name}"
         schema = self.event_format.schema
         assert schema is not None
         try:
-            return TypedEvent(*schema.check_row(event, where))
+            return TypedEvent(*schema.check_row(event, where, number))
         except SchemaMismatch:
             newest = self.newest()
             if newest.schema is None or newest is self.event_format:
                 raise
             self.event_format = newest
-            return TypedEvent(*newest.schema.check_row(event, where))
+            return TypedEvent(*newest.schema.check_row(event, where, number))
 
     def table(self, table: object, routing_key: str | None, event_time: str | None) -> EventTable:
         """Return a checked table of events; ``routing_key`` and ``event_time`` name columns.
@@ -206,22 +206,28 @@ class EventEncoder:
                 "write_event."
             )
         if self.times is None:
-            return map(self.event, events)
-        return (self._timed(event, latest) for event in events)
+            return map(self.event, events) if self.event_format.is_raw else self._rows(events)
+        return (self._timed(event, latest, number) for number, event in enumerate(events))
 
-    def _timed(self, event: Any, latest: LatestTime) -> SmallEvent:
-        data = self.event(event)
+    def _rows(self, events: Iterable[Any]) -> Iterator[SmallEvent]:
+        return (self.event(event, number) for number, event in enumerate(events))
+
+    def _timed(self, event: Any, latest: LatestTime, number: int) -> SmallEvent:
+        data = self.event(event, number)
         latest.add(self.time_us(event))
         return data
 
     def too_large(self, size: int) -> EventTooLarge:
         """Return the error for an event of ``size`` bytes that must be a small one."""
-        way = (
-            "a large event is written alone, by write_event"
-            if self.large_events
-            else "split it, or create the writer with large_events=True, which takes up to "
-            f"{MAX_LARGE_EVENT_BYTES} bytes"
-        )
+        if self.large_events:
+            way = "a large event is written alone, by write_event"
+        elif self.event_format.is_raw:
+            way = (
+                "split it, or create the writer with large_events=True, which takes up to "
+                f"{MAX_LARGE_EVENT_BYTES} bytes"
+            )
+        else:
+            way = "split it, or store a part elsewhere and write a reference"
         return EventTooLarge(
             f"an event of {size} bytes for stream {self._name} is larger than {MAX_EVENT_BYTES} "
             f"bytes (8 MiB); {way}.",

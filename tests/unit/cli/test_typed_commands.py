@@ -169,6 +169,9 @@ def test_a_row_that_does_not_fit_is_named(shell: Shell) -> None:
     assert "The 1 events before it were written" in error
     error = shell.failed("stream", "append", S, stdin=b'{"carrier": "UA", "fare": 1}\n')
     assert "no column 'fare'" in error
+    error = shell.failed("stream", "append", S, stdin=good * 2 + b'{"delay": 1, "carrier": null}\n')
+    assert "record 3 of the input" in error
+    assert "row 0" not in error
     assert "--event is for raw" in shell.failed("stream", "append", S, "--event", "a", stdin=good)
     error = shell.failed("stream", "append", S, "--format", "lines", stdin=good)
     assert "json, csv, parquet or arrow" in error
