@@ -133,7 +133,7 @@ class StreamSchema:
         from pravega_spark.schemas.schema_forms import to_table
         from pravega_spark.schemas.table_fit import fit_table
 
-        return fit_table(to_table(table, where), self.arrow, where)
+        return fit_table(to_table(table, where, self.arrow), self.arrow, where)
 
     def split(self, table: Any, where: str = "the rows") -> tuple[pa.Table, tuple[BadRow, ...]]:
         """Return the rows that fit, and those that do not with their reasons, both in order.
@@ -143,7 +143,7 @@ class StreamSchema:
         from pravega_spark.schemas.schema_forms import to_table
         from pravega_spark.schemas.table_fit import split_table
 
-        return split_table(to_table(table, where), self.arrow, where)
+        return split_table(to_table(table, where, self.arrow), self.arrow, where)
 
     def check_row(
         self, row: Any, where: str = "the row", number: int = 0

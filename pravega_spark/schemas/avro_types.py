@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pravega_spark.arguments import shown
 from pravega_spark.errors import InvalidSchema
-from pravega_spark.schemas.column_types import MAX_COLUMN_DEPTH, TIMESTAMP
+from pravega_spark.schemas.column_types import DECIMAL_DIGITS, MAX_COLUMN_DEPTH, TIMESTAMP
 
 _PLAIN: Final = {
     "boolean": pa.bool_(),
@@ -101,7 +101,10 @@ def _type(given: Any, path: tuple[str, ...]) -> tuple[pa.DataType, bool]:
         return _PLAIN[given], given == "null"
     logical, kind = given.get("logicalType"), given["type"]
     if logical == "decimal":
-        return pa.decimal128(given["precision"], given.get("scale", 0)), False
+        precision, scale = given["precision"], given.get("scale", 0)
+        if not 0 < precision <= DECIMAL_DIGITS:
+            raise _refused(path, given, f"a decimal of 1 to {DECIMAL_DIGITS} digits")
+        return pa.decimal128(precision, scale), False
     if logical in _LOGICAL:
         return _LOGICAL[logical], False
     if kind == "record":

@@ -115,6 +115,14 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
 def canonical_field(field: pa.Field, path: str) -> pa.Field:
     """Return a field with its canonical type; ``path`` names it in errors."""
     comment = (field.metadata or {}).get(b"comment")
+    if comment:
+        try:
+            comment.decode()
+        except UnicodeDecodeError:
+            raise InvalidSchema(
+                f"the comment of column {path} is not UTF-8: {shown(comment)}; encode it so.",
+                column=path.partition(".")[0],
+            ) from None
     metadata = {b"comment": comment} if comment else None
     return pa.field(field.name, canonical_type(field.type, path), field.nullable, metadata)
 

@@ -16,6 +16,7 @@ from pravega_spark.errors import InvalidSchema, SchemaMismatch
 from pravega_spark.schemas.class_types import class_schema, is_row_class
 from pravega_spark.schemas.column_types import TIMESTAMP
 from pravega_spark.schemas.delta_types import schema_from_json
+from pravega_spark.schemas.row_fit import RowCheck
 
 
 def to_arrow(given: Any) -> pa.Schema:
@@ -44,8 +45,11 @@ def to_arrow(given: Any) -> pa.Schema:
     )
 
 
-def to_table(given: Any, where: str) -> pa.Table:
-    """Return an Arrow table of a table, batch or frame; raise SchemaMismatch for anything else."""
+def to_table(given: Any, where: str, schema: pa.Schema) -> pa.Table:
+    """Return an Arrow table of a table, batch or frame; raise SchemaMismatch for anything else.
+
+    Only of the columns with maps, pandas does not say what they hold: they are as in ``schema``.
+    """
     if isinstance(given, pa.Table):
         return given
     if isinstance(given, pa.RecordBatch):
@@ -53,17 +57,48 @@ def to_table(given: Any, where: str) -> pa.Table:
     library = _library(given)
     try:
         if library == "pandas":
-            return pa.Table.from_pandas(given, preserve_index=False)
+            return _of_pandas(given, where, schema)
         if library == "polars":
             return (given.collect() if hasattr(given, "collect") else given).to_arrow()
         if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
             return pa.table(given)
-    except (pa.ArrowException, TypeError) as error:  # a pandas column of mixed objects
-        raise SchemaMismatch(f"{where}: the frame has no form in Arrow: {error}.") from None
+    except SchemaMismatch:
+        raise
+    except (pa.ArrowException, TypeError, ValueError) as error:  # a column of mixed objects
+        raise SchemaMismatch(
+            f"{where}: the {type(given).__name__} has no form in Arrow: {error}; convert the "
+            "column that it names."
+        ) from None
     raise SchemaMismatch(
         f"{where}: a table or batch of Arrow, or a frame of pandas or Polars is needed, got a "
         f"{type(given).__name__}: {shown(given)}."
     )
+
+
+def _of_pandas(frame: Any, where: str, schema: pa.Schema) -> pa.Table:
+    """Return a frame as a table: dicts and lists of pairs are maps, not structs, if so wanted."""
+    maps = [field for field in schema if _has_map(field.type) and field.name in frame.columns]
+    if not maps or not frame.columns.is_unique:
+        return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+    held = {field.name: _column_of(frame[field.name], field, where) for field in maps}
+    table = pa.Table.from_pandas(frame.drop(columns=list(held)), preserve_index=False)
+    names = [str(name) for name in frame.columns]
+    return pa.table({name: held[name] if name in held else table.column(name) for name in names})
+
+
+def _column_of(values: Any, field: pa.Field, where: str) -> pa.Array:
+    """Return a column of Python objects, which are checked one by one as those of events are."""
+    if hasattr(values.dtype, "pyarrow_dtype"):
+        return pa.array(values)
+    is_null = values.isna().to_numpy()
+    check = RowCheck(pa.schema([pa.field(field.name, field.type)]))
+    rows = ({field.name: None if is_null[n] else value} for n, value in enumerate(values))
+    return check.table(rows, where).column(0).combine_chunks()
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    inner = [kind.field(number).type for number in range(kind.num_fields)]
+    return bool(types.is_map(kind)) or any(map(_has_map, inner))
 
 
 def _library(given: Any) -> str:

@@ -240,7 +240,7 @@ def test_a_table_with_wrong_keys_or_times_is_refused(manager: StreamManager) -> 
         keyed = table.append_column("routing_key", pa.array(["k"] * 4))
         with pytest.raises(InvalidInput, match="give one of the two"):
             writer.write_table(keyed, routing_key="carrier")
-        with pytest.raises(InvalidInput, match="DataFrame of pandas or Polars, not list"):
+        with pytest.raises(InvalidInput, match="frame of pandas or Polars is needed, got a list"):
             writer.write_table([1])
         long = pa.table({"carrier": ["UA", "x" * (9 << 20)]})
         with pytest.raises(EventTooLarge, match="row 1"):
@@ -325,6 +325,32 @@ def test_columns_are_a_list_which_may_be_empty(manager: StreamManager) -> None:
         manager.read_table(S, columns="delay")
     with pytest.raises(InvalidInput, match=r"nyc/flights: columns is a list"):
         manager.stream(S).create_reader().batches(columns="delay")
+
+
+def test_an_expression_that_overflows_is_refused_and_blames_no_file(manager: StreamManager) -> None:
+    written(manager, [row(delay=2**31 - 1)])
+    one = pa.scalar(1, pa.int32())
+    for where in (
+        pc.field("delay").cast(pa.int8()) > 1,
+        pc.add_checked(pc.field("delay"), one) > 1,
+    ):
+        with pytest.raises(InvalidInput, match=r"nyc/flights.*cannot be computed.*wider type"):
+            manager.read_table(S, where=where)
+
+
+def test_frames_of_pandas_have_maps_as_dicts_or_pairs(manager: StreamManager) -> None:
+    seats = [{"first": 8}, [("first", 8)], None]
+    frame = pd.DataFrame({"carrier": ["UA"] * 3, "seats": seats, "delay": [1, 2, 3]})
+    with manager.create_writer(S) as writer:
+        writer.write_table(frame).result()
+        writer.write_table(manager.read_table(S, columns=["carrier", "seats"]).to_pandas()).result()
+        frame.at[1, "seats"] = [("first", "x")]
+        with pytest.raises(SchemaMismatch, match=r"row 1, column seats.value"):
+            writer.write_table(frame)
+        for event in manager.read_table(S, columns=["carrier", "seats"]).to_pylist():
+            writer.write_event(event)
+    found = manager.read_table(S, columns=["seats"]).to_pylist()
+    assert sorted(str(one["seats"]) for one in found) == ["None"] * 4 + ["[('first', 8)]"] * 8
 
 
 def test_an_expression_needs_the_columns_that_it_names_in_wide_streams_too() -> None:

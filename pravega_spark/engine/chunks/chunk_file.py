@@ -193,7 +193,10 @@ class ChunkFile:
         import pyarrow.dataset as ds  # late: slow to import
 
         fragment = ds.ParquetFileFormat().make_fragment(self._footer)
-        fragment = fragment.subset(where, schema=wanted.batch)
+        try:
+            fragment = fragment.subset(where, schema=wanted.batch)
+        except pa.ArrowInvalid:  # its arithmetic overflows for a bound, but maybe for no row
+            return every
         return every.intersection(group.id for group in fragment.row_groups)
 
     def parts(self) -> Iterator[tuple[int, int, int | None]]:

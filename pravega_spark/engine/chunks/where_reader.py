@@ -34,6 +34,7 @@ class WhereExpression:
                 f"where of a read of stream {stream} is an expression of pyarrow.compute, such as "
                 f"pc.field('delay') > 15; got {shown(where)}."
             )
+        self._stream = stream
         self.where = where
         self.event_format = event_format
         names = ", ".join(event_format.batch_names)
@@ -64,8 +65,17 @@ class WhereExpression:
         return ()
 
     def of(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-        """Return the rows of a batch for which the expression is true, with these columns."""
-        found = pa.Table.from_batches([batch]).filter(self.where).select(list(names))
+        """Return the rows of a batch for which the expression is true, with these columns.
+
+        Raises InvalidInput if arithmetic or a cast in it overflows for a row.
+        """
+        try:
+            found = pa.Table.from_batches([batch]).filter(self.where).select(list(names))
+        except pa.ArrowInvalid as error:
+            raise InvalidInput(
+                f"where of a read of stream {self._stream}, {self.where}, cannot be computed for "
+                f"some event: {_cause(error)}; use a wider type in it."
+            ) from error
         parts = found.combine_chunks().to_batches()
         return parts[0] if parts else batch.slice(0, 0).select(list(names))
 

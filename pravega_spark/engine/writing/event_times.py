@@ -75,7 +75,8 @@ class EventTimes:
 
     def of_event(self, event: Any) -> int:
         """Return the time of an event; an error of the function is raised unchanged."""
-        return check_time_us("the event_time of an event", self._function(event))
+        what = "the event_time of an event" + (f", column {self.column}," if self.column else "")
+        return check_time_us(what, self._function(event))
 
     def add(self, time_us: int) -> None:
         """Add the time of an accepted event, or the latest one of several."""

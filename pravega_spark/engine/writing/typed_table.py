@@ -18,29 +18,6 @@ _KEY, _TIME = SYSTEM_NAMES
 _KEY_TYPES: Final = "a string, a whole number, a decimal, a boolean or a date"
 
 
-def as_arrow(stream: str, table: object) -> pa.Table:
-    """Return a table of Arrow, pandas or Polars as a table of Arrow; raise InvalidInput."""
-    if isinstance(table, pa.Table):
-        return table
-    if isinstance(table, pa.RecordBatch):
-        return pa.Table.from_batches([table])
-    kind = type(table)
-    try:
-        if kind.__module__.partition(".")[0] == "pandas" and kind.__name__ == "DataFrame":
-            return pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata()
-        if hasattr(table, "__arrow_c_stream__"):
-            return pa.table(table)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InvalidInput(
-            f"write_table on stream {stream}: the {kind.__name__} has no form in Arrow: {error}; "
-            "convert the column that it names."
-        ) from error
-    raise InvalidInput(
-        f"write_table on stream {stream} takes a pyarrow Table or RecordBatch, or a DataFrame of "
-        f"pandas or Polars, not {kind.__name__}."
-    )
-
-
 class TypedTable(EventTable):
     """A checked table of typed events."""
 
@@ -59,11 +36,13 @@ class TypedTable(EventTable):
         It may have the columns ``routing_key`` and ``timestamp`` of streams, too. Raises
         SchemaMismatch, InvalidInput or EventTooLarge, which name the first bad row.
         """
+        from pravega_spark.schemas.schema_forms import to_table  # late: not all writers need it
+
         ready()
         self._stream = stream
-        given = as_arrow(stream, table)
         assert event_format.schema is not None
         where = f"write_table on stream {stream}"
+        given = to_table(table, where, event_format.schema.arrow)
         named = {_KEY: ("routing_key", routing_key), _TIME: ("event_time", event_time)}
         for system, (option, name) in named.items():
             if name is not None and system in given.column_names:
@@ -71,7 +50,10 @@ class TypedTable(EventTable):
                     f"{where}: the table has the column {system}, and {option} names the column "
                     f"{name!r}; give one of the two."
                 )
-        own = [name for name in given.column_names if name not in SYSTEM_NAMES]
+        for system in SYSTEM_NAMES:
+            if given.column_names.count(system) > 1:
+                raise InvalidInput(f"{where}: the table has the column {system} twice; drop one.")
+        own = [at for at, name in enumerate(given.column_names) if name not in SYSTEM_NAMES]
         rows = event_format.schema.conform(given.select(own), where)
         self._columns = pa.table(
             [

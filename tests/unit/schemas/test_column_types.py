@@ -7,6 +7,7 @@ import pytest
 
 from pravega_spark.errors import InvalidSchema
 from pravega_spark.schemas.column_types import RESERVED_NAMES, canonical_schema
+from pravega_spark.stream_schema import StreamSchema
 
 
 @pytest.mark.parametrize(
@@ -102,3 +103,17 @@ def test_schemas_have_limits() -> None:
         canonical_schema(pa.schema([("c", deep)]))
     with pytest.raises(InvalidSchema, match="at most 2000 columns, nested ones included, got 2001"):
         canonical_schema(pa.schema([(f"c{number}", pa.int8()) for number in range(2_001)]))
+
+
+def test_a_comment_that_is_not_utf_8_is_refused() -> None:
+    field = pa.field("c", pa.int8(), metadata={"comment": b"Z\xfcrich"})
+    with pytest.raises(InvalidSchema, match=r"the comment of column c is not UTF-8: b'Z") as found:
+        StreamSchema.of(pa.schema([field]))
+    assert found.value.column == "c"
+
+
+def test_a_decimal_of_avro_with_too_many_digits_is_refused() -> None:
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 40, "scale": 2}
+    record = {"type": "record", "name": "r", "fields": [{"name": "d", "type": kind}]}
+    with pytest.raises(InvalidSchema, match=r"column d .* a decimal of 1 to 38 digits"):
+        StreamSchema.from_avro(record)

@@ -177,7 +177,7 @@ def test_pandas_frame_has_a_schema_and_conforms_to_it() -> None:
     ]
     with pytest.raises(InvalidSchema, match=r"column at of type timestamp\[ns\]"):
         StreamSchema.of(pd.DataFrame({"at": pd.to_datetime(["2013-01-01"])}))
-    with pytest.raises(SchemaMismatch, match="stream s/t: the frame has no form in Arrow"):
+    with pytest.raises(SchemaMismatch, match="stream s/t: the DataFrame has no form in Arrow"):
         schema.conform(pd.DataFrame({"carrier": ["a", 1]}), "stream s/t")
 
 

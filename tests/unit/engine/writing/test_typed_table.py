@@ -7,7 +7,7 @@ import pytest
 
 from pravega_spark import StreamSchema
 from pravega_spark.engine.chunks.event_format import format_of
-from pravega_spark.engine.writing.typed_table import TypedTable, as_arrow, key_texts
+from pravega_spark.engine.writing.typed_table import TypedTable, key_texts
 from pravega_spark.errors import InvalidInput, SchemaMismatch
 from pravega_spark.limits import WRITER_EVENT_BYTES
 
@@ -76,5 +76,12 @@ def test_a_key_without_one_text_form_is_refused(kind: pa.DataType) -> None:
 
 
 def test_what_has_no_form_in_arrow_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"stream s/t takes a pyarrow Table.*not dict"):
-        as_arrow("s/t", {"n": [1]})
+    with pytest.raises(SchemaMismatch, match=r"stream s/t: a table or batch .* got a dict"):
+        TypedTable("s/t", {"n": [1]}, COLUMNS)
+
+
+@pytest.mark.parametrize("name", ["n", "routing_key"])
+def test_a_column_that_is_there_twice_is_refused(name: str) -> None:
+    twice = pa.table([pa.array(["1"])] * 2, names=[name] * 2)
+    with pytest.raises(InvalidInput, match=rf"stream s/t: .*{name}"):
+        TypedTable("s/t", twice, COLUMNS)
