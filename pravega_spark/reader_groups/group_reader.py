@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 import immutables
-import pyarrow as pa
 
 from pravega_spark.arguments import check_function, check_timeout, check_whole
 from pravega_spark.engine.layout.located_cut import ranges_text
@@ -34,7 +33,7 @@ from pravega_spark.reader_groups.position import EventRead, EventsRead, Position
 from pravega_spark.reader_groups.reader_membership import ReaderMembership
 from pravega_spark.reader_groups.reader_step import Marker, StepResult
 from pravega_spark.reader_groups.reader_transaction import ReaderTransaction, check_may_move
-from pravega_spark.reader_groups.segment_buffer import SCHEMA, SegmentBuffer
+from pravega_spark.reader_groups.segment_buffer import SegmentBuffer, no_events
 from pravega_spark.reader_groups.segment_selector import SegmentSelector, view_in_life
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 from pravega_spark.reader_groups.truncated_ranges import truncated_ranges
@@ -43,9 +42,6 @@ _Events = TypeVar("_Events")
 
 _REFRESH_GRACE_SECONDS = 0.25
 """A call that has found nothing waits so much longer for a refresh that it has begun."""
-
-_NO_EVENTS = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in SCHEMA], schema=SCHEMA)
-"""Not ``from_pylist``, which imports pandas, and every user of the package imports this module."""
 
 
 class EventStreamReader(NotPicklable):
@@ -130,7 +126,9 @@ class EventStreamReader(NotPicklable):
             timeout, lambda buffer: buffer.next_batch(max_events)
         )
         if batch is None:
-            return EventsRead(_NO_EVENTS, self.position, marker, is_completed)
+            return EventsRead(
+                no_events(self._selector.event_format), self.position, marker, is_completed
+            )
         self._selector.advance(batch.column("offset")[-1].as_py() + 1)
         return EventsRead(batch, self.position)
 

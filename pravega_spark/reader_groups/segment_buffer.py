@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import pyarrow as pa
 
-from pravega_spark.engine.chunks.event_format import RAW
+from pravega_spark.engine.chunks.event_format import EventFormat
 from pravega_spark.engine.stream.large_event import events_in, payload_of
 from pravega_spark.engine.stream.range_reader import read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -15,8 +16,16 @@ from pravega_spark.model import Event, SegmentRange
 
 _ORIGIN = (pa.field("stream", pa.string()), pa.field("segment_id", pa.int64()))
 """The columns of ``read_events`` that precede those of the stream's events."""
-SCHEMA = pa.schema((*_ORIGIN, *RAW.batch))
-"""The columns of ``read_events`` on a raw stream."""
+
+
+@lru_cache(maxsize=256)
+def no_events(event_format: EventFormat) -> pa.RecordBatch:
+    """Return an empty batch with the columns of ``read_events`` on a stream of this format.
+
+    Not by ``from_pylist``, which imports pandas, and every user of the package imports this module.
+    """
+    schema = pa.schema((*_ORIGIN, *event_format.batch))
+    return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
 
 
 class SegmentBuffer:

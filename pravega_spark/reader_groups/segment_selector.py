@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import immutables
 
+from pravega_spark.engine.chunks.event_format import RAW, EventFormat
 from pravega_spark.engine.log.log_tail import LogTail
 from pravega_spark.engine.observers import open_readers
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -103,6 +104,12 @@ class SegmentSelector:
                 next_offset = known.view.segment(key.segment_id).next_offset
                 found[key.stream] += max(0, (next_offset if end is None else end) - offset)
         return found
+
+    @property
+    def event_format(self) -> EventFormat:
+        """The format of the streams of the last poll: the raw one, unless they share another."""
+        formats = {found.view.event_format for found in self._polled.values() if found is not None}
+        return formats.pop() if len(formats) == 1 else RAW
 
     @property
     def has_events_at_hand(self) -> bool:

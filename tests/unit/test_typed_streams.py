@@ -568,6 +568,8 @@ def test_a_group_reads_batches_of_columns(manager: StreamManager) -> None:
     written(manager, [FULL])
     with group.create_reader("r") as reader:
         batch = reader.read_events(timeout=0).events
+        nothing = reader.read_events(timeout=0).events
+    assert (nothing.num_rows, nothing.schema) == (0, batch.schema)
     assert batch.select(["stream", "carrier", "delay"]).to_pylist() == [
         {"stream": S, "carrier": "UA", "delay": -3}
     ]
