@@ -20,11 +20,10 @@ from pravega_spark.engine.chunks.chunk_file import ChunkFile, open_chunk
 from pravega_spark.engine.chunks.event_format import (
     RAW,
     EventFormat,
-    payload_names,
-    typed_sizes,
     widened,
 )
 from pravega_spark.engine.chunks.reference_batches import marked, marked_ref
+from pravega_spark.engine.chunks.row_events import row_events
 from pravega_spark.engine.chunks.small_chunks import Fetched, read_together, runs
 from pravega_spark.engine.chunks.tiny_reader import tiny_columns
 from pravega_spark.engine.runtime import Runtime
@@ -39,7 +38,7 @@ from pravega_spark.limits import (
     READ_BATCH_EVENTS,
     ROW_GROUP_BYTES,
 )
-from pravega_spark.model import Event, RowEvent, SegmentRange
+from pravega_spark.model import Event, SegmentRange
 
 BATCH_SCHEMA: Final = RAW.batch
 """The columns of raw events that :func:`read` yields if all are requested."""
@@ -214,7 +213,7 @@ def events_of(batch: pa.RecordBatch, stream: str, life: int, segment_id: int) ->
     The data of a raw event is its bytes, that of a typed one a dict of its columns.
     """
     if "event" not in batch.schema.names:
-        return _typed_events(batch, stream, life, segment_id)
+        return row_events(batch, stream, life, segment_id)
     return map(
         Event,
         repeat(stream),
@@ -225,25 +224,6 @@ def events_of(batch: pa.RecordBatch, stream: str, life: int, segment_id: int) ->
         batch.column("routing_key").to_pylist(),
         batch.column("timestamp").view(pa.int64()).to_pylist(),
     )
-
-
-def _typed_events(
-    batch: pa.RecordBatch, stream: str, life: int, segment_id: int
-) -> Iterator[Event]:
-    payload = batch.select(list(payload_names(batch.schema)))
-    try:
-        rows = payload.to_pylist(maps_as_pydicts="lossy")
-    except TypeError:  # a key that Python cannot hash, such as a struct: pairs instead of dicts
-        rows = payload.to_pylist()
-    for size, offset, row, key, time_us in zip(
-        typed_sizes(batch).tolist(),
-        batch.column("offset").to_pylist(),
-        rows,
-        batch.column("routing_key").to_pylist(),
-        batch.column("timestamp").view(pa.int64()).to_pylist(),
-        strict=True,
-    ):
-        yield RowEvent(stream, life, segment_id, offset, row, key, time_us, size)
 
 
 def checked_names(columns: Sequence[str] | None, event_format: EventFormat) -> tuple[str, ...]:
