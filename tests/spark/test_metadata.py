@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
+from pravega_spark.policies import StreamConfiguration
 from pravega_spark.spark.monitor.metadata.metadata_reader import TABLES
 from tests.harness.small_streams import write
 
@@ -26,6 +28,8 @@ def test_every_table_is_a_frame_and_sql_joins_them(
         noting.flush()
         manager.event_time("s/a").update()
     manager.create_key_value_table("s/k")
+    columns = pa.schema([("carrier", pa.string())])
+    manager.create_stream("s/typed", StreamConfiguration(schema=columns))
     manager.create_joint_writer(["s/b"]).begin_transaction()
     for name, table in TABLES.items():
         frame = spark.read.format("pravega").options(root=root, metadata=name).load()

@@ -36,7 +36,9 @@ def checked(root: Path, *, deep: bool = False) -> Integrity:
 
 
 def chunk(root: Path) -> Path:
-    return sorted((root / "s/a/events/data").rglob("*.parquet"))[-1]
+    """The chunk that was written last; those of the first events are below the head."""
+    files = (root / "s/a/events/data").rglob("*.parquet")
+    return max(files, key=lambda path: path.stat().st_mtime_ns)
 
 
 def commit(root: Path, version: int) -> Path:
