@@ -204,16 +204,21 @@ def file_system(path: str) -> str:
 
     The id is the file system's own if it has one, so that it is stable over remounts.
     """
-    while not os.path.lexists(path) and path != "/":
-        path = os.path.dirname(path)
-    device, kind = os.stat(path).st_dev, ""
-    wanted = f"{os.major(device)}:{os.minor(device)}"
+    while True:
+        try:
+            device, number = os.stat(path).st_dev, os.statvfs(path).f_fsid
+            break
+        except (FileNotFoundError, NotADirectoryError):  # a folder may go at any moment
+            if path == "/":
+                raise
+            path = os.path.dirname(path)
+    kind, wanted = "", f"{os.major(device)}:{os.minor(device)}"
     with contextlib.suppress(OSError), open("/proc/self/mountinfo") as mounts:
         for line in mounts:
             fields = line.split()
             if fields[2] == wanted:
                 kind = fields[fields.index("-") + 1]
-    return f"{kind or os.name} {os.statvfs(path).f_fsid:x}"
+    return f"{kind or os.name} {number:x}"
 
 
 def lowest_folder(path: str) -> str:

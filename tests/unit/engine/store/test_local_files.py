@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.store import Put
+from pravega_spark.engine.store import Put, local_files
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
 
@@ -273,3 +273,21 @@ def test_folder_at_the_path_of_an_object_is_an_error(store: LocalStore) -> None:
         store.put_if_absent("log", b"1")
     with pytest.raises(StoreError, match="a folder is needed"):
         store.put_if_absent("log/0/below", b"1")
+
+
+def test_file_system_of_a_root_that_goes_during_the_look_is_that_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, look = tmp_path / "root", os.stat
+    root.mkdir()
+
+    def stat(path: Any, **options: Any) -> os.stat_result:
+        found = look(path, **options)
+        if path == str(root):
+            root.rename(tmp_path / "elsewhere")
+        return found
+
+    monkeypatch.setattr(os, "stat", stat)
+    found = local_files.file_system(str(root))
+    monkeypatch.undo()
+    assert found == local_files.file_system(str(tmp_path))
