@@ -51,10 +51,10 @@ demo: $(FOR_DEMO) $(JAR) ## run the demo, examples/demo.py (ARGS="--help" for it
 	$(BIN)/spark-submit --packages $(DELTA) --conf spark.log.level=ERROR \
 		--driver-java-options '$(SHORT_LIVED)' examples/demo.py $(ARGS)
 
-check: lint ## lint, then the tests that need neither a JVM nor a server: about seven minutes
+check: lint ## lint, then the tests that need neither a JVM nor a server: about nine minutes
 	$(PYTEST) -m '$(LIGHT)' $(ARGS)
 
-test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about 27 minutes
+test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about 31 minutes
 	$(PYTEST) -m '$(LIGHT)' $(if $(ARGS),,--cov --cov-report=) $(ARGS)
 	$(PYTEST) -m 'not ($(LIGHT))' $(IN_ORDER) $(ARGS)
 
