@@ -31,17 +31,23 @@ docs/deploy.md starts it by spark-submit, Databricks, Kubernetes, Airflow, syste
 """What the help of every job ends with."""
 
 
-def make_parser(doc: str, prog: str) -> argparse.ArgumentParser:
-    """Return a parser with the options of all jobs; ``doc`` is what its help says of the job."""
+def parser_of_root(doc: str, prog: str, epilog: str) -> argparse.ArgumentParser:
+    """Return a parser with the option ``--root``; its help is ``doc`` and ends with ``epilog``."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description=doc,
-        epilog=EXIT_STATUS,
+        epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--root", required=True, help="folder or URL of the streams, such as s3://bucket/streams"
     )
+    return parser
+
+
+def make_parser(doc: str, prog: str) -> argparse.ArgumentParser:
+    """Return a parser with the options of all jobs; ``doc`` is what its help says of the job."""
+    parser = parser_of_root(doc, prog, EXIT_STATUS)
     parser.add_argument(
         "--scope",
         action="append",

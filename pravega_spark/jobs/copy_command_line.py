@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pravega_spark.errors import InvalidInput
-from pravega_spark.jobs.command_line import duration
+from pravega_spark.jobs.command_line import duration, parser_of_root
 from pravega_spark.names import split_stream
 from pravega_spark.spark.kafka_values import KEY_ENCODINGS
 
@@ -33,15 +33,7 @@ docs/deploy.md starts jobs by spark-submit, Databricks, Kubernetes, Airflow, sys
 
 def make_copy_parser(doc: str, prog: str) -> argparse.ArgumentParser:
     """Return a parser with the options of both jobs; ``doc`` is what its help says of the job."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description=doc,
-        epilog=COPY_EXIT_STATUS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--root", required=True, help="folder or URL of the streams, such as s3://bucket/streams"
-    )
+    parser = parser_of_root(doc, prog, COPY_EXIT_STATUS)
     parser.add_argument(
         "--path", help="folder or URL of the Delta table or of the files; not for Kafka"
     )

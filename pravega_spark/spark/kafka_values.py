@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from pravega_spark.arguments import shown
 from pravega_spark.engine.log_fields import log_fields
@@ -17,6 +18,8 @@ from pravega_spark.errors import InvalidInput, InvalidOption
 from pravega_spark.model import parse_segment
 from pravega_spark.names import is_number, split_stream
 from pravega_spark.spark.option_values import EARLIEST_OFFSET, LATEST_OFFSET
+
+_Value = TypeVar("_Value")
 
 logger = logging.getLogger(__name__)
 
@@ -55,17 +58,8 @@ class TimesBySegment:
 
 def assigned_segments(name: str, text: str) -> AssignedSegments:
     """Parse ``{"scope/stream": [0, "1#0"]}``: the numbers of segments in epoch 0, or their ids."""
-    try:
-        record = json.loads(text)
-        found = {_stream(stream): _segments(names) for stream, names in record.items()}
-        if not found:
-            raise InvalidInput("it names no stream")
-    except (ValueError, AttributeError, TypeError, InvalidInput) as error:
-        raise InvalidOption(
-            f'option {name} is JSON such as {{"scope/stream": [0, "1#0"]}}, the segments to read; '
-            f"got {shown(text)} ({error})."
-        ) from None
-    return found
+    form = '{"scope/stream": [0, "1#0"]}, the segments to read'
+    return _by_stream(name, text, _segments, form)
 
 
 def times_by_segment(name: str, text: str) -> TimesBySegment:
@@ -73,17 +67,24 @@ def times_by_segment(name: str, text: str) -> TimesBySegment:
 
     -2 is before all events of the segment and -1 after them, as in Kafka's protocol.
     """
+    form = '{"scope/stream": {"0#0": 1500000000000, "1#0": -1}}, in milliseconds since 1970'
+    return TimesBySegment(_by_stream(name, text, _times, form))
+
+
+def _by_stream(
+    name: str, text: str, parse: Callable[[Any], _Value], form: str
+) -> dict[str, _Value]:
+    """Parse a JSON object by streams; ``form`` is an example of it for the error."""
     try:
         record = json.loads(text)
-        found = {_stream(stream): _times(times) for stream, times in record.items()}
+        found = {_stream(stream): parse(value) for stream, value in record.items()}
         if not found:
             raise InvalidInput("it names no stream")
     except (ValueError, AttributeError, TypeError, InvalidInput) as error:
         raise InvalidOption(
-            f'option {name} is JSON such as {{"scope/stream": {{"0#0": 1500000000000, "1#0": -1}}}}'
-            f", in milliseconds since 1970; got {shown(text)} ({error})."
+            f"option {name} is JSON such as {form}; got {shown(text)} ({error})."
         ) from None
-    return TimesBySegment(found)
+    return found
 
 
 def is_leftover(key: str) -> bool:
