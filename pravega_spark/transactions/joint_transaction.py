@@ -111,6 +111,17 @@ class JointTransaction(CommittedByBlock, NotPicklable):
         """Write events to one of the streams; see :meth:`Transaction.write_events`."""
         self._part(stream).write_events(events, routing_key)
 
+    def write_table(
+        self,
+        stream: str,
+        table: Any,
+        *,
+        routing_key: str | None = None,
+        event_time: str | None = None,
+    ) -> None:
+        """Write the rows of a table to one of the streams; see :meth:`Transaction.write_table`."""
+        self._part(stream).write_table(table, routing_key=routing_key, event_time=event_time)
+
     def _part(self, stream: str) -> Transaction:
         part = self._parts.get(stream)
         if part is None and stream in self.streams:

@@ -82,11 +82,7 @@ class Transaction(CommittedByBlock, NotPicklable):
         columns = view.event_format
         self._buffer = TransactionBuffer(stream, transaction_id, self.epoch, segments, columns)
         self._encoder = EventEncoder(
-            stream.name,
-            serializer,
-            large_events=large_events,
-            times=times,
-            event_format=columns,
+            stream.name, serializer, large_events=large_events, times=times, event_format=columns
         )
         self._encoder.newest = partial(self._buffer.newest_format, view.life)
         self._on_end = on_end
@@ -161,6 +157,17 @@ class Transaction(CommittedByBlock, NotPicklable):
         # Stages piece by piece, and takes no lock: the events may be those of a waiting generator.
         batch = self._buffer.collect(data, routing_key, self._check_still_open)
         self._join(batch, latest.us)
+
+    def write_table(
+        self, table: Any, *, routing_key: str | None = None, event_time: str | None = None
+    ) -> None:
+        """Write the rows of a table, as a writer's ``write_table`` does; none of them if it raises.
+
+        The table may have any size, and may change once the call returns.
+        """
+        rows = self._encoder.table(table, routing_key, event_time)
+        self._guard.check()
+        self._join(self._buffer.collect_table(rows, self._check_still_open), rows.latest_us)
 
     def _join(self, batch: TransactionBuffer, latest_us: int | None) -> None:
         with self._lock:
@@ -262,11 +269,7 @@ class Transaction(CommittedByBlock, NotPicklable):
             self._done = True
 
     def commit(
-        self,
-        note: str | None = None,
-        timestamp: datetime | None = None,
-        *,
-        wait: bool = True,
+        self, note: str | None = None, timestamp: datetime | None = None, *, wait: bool = True
     ) -> None:
         """Make all events visible in one commit of every segment; they are when this returns.
 

@@ -1,7 +1,8 @@
 """The buffer of a transaction's handle: events in memory, then chunks that await a manifest.
 
-Events are Python objects first, and Arrow columns by segment once they are many. Columns wait until
-they fill a chunk, so that a large transaction makes few large files.
+Events are Python objects first, and Arrow columns by segment once they are many; rows of tables are
+columns at once. Columns wait until they fill a chunk, so that a large transaction makes few large
+files.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pravega_spark.engine.chunks.routing import Router, group
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.batch_staging import RoutedEvents, stage_routed
 from pravega_spark.engine.writing.large_event_staging import stage_large_event
+from pravega_spark.engine.writing.table_rows import EventTable
 from pravega_spark.errors import InvalidInput
 from pravega_spark.limits import (
     CHUNK_BYTES,
@@ -122,6 +124,15 @@ class TransactionBuffer:
         batch.add(piece, routing_key, time_us)
         return batch
 
+    def collect_table(self, rows: EventTable, check: Callable[[], None]) -> TransactionBuffer:
+        """Return a new buffer with the rows of a table, as :meth:`collect` does with events."""
+        batch = self._new()
+        for events in rows.tables(TRANSACTION_BATCH_BYTES, self._stream.runtime.now_ns()):
+            batch._hold(group(*batch._routed(events)))
+            if batch.spill():
+                check()
+        return batch
+
     def newest_format(self, life: int) -> EventFormat:
         """Return the stream's format as it is now, in which events are encoded from now on."""
         self.event_format = self._stream.view(life=life).event_format
@@ -187,18 +198,18 @@ class TransactionBuffer:
         """
         before = len(self.staged)
         if self._events:
-            self._hold(group(*self._routed()))
+            self._hold(group(*self._routed(self._encoded())))
+            self._forget_events()
         self._stage_columns(self._full_chunks())
         self._stage_columns(self._surplus())
         return len(self.staged) > before
 
     def _hold(self, parts: Iterable[tuple[int, pa.Table]]) -> None:
-        """Move the events to the columns of their segments."""
+        """Add events to the columns of their segments."""
         columns = dict(self._columns)
         for segment_id, rows in parts:
             columns[segment_id] = self._after(columns.get(segment_id), _copy(rows))
         self._columns = columns
-        self._forget_events()
 
     def _after(self, held: pa.Table | None, rows: pa.Table) -> pa.Table:
         """Return events after those that are held, which may be of an older schema."""
@@ -212,22 +223,20 @@ class TransactionBuffer:
             self.spill()
             self._stage_columns({s: held.num_rows for s, held in self._columns.items()})
         elif self._events:
-            events, indexes, segment_ids = self._routed()
+            events, indexes, segment_ids = self._routed(self._encoded())
             routed = RoutedEvents(segment_ids, indexes)
             self._add(stage_routed(self._stream, chunk_folder(self._id), events, routed))
             self._forget_events()
 
-    def _routed(self) -> tuple[pa.Table, np.ndarray[Any, Any], tuple[int, ...]]:
-        """Return the events as columns, and the segment of each, as an index into segment ids."""
+    def _encoded(self) -> pa.Table:
+        return self.event_format.encode(self._keys, self._times_us, self._events)
+
+    def _routed(self, events: pa.Table) -> tuple[pa.Table, np.ndarray[Any, Any], tuple[int, ...]]:
+        """Return events, and the segment of each, as an index into segment ids."""
         router = Router(self._segments)
         # Events without a key share one segment: the transaction's id routes them.
-        keys = [self._id if key is None else key for key in self._keys]
-        indexes = router.segment_indexes(pa.array(keys, pa.string()), start=0)
-        return (
-            self.event_format.encode(self._keys, self._times_us, self._events),
-            indexes,
-            router.segment_ids,
-        )
+        keys = events.column("routing_key").fill_null(self._id)
+        return events, router.segment_indexes(keys, start=0), router.segment_ids
 
     def _full_chunks(self) -> dict[int, int]:
         """Return for each segment how many of its oldest events fill chunks."""

@@ -679,6 +679,10 @@ HANDLES = [
                 transaction.write_events([b"late"]),
                 transaction.flush(),
             ],
+            "write_table": lambda transaction, w: [
+                transaction.write_table(pa.table({"event": [b"late"]})),
+                transaction.flush(),
+            ],
             "flush": lambda transaction, w: [transaction.write_event(b"x"), transaction.flush()],
             "_add_chunks": lambda transaction, w: transaction._add_chunks([]),
             "ping": lambda transaction, w: transaction.ping(),

@@ -6,7 +6,7 @@ The bytes of the events stay where the caller's table has them until a chunk is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,16 @@ class RowsOutcome(Protocol):
     def add(self, positions: EventPositions, row: int, count: int) -> None:
         """Record the next ``count`` rows as durable; ``row`` is the first one's in its batch."""
         ...
+
+
+class _Unwatched:
+    """The outcome of rows that nobody waits for."""
+
+    def add(self, positions: EventPositions, row: int, count: int) -> None:
+        raise AssertionError("these rows enter no batch")
+
+
+_UNWATCHED: Final = _Unwatched()
 
 
 class TableRows:
@@ -138,6 +148,10 @@ class EventTable:
             events = self._payload(first, last - first)
             times = None if self._times is None else self._times.slice(first, last - first)
             yield TableRows(keys, events, size, time_ns, outcome, times)
+
+    def tables(self, most_bytes: int, time_ns: int) -> Iterator[pa.Table]:
+        """Yield the rows in parts as tables of events; an event above ``most_bytes`` is alone."""
+        return (part.table() for part in self.parts(most_bytes, time_ns, _UNWATCHED))
 
     def _payload(self, first: int, count: int) -> pa.ChunkedArray | pa.Table:
         return self._events.slice(first, count)
