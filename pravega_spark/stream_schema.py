@@ -33,7 +33,9 @@ class StreamSchema:
 
     def __post_init__(self) -> None:
         """Bring the text into its one form; raise InvalidSchema for one that is no schema."""
-        object.__setattr__(self, "text", _checked_text(self.text))
+        text, arrow = _checked(self.text)
+        object.__setattr__(self, "text", text)
+        self.__dict__["arrow"] = arrow
 
     @classmethod
     def of(cls, given: Any) -> StreamSchema:
@@ -186,7 +188,9 @@ class StreamSchema:
 
 
 @lru_cache(maxsize=256)
-def _checked_text(text: str) -> str:
+def _checked(text: str) -> tuple[str, pa.Schema]:
+    """Return the one form of a text, and its columns."""
+    from pravega_spark.schemas.column_types import canonical_schema
     from pravega_spark.schemas.delta_types import schema_from_json
 
     try:
@@ -195,18 +199,25 @@ def _checked_text(text: str) -> str:
         raise InvalidSchema(f"this is not the JSON of a schema: {shown(text)}: {error}.") from None
     if not isinstance(struct, Mapping):
         raise InvalidSchema(f"this is not the JSON of a schema: {shown(text)}.")
-    return _of_arrow_text(schema_from_json(struct))
+    arrow = canonical_schema(schema_from_json(struct))
+    return _text_of(arrow), arrow
 
 
 def _of_arrow(schema: pa.Schema) -> StreamSchema:
-    return StreamSchema(_of_arrow_text(schema))
-
-
-def _of_arrow_text(schema: pa.Schema) -> str:
+    """Return the schema of Arrow's, whose columns are checked once: there may be thousands."""
     from pravega_spark.schemas.column_types import canonical_schema
+
+    arrow = canonical_schema(schema)
+    found = StreamSchema.__new__(StreamSchema)
+    object.__setattr__(found, "text", _text_of(arrow))
+    found.__dict__["arrow"] = arrow
+    return found
+
+
+def _text_of(canonical: pa.Schema) -> str:
     from pravega_spark.schemas.delta_types import fields_to_json
 
-    fields = fields_to_json(canonical_schema(schema))
+    fields = fields_to_json(canonical)
     return json.dumps(
         {"type": "struct", "fields": fields}, separators=(",", ":"), ensure_ascii=False
     )

@@ -14,25 +14,26 @@ def check_change(old: pa.Schema, new: pa.Schema, where: str) -> None:
 
 
 def _check_fields(old: list[pa.Field], new: list[pa.Field], where: str, path: str) -> None:
-    names = [field.name for field in new]
+    names, known = [field.name for field in new], [field.name for field in old]
+    given, before = frozenset(names), frozenset(known)
     for field in old:
-        if field.name not in names:
+        if field.name not in given:
             raise _refused(
                 where, path + field.name, "would be dropped or renamed",
                 "keep it, and write nulls; or copy the events to a new stream",
             )  # fmt: skip
-    if [name for name in names if name in {field.name for field in old}] != [f.name for f in old]:
+    if [name for name in names if name in before] != known:
         moved = next(f.name for f, name in zip(old, names, strict=False) if f.name != name)
         raise _refused(
             where, path + moved, "would move", "keep the order, and add new columns at the end"
         )
-    if names[: len(old)] != [field.name for field in old]:
-        first = next(name for name in names if name not in {field.name for field in old})
+    if names[: len(old)] != known:
+        first = next(name for name in names if name not in before)
         raise _refused(
             where, path + first, "is new and not at the end", "add new columns at the end"
         )
-    for before, after in zip(old, new, strict=False):
-        _check_field(before, after, where, path + before.name)
+    for present, after in zip(old, new, strict=False):
+        _check_field(present, after, where, path + present.name)
     for field in new[len(old) :]:
         if not field.nullable:
             raise _refused(

@@ -78,9 +78,9 @@ def test_rows_are_in_order_among_the_other_events_of_their_keys(
             rows["routing_key"].append(key)
             expected[key].append(rows["event"][-1])
         txn.write_table(pa.table(rows))
-        for key in expected:
+        for key, events in expected.items():
             txn.write_event(b"single %d" % n, key)
-            expected[key].append(b"single %d" % n)
+            events.append(b"single %d" % n)
         if n == 1:
             txn.flush()
     assert world.events() == []
