@@ -34,8 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     options = parser.parse_args(argv)
     chosen = find(cases, options.only)
+    unknown = [text for text in options.only if not find(cases, [text])]
     console = Console(stderr=True, soft_wrap=True)
-    if options.list or not chosen:
+    if unknown:
+        console.print(f"No benchmark has {unknown[0]!r} in its name. The names are:")
+    if options.list or unknown:
         print("\n".join(benchmark.name for benchmark in find(cases)))
         return 0 if options.list else 2
     figures: list[Figure] = []

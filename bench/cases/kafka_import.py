@@ -7,39 +7,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench.harness.context import Context
-from bench.harness.dataset import KEYS
 from bench.harness.figures import Figure
+from bench.harness.kafka_topic import filled_topic, topic_stream
 from bench.harness.measure import interleave, timed
 from bench.harness.registry import Phase, benchmark
 from bench.harness.spark_frames import run_to_end
 
-TOPIC = "events"
-
 
 @benchmark(Phase.SPARK)
 def kafka_import(context: Context) -> Iterator[Figure]:
-    """A query with AvailableNow from a topic of two partitions, from start() to its end.
-
-    The broker runs on the same machine, and both sides read it by Spark's own connector; it needs
-    the jars that ``make setup`` fetches, and has no figure without them.
-    """
-    from tests.harness.kafka_broker import running_broker
-    from tests.harness.kafka_jars import add_connector, are_fetched
-
-    if not are_fetched():
-        context.console.print("  no figure: Kafka's jars are missing")
-        return
+    """A query with AvailableNow from a topic of two partitions, from start() to its end."""
     rows = context.size(2_000_000, 50_000)
-    with running_broker() as servers:
-        add_connector(context.spark)
-        digits = ", ".join(f"lpad(hex(xxhash64(id, {i})), 16, '0')" for i in range(5))
-        frame = context.spark.range(0, rows, 1, 2).selectExpr(
-            f"cast(concat('key-', cast(id % {KEYS} as string)) as binary) as key",
-            f"cast(concat(lpad(cast(id as string), 20, '0'), {digits}) as binary) as value",
-        )
-        kafka = {"kafka.bootstrap.servers": servers}
-        frame.write.format("kafka").options(**kafka, topic=TOPIC).save()
-        sides = _sides(context, kafka, rows)
+    with filled_topic(context, rows) as topic:
+        if topic is None:
+            return
+        sides = _sides(context, topic, rows)
         for side in sides.values():
             side()
         found = interleave(context.size(3, 1), sides)
@@ -54,17 +36,13 @@ def kafka_import(context: Context) -> Iterator[Figure]:
     yield figure.within(ratio_at_least=0.9)
 
 
-def _sides(context: Context, kafka: dict[str, str], rows: int) -> dict[str, Any]:
+def _sides(context: Context, topic: dict[str, str], rows: int) -> dict[str, Any]:
     numbers = iter(range(1_000))
 
-    def topic() -> Any:
-        reader = context.spark.readStream.format("kafka").options(**kafka)
-        reader = reader.option("startingOffsets", "earliest").option("subscribe", TOPIC)
-        return reader.load().select("key", "value", "timestamp")
-
     def run(sink: Any) -> float:
+        events = topic_stream(context, topic).select("key", "value", "timestamp")
         queries: list[Any] = []
-        seconds = timed(lambda: queries.append(run_to_end(context, topic(), sink)))
+        seconds = timed(lambda: queries.append(run_to_end(context, events, sink)))
         read = sum(progress["numInputRows"] for progress in queries[0].recentProgress)
         assert read == rows, f"{read} of {rows} rows"
         return rows / seconds

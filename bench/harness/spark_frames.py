@@ -12,13 +12,18 @@ from bench.harness.dataset import KEYS, backlog
 _checkpoints = count()
 
 
-def cached_events(context: Context, rows: int) -> Any:
-    """Return a cached frame of routing keys and 100-byte events, in two partitions."""
+def event_rows(context: Context, rows: int) -> Any:
+    """Return a frame that computes routing keys and 100-byte events, in two partitions."""
     digits = ", ".join(f"lpad(hex(xxhash64(id, {i})), 16, '0')" for i in range(5))
-    frame = context.spark.range(0, rows, 1, 2).selectExpr(
+    return context.spark.range(0, rows, 1, 2).selectExpr(
         f"concat('key-', cast(id % {KEYS} as string)) as routing_key",
         f"cast(concat(lpad(cast(id as string), 20, '0'), {digits}) as binary) as event",
     )
+
+
+def cached_events(context: Context, rows: int) -> Any:
+    """Return a cached frame of routing keys and 100-byte events, in two partitions."""
+    frame = event_rows(context, rows)
     frame.cache()
     drain(frame)
     return frame

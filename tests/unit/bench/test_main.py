@@ -13,11 +13,14 @@ from bench.harness.figures import Figure
 from bench.harness.registry import benchmark, find
 
 
+@pytest.mark.parametrize("known", [[], ["--only", "append"]])
 def test_unknown_benchmark_is_refused_with_the_known_ones(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], known: list[str]
 ) -> None:
-    assert command.main(["--only", "nonsense"]) == 2
-    assert capsys.readouterr().out.split() == [each.name for each in find(cases)]
+    assert command.main([*known, "--only", "nonsense"]) == 2
+    printed = capsys.readouterr()
+    assert "'nonsense'" in printed.err
+    assert printed.out.split() == [each.name for each in find(cases)]
 
 
 def test_failed_benchmark_fails_the_run_and_keeps_the_results_of_the_others(
