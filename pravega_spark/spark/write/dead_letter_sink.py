@@ -109,18 +109,15 @@ def _stage(
     number = 0 if context is None else context.partitionId()
     query_id = None if context is None else context.getLocalProperty(QUERY_ID)
     name = f"{os.urandom(8).hex()}-{number}"
-    first = 0
     with ThreadPoolExecutor(STAGING_THREADS, thread_name_prefix="pravega-staging") as pool:
         stagers: dict[str, tuple[StagingPlan, ChunkStager]] = {
             plan.stream: (plan, ChunkStager(plan, settings, name, number, pool))
         }
         of_letters: Any = None
         for batch in batches:
-            where = columns.where(number, first)
-            first += batch.num_rows
             if not batch.num_rows:
                 continue
-            events, bad = columns.split(batch, where)
+            events, bad = columns.split(batch, columns.where(number))
             stagers[plan.stream][1].add(events)
             if not bad:
                 continue

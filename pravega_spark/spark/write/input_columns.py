@@ -34,6 +34,8 @@ _TIMESTAMP = EVENT_SCHEMA.field("timestamp").type
 
 _PRAVEGA_NAMES = ("event", "routing_key")
 _KAFKA_NAMES = ("value", "key")
+_ADDED = {"routingKey": "routing_key", "eventTime": "event_time"}
+"""What errors call a column that an expression makes for an option."""
 _PARTITION, _HEADERS = "partition", "headers"
 """Columns that Spark's Kafka sink obeys."""
 
@@ -135,10 +137,12 @@ def named_column(option: str, column: str | None, types: dict[str, DataType]) ->
     found = find_column(types, column)
     if found is not None:
         return found
+    added = _ADDED[option]
     raise InvalidOption(
         f"option {option} names {column!r}, but the frame's columns are {', '.join(types)}. The "
-        f"option takes a column's name, not an expression: add the column first, such as "
-        f'frame.withColumn("{option}", expr("...")).'
+        "option takes a column's name, not an expression, since Spark evaluates none for a sink: "
+        f'use frame.withColumn("{added}", expr({column!r})), with the option '
+        f"{option}={added}."
     )
 
 

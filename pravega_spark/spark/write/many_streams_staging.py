@@ -41,11 +41,11 @@ def stage_many(
     The driver cannot know the streams, so the task makes the plans, and creates streams that are
     missing if the settings allow it. All streams together buffer as much as one would.
     """
-    token = os.urandom(8).hex()
+    token, first = os.urandom(8).hex(), 0
     streams: dict[str, _StreamStaging] = {}
     with ThreadPoolExecutor(STAGING_THREADS, thread_name_prefix="pravega-staging") as pool:
         for batch in batches:
-            for name, rows in names.split(batch, columns):
+            for name, rows, numbers in names.split(batch, columns):
                 if name not in streams:
                     of_stream = replace(settings, stream=name)
                     plan, _, of_frame = plan_frame(of_stream, names.without_names(frame))
@@ -54,7 +54,8 @@ def stage_many(
                     )
                     streams[name] = _StreamStaging(plan, of_frame, stager)
                 its = streams[name]
-                its.stager.add(events_of(rows, its.columns, partition_id))
+                its.stager.add(events_of(rows, its.columns, partition_id, first + numbers))
+            first += batch.num_rows
             stagers = [found.stager for found in streams.values()]
             while sum(stager.size for stager in stagers) > TASK_BYTES:
                 max(stagers, key=lambda stager: stager.size).drain_largest()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql.types import StringType, StructType
 
 from pravega_spark.arguments import shown
@@ -55,15 +56,16 @@ class StreamColumn:
 
     def split(
         self, batch: pa.RecordBatch, columns: InputColumns | None
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield each stream of a batch with its rows, in their order.
+    ) -> Iterator[tuple[str, pa.RecordBatch, NDArray[np.int64]]]:
+        """Yield each stream of a batch with its rows, in their order, and their numbers.
 
         ``columns`` are those of events of bytes, if the frame has them. Raises InvalidInput for a
         row without a stream, or with a name that is none.
         """
         kept = None if columns is None else kept_rows(batch, columns)
+        at = np.arange(batch.num_rows)
         if kept is not None:
-            batch = batch.filter(kept)
+            batch, at = batch.filter(kept), np.flatnonzero(numbers(kept.cast(pa.int8())))
         names = self._names(batch)
         coded = names.dictionary_encode()
         if coded.null_count:
@@ -77,7 +79,7 @@ class StreamColumn:
         for code, name in enumerate(coded.dictionary.to_pylist()):
             is_its = codes == code
             self._check(name, int(np.flatnonzero(is_its)[0]))
-            yield name, batch if is_its.all() else batch.filter(mask(is_its))
+            yield name, batch if is_its.all() else batch.filter(mask(is_its)), at[is_its]
 
     def _names(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the full names of the rows' streams."""

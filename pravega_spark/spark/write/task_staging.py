@@ -22,7 +22,7 @@ from pravega_spark.limits import CHUNK_BYTES, ROUTE_BYTES, STAGING_THREADS, TASK
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.input_columns import InputColumns, to_events
 from pravega_spark.spark.write.staging_plan import StagingPlan
-from pravega_spark.spark.write.typed_columns import TypedColumns
+from pravega_spark.spark.write.typed_columns import RowNumbers, TypedColumns
 
 
 def stage(
@@ -45,16 +45,19 @@ def _events(
     first = 0
     for batch in batches:
         if batch.num_rows:
-            yield events_of(batch, columns, partition_id, first)
+            yield events_of(batch, columns, partition_id, range(first, first + batch.num_rows))
         first += batch.num_rows
 
 
 def events_of(
-    batch: pa.RecordBatch, columns: InputColumns | TypedColumns, partition_id: int, first: int = 0
+    batch: pa.RecordBatch,
+    columns: InputColumns | TypedColumns,
+    partition_id: int,
+    numbers: RowNumbers,
 ) -> pa.Table:
-    """Return a frame's batch as events; errors name its rows by the number of its first one."""
+    """Return a frame's batch as events; ``numbers`` are those of its rows in the task."""
     if isinstance(columns, TypedColumns):
-        return columns.events(batch, columns.where(partition_id, first))
+        return columns.events(batch, partition_id, numbers)
     return pa.Table.from_batches([to_events(batch, columns)])
 
 

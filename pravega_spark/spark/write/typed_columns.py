@@ -8,12 +8,13 @@ themselves, which a read has beside the user's, are no columns of the schema: ``
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -43,6 +44,7 @@ _OF_READS = frozenset(
     (_KEY, _TIME, "scope", "stream", "segment_id", "offset", "timestamp_type", "watermark")
 )
 """Columns of reads, which a frame that was read from a stream has."""
+RowNumbers = Sequence[int] | NDArray[np.int64]
 _KEY_TYPES = (StringType, IntegralType, DecimalType, BooleanType, DateType)
 
 
@@ -96,24 +98,23 @@ class TypedColumns:
         """The columns of the events."""
         return format_of(self.schema)
 
-    def where(self, partition: int, first: int) -> str:
-        """Return what errors call the rows of a task's batch, whose first one has this number."""
-        rows = f", rows from {first} on" if first else ""
-        return f"a write to stream {self.stream}: partition {partition} of the frame{rows}"
+    def where(self, partition: int) -> str:
+        """Return what errors call the rows of a task."""
+        return f"a write to stream {self.stream}: partition {partition} of the frame"
 
-    def events(self, batch: pa.RecordBatch, where: str) -> pa.Table:
-        """Return a frame's batch as events of the stream.
+    def events(self, batch: pa.RecordBatch, partition: int, numbers: RowNumbers) -> pa.Table:
+        """Return a frame's batch as events of the stream; ``numbers`` are its rows' in the task.
 
         Raises SchemaMismatch with row, column and value for the first row that does not fit.
         """
-        bad = self._bad_envelopes(batch)
-        rows = self.schema.conform(self._rows(batch), where)
-        bad += self._too_large(rows)
+        where = self.where(partition)
+        rows, bad = self._fitted(batch, where)
         if bad:
             first = min(bad, key=lambda found: found.row)
+            first = replace(first, row=int(numbers[first.row]))
             raise SchemaMismatch(
-                f"{where}: {first}. Nothing was written; correct the row, or set the option "
-                "badRecords to dlq.",
+                f"{where}: {first}. Nothing was written; correct the row, or write to this stream "
+                "alone with the option badRecords=dlq.",
                 row=first.row,
                 column=first.column,
                 value=first.value,
@@ -151,6 +152,17 @@ class TypedColumns:
         if self.timestamp is None:
             return constant(time.time_ns() // 1_000, TIMESTAMP, batch.num_rows)
         return batch.column(self.timestamp).cast(TIMESTAMP)
+
+    def _fitted(self, batch: pa.RecordBatch, where: str) -> tuple[pa.Table, list[BadRow]]:
+        """Return the rows as the schema wants them; and the reasons, if some do not fit."""
+        bad, given = self._bad_envelopes(batch), self._rows(batch)
+        try:
+            rows = self.schema.conform(given, where)
+        except SchemaMismatch as error:
+            if error.row is None:
+                raise
+            return given, [*bad, *self.schema.split(given, where)[1]]
+        return rows, [*bad, *self._too_large(rows)]
 
     def _rows(self, batch: pa.RecordBatch) -> pa.Table:
         columns = [batch.column(name) for name, _ in self.own]

@@ -214,32 +214,102 @@ def test_unsuitable_frame_is_refused_with_the_next_step(
         batch_writer(root, columns, **options)
 
 
-def test_rows_of_a_frame_go_to_typed_streams_by_their_columns(root: str) -> None:
+TYPED = {"stream": "string", "carrier": "string", "flight": "long", "routing_key": "string"}
+
+
+@pytest.fixture
+def typed(root: str) -> StreamManager:
+    """A root whose stream ``s/a`` needs a carrier, and whose flights have 8 bits."""
     manager = StreamManager(root)
     narrow = pa.schema([pa.field("carrier", pa.string(), False), ("flight", pa.int8())])
     manager.create_stream("s/a", StreamConfiguration(schema=narrow))
-    columns = {"stream": "string", "carrier": "string", "flight": "long", "routing_key": "string"}
+    return manager
 
-    def write(batch: pa.RecordBatch, **options: str) -> None:
-        writer = batch_writer(root, columns, **options)
-        writer.commit([writer.write(iter([batch]))])
 
-    def batch(*flights: int) -> pa.RecordBatch:
-        streams = ["s/a" if flight < 1_000 else "s/wide" for flight in flights]
-        found = {"stream": streams, "carrier": "UA", "flight": flights, "routing_key": "k"}
-        count = len(flights)
-        full = {n: v if isinstance(v, (list, tuple)) else [v] * count for n, v in found.items()}
-        return pa.record_batch({name: pa.array(values) for name, values in full.items()})
+def flights(*numbers: int, carrier: str | None = "UA") -> pa.RecordBatch:
+    """Return flights; those from 1,000 on are of the stream ``s/wide``."""
+    streams = ["s/a" if number < 1_000 else "s/wide" for number in numbers]
+    return pa.record_batch(
+        [
+            pa.array(streams),
+            pa.array([carrier] * len(numbers), pa.string()),
+            pa.array(numbers, pa.int64()),
+            pa.array(["k"] * len(numbers)),
+        ],
+        names=list(TYPED),
+    )
 
-    write(batch(1, 1_000, 2, 2_000), schema="infer")  # creates the stream that is missing
-    data = {n: [e.data for e in manager.read(n)] for n in ("s/a", "s/wide")}
-    assert data == {
+
+def write_flights(
+    root: str, *batches: pa.RecordBatch, columns: dict[str, str] | None = None, **options: str
+) -> None:
+    writer = batch_writer(root, columns or TYPED, **options)
+    writer.commit([writer.write(iter(batches))])
+
+
+def test_rows_of_a_frame_go_to_typed_streams_by_their_columns(
+    root: str, typed: StreamManager
+) -> None:
+    write_flights(root, flights(1, 1_000, 2, 2_000), schema="infer")  # creates s/wide
+    assert {name: [event.data for event in typed.read(name)] for name in ("s/a", "s/wide")} == {
         "s/a": [{"carrier": "UA", "flight": flight} for flight in (1, 2)],
         "s/wide": [{"carrier": "UA", "flight": flight} for flight in (1_000, 2_000)],
     }
-    with pytest.raises(SchemaMismatch, match=r"a write to stream s/a: .* column flight: .* 300"):
-        write(batch(1, 300, 1_000))
-    manager.create_stream("s/raw")
+    typed.create_stream("s/raw")
     with pytest.raises(InvalidOption, match="the frame has no column 'event'"):
-        write(batch(1).set_column(0, "stream", pa.array(["s/raw"])))
-    assert sum(len(list(manager.read(name))) for name in ("s/a", "s/wide", "s/raw")) == 4
+        write_flights(root, flights(1).set_column(0, "stream", pa.array(["s/raw"])))
+
+
+@pytest.mark.parametrize(
+    ("batches", "columns", "error", "message"),
+    [
+        (
+            [flights(1, 1_000, 2), flights(1_000, 3, 1_000, 300)],
+            TYPED,
+            SchemaMismatch,
+            r"stream s/a: partition 0 of the frame: row 6, column flight: .*; got 300\. Nothing",
+        ),
+        (
+            [flights(1_000, 1_000), flights(1_000, 7, carrier=None)],
+            TYPED,
+            SchemaMismatch,
+            r"s/a: .* row 3, column carrier: null, and the column is required; got None",
+        ),
+        (
+            [flights(1_000, 1).rename_columns(["stream", "x", "flight", "routing_key"])],
+            {"stream": "string", "x": "string", "flight": "long", "routing_key": "string"},
+            SchemaMismatch,
+            r"s/a: the required column carrier is missing; the frame has x, flight, routing_key",
+        ),
+        (
+            [flights(1).append_column("gate", pa.array(["A"]))],
+            {**TYPED, "gate": "string"},
+            SchemaMismatch,
+            r"s/a: the schema has no column 'gate'; it has carrier, flight",
+        ),
+        (
+            [flights(1).set_column(2, "flight", pa.array([1.5]))],
+            {**TYPED, "flight": "double"},
+            SchemaMismatch,
+            r"s/a: column flight: double is not int8",
+        ),
+        (
+            [flights(1).set_column(0, "stream", pa.array(["s/raw"]))],
+            TYPED,
+            InvalidOption,
+            "schema=infer: stream s/raw exists, and its events are bytes",
+        ),
+    ],
+)
+def test_row_or_frame_that_does_not_fit_its_typed_stream_writes_to_none(
+    root: str,
+    typed: StreamManager,
+    batches: list[pa.RecordBatch],
+    columns: dict[str, str],
+    error: type[Exception],
+    message: str,
+) -> None:
+    typed.create_stream("s/raw")
+    with pytest.raises(error, match=message):
+        write_flights(root, *batches, columns=columns, schema="infer")
+    assert [e for name in typed.list_streams("s") for e in typed.read(name)] == []
