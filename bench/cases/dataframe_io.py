@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
+from typing import Any
 
 from bench.harness.context import Context
 from bench.harness.cpu_time import CpuMeter, compare
@@ -11,7 +12,14 @@ from bench.harness.dataset import backlog
 from bench.harness.figures import Figure
 from bench.harness.measure import Side, interleave, timed
 from bench.harness.registry import Phase, benchmark
-from bench.harness.spark_frames import backlog_copy, cached_events, drain, stream_frame
+from bench.harness.spark_frames import (
+    as_json,
+    backlog_copy,
+    cached_events,
+    cached_flights,
+    drain,
+    stream_frame,
+)
 
 
 @benchmark(Phase.SPARK)
@@ -29,7 +37,8 @@ def frame_write(context: Context) -> Iterator[Figure]:
         path = str(context.folder / f"frame-{next(numbers)}.parquet")
         frame.write.option("compression", "zstd").parquet(path)
 
-    found, cpu = _rates(rows, context.size(5, 1), ours, parquet)
+    found, meters = _rates(rows, context.size(5, 1), {"ours": ours, "parquet": parquet})
+    cpu = compare(meters["ours"], meters["parquet"])
     frame.unpersist()
     yield Figure.of_rounds(
         f"DataFrame write of {rows:,} events",
@@ -40,6 +49,42 @@ def frame_write(context: Context) -> Iterator[Figure]:
         note=f"into 4 segments, routed by key, with fsync; Spark's write has no fsync; {cpu}",
         limited_by="rows on their way from the JVM into Python as Arrow, and the fsyncs",
     ).within(ratio_at_least=1.0)
+
+
+@benchmark(Phase.SPARK)
+def typed_frame_write(context: Context) -> Iterator[Figure]:
+    """A cached frame of ten columns into a new typed stream; and its rows as JSON, and Parquet."""
+    rows = context.size(2_000_000, 20_000)
+    frame = cached_flights(context, rows)
+    numbers = count()
+
+    def save(events: Any, **options: str) -> None:
+        writer = events.write.format("pravega").mode("append").option("root", context.root)
+        writer.options(numSegments=4, **options).save(f"bench/flights-{next(numbers)}")
+
+    def parquet() -> None:
+        path = str(context.folder / f"flights-{next(numbers)}.parquet")
+        frame.write.option("compression", "zstd").parquet(path)
+
+    sides = {
+        "typed": lambda: save(frame, schema="infer", routingKey="carrier"),
+        "raw": lambda: save(as_json(frame, "carrier")),
+        "parquet": parquet,
+    }
+    found, meters = _rates(rows, context.size(5, 1), sides)
+    frame.unpersist()
+
+    def figure(peer: str, text: str, note: str) -> Figure:
+        cpu = compare(meters["typed"], meters[peer])
+        return Figure.of_rounds(
+            f"typed DataFrame write of {rows:,} rows of 10 columns", found["typed"], "rows/s",
+            text, found[peer], note=f"{note}; {cpu}",
+            limited_by="rows on their way from the JVM into Python as Arrow, and the fsyncs",
+        )  # fmt: skip
+
+    note = "one commit into 4 segments, routed by carrier, with fsync; Spark's write has no fsync"
+    yield figure("parquet", "Spark's own Parquet write, zstd", note).within(ratio_at_least=1.0)
+    yield figure("raw", "the same rows as JSON into a stream of bytes", "both with fsync")
 
 
 @benchmark(Phase.SPARK)
@@ -54,24 +99,24 @@ def frame_read(context: Context) -> Iterator[Figure]:
     def parquet() -> None:
         drain(context.spark.read.parquet(path))
 
-    found, cpu = _rates(rows, context.size(7, 1), ours, parquet)
+    found, meters = _rates(rows, context.size(7, 1), {"ours": ours, "parquet": parquet})
     yield Figure.of_rounds(
         f"DataFrame read of {rows:,} events, all columns",
         found["ours"],
         "events/s",
         "Spark's own Parquet read",
         found["parquet"],
-        note=cpu,
+        note=compare(meters["ours"], meters["parquet"]),
         limited_by="rows on their way from Python into the JVM, and from Arrow into its rows, "
         "which alone costs what Spark's own read of Parquet costs",
     ).within(ratio_at_least=0.8)
 
 
 def _rates(
-    rows: int, rounds: int, ours: Callable[[], None], parquet: Callable[[], None]
-) -> tuple[dict[str, list[float]], str]:
-    """Return the rows per second of both, and a note on their processor time."""
-    meters = {"ours": CpuMeter(), "parquet": CpuMeter()}
+    rows: int, rounds: int, actions: Mapping[str, Callable[[], None]]
+) -> tuple[dict[str, list[float]], dict[str, CpuMeter]]:
+    """Return the rows per second of each side, and their processor time."""
+    meters = {name: CpuMeter() for name in actions}
 
     def side(name: str, action: Callable[[], None]) -> Side:
         action()  # warm
@@ -82,5 +127,4 @@ def _rates(
 
         return measured
 
-    found = interleave(rounds, {"ours": side("ours", ours), "parquet": side("parquet", parquet)})
-    return found, compare(meters["ours"], meters["parquet"])
+    return interleave(rounds, {name: side(name, each) for name, each in actions.items()}), meters

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from bench.harness.context import Context
 from bench.harness.cpu_time import CpuMeter, compare
 from bench.harness.dataset import backlog
 from bench.harness.figures import Figure
+from bench.harness.large_chunks import LARGE_FILES, stream_of_40m
 from bench.harness.measure import interleave, timed
 from bench.harness.registry import Phase, benchmark
 from bench.harness.spark_frames import drain, run_to_end
@@ -25,31 +26,69 @@ def native_batch_frame(context: Context) -> Iterator[Figure]:
     stream, rows = backlog(context)
     spark = context.spark
     columns = "routing_key,offset"
-    reads: dict[str, Callable[[str], None]] = {
-        "native": lambda name: drain(frame(spark, name, root=context.root)),
+    more: dict[str, Callable[[str], None]] = {
         "two": lambda name: drain(frame(spark, name, root=context.root, columns=columns)),
         "python": lambda name: drain(python_frame(context, name)),
+    }
+    sides = _sides(context, stream, rows, more)
+    found = interleave(context.size(7, 1), sides)
+    name = f"native frame of {rows:,} events, all columns"
+    yield from _beside_spark(name, found, sides)
+    yield _figure(name, found, sides, "native", "python", "format('pravega')").within(
+        ratio_at_least=1.5
+    )
+    yield _figure(
+        "the same, two columns by `columns`", found, sides, "two", "native", "all columns"
+    )
+
+
+@benchmark(Phase.SPARK)
+def native_frame_40m(context: Context) -> Iterator[Figure]:
+    """All columns of ten times as many events, in large files: planning counts for less."""
+    stream, rows = stream_of_40m(context)
+    sides = _sides(context, stream, rows, {})
+    found = interleave(context.size(5, 1), sides)
+    name = f"native frame of {rows:,} events in {LARGE_FILES} large chunks, all columns"
+    yield from _beside_spark(name, found, sides)
+
+
+def _sides(
+    context: Context, stream: str, rows: int, more: dict[str, Callable[[str], None]]
+) -> dict[str, MeteredReads]:
+    """Return the reads of a stream, and of what Spark wrote with equal rows, files and groups."""
+    spark = context.spark
+    reads: dict[str, Callable[[str], None]] = {
+        "native": lambda name: drain(frame(spark, name, root=context.root)),
         "delta": lambda path: drain(spark.read.format("delta").load(path)),
         "parquet": lambda path: drain(spark.read.parquet(path)),
+        **more,
     }
     copies = {kind: frame_copy(context, stream, kind) for kind in ("delta", "parquet")}
-    sides = {
+    return {
         name: MeteredReads(rows, read, copies.get(name, stream)) for name, read in reads.items()
     }
-    found = interleave(context.size(7, 1), sides)
 
-    def figure(side: str, peer: str, text: str, name: str) -> Figure:
-        note = compare(sides[side].meter, sides[peer].meter)
-        return Figure.of_rounds(
-            name, found[side], "events/s", text, found[peer], note=note, limited_by=_LIMIT
-        )
 
-    name = f"native frame of {rows:,} events, all columns"
-    peer = "a Delta table that Spark wrote, equal rows and files"
-    yield figure("native", "delta", peer, name).within(ratio_at_least=0.95)
-    yield figure("native", "parquet", "plain Parquet that Spark wrote", name)
-    yield figure("native", "python", "format('pravega')", name).within(ratio_at_least=1.5)
-    yield figure("two", "native", "all columns", "the same, two columns by `columns`")
+def _beside_spark(
+    name: str, found: Mapping[str, list[float]], sides: Mapping[str, MeteredReads]
+) -> Iterator[Figure]:
+    delta = "a Delta table that Spark wrote, equal rows, files and row groups"
+    yield _figure(name, found, sides, "native", "delta", delta).within(ratio_at_least=0.95)
+    yield _figure(name, found, sides, "native", "parquet", "plain Parquet that Spark wrote")
+
+
+def _figure(
+    name: str,
+    found: Mapping[str, list[float]],
+    sides: Mapping[str, MeteredReads],
+    side: str,
+    peer: str,
+    text: str,
+) -> Figure:
+    note = compare(sides[side].meter, sides[peer].meter)
+    return Figure.of_rounds(
+        name, found[side], "events/s", text, found[peer], note=note, limited_by=_LIMIT
+    )
 
 
 @benchmark(Phase.SPARK)

@@ -29,6 +29,30 @@ def cached_events(context: Context, rows: int) -> Any:
     return frame
 
 
+def cached_flights(context: Context, rows: int) -> Any:
+    """Return a cached frame of ten columns: numbers, words, a date, a time and a flag."""
+    frame = context.spark.range(0, rows, 1, 2).selectExpr(
+        "cast(2000 + pmod(xxhash64(id, 1), 20) as int) as year",
+        "date_add(date'2000-01-01', cast(pmod(xxhash64(id, 2), 8000) as int)) as day",
+        "concat('C', pmod(xxhash64(id, 3), 20)) as carrier",
+        "cast(pmod(xxhash64(id, 4), 9999) as int) as flight",
+        "concat('A', lpad(pmod(xxhash64(id, 5), 300), 3, '0')) as origin",
+        "concat('A', lpad(pmod(xxhash64(id, 6), 300), 3, '0')) as destination",
+        "timestamp_micros(1700000000000000 + 1000 * id) as departed",
+        "cast(pmod(xxhash64(id, 7), 200) - 20 as double) as delay",
+        "pmod(xxhash64(id, 8), 5000) as distance",
+        "pmod(xxhash64(id, 9), 50) = 0 as cancelled",
+    )
+    frame.cache()
+    drain(frame)
+    return frame
+
+
+def as_json(frame: Any, key: str) -> Any:
+    """Return the rows of a frame as events of bytes: the key, and all columns as JSON."""
+    return frame.selectExpr(f"{key} as routing_key", "cast(to_json(struct(*)) as binary) as event")
+
+
 def stream_frame(context: Context, stream: str) -> Any:
     """Return a stream as a batch frame."""
     reader = context.spark.read.format("pravega").option("root", context.root)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import pyarrow.parquet as pq
 
 from bench.harness.context import Context
 from bench.harness.cpu_time import CpuMeter
 from bench.harness.measure import timed
 from bench.harness.spark_session import spark_setting
 from pravega_spark import frame
+from pravega_spark.limits import ROW_GROUP_EVENTS
+
+_ROW_GROUP_LIMIT = "parquet.block.row.count.limit"
 
 
 def table_path(context: Context, stream: str) -> str:
@@ -39,21 +47,35 @@ def spark_copy(context: Context, stream: str, kind: str) -> str:
 def frame_copy(context: Context, stream: str, kind: str) -> str:
     """Return a table that Spark wrote with the rows and all columns of a stream's frame.
 
-    It has a file for each file of the stream.
+    It has a file for each file of the stream, with as many rows and row groups.
     """
 
     def make(context: Context) -> str:
         path = str(context.folder / f"{stream.replace('/', '-')}-frame-{kind}")
         spark = context.spark
+        rows = frame(spark, stream, root=context.root)
         with (
             spark_setting(spark, "spark.sql.files.maxPartitionBytes", "1g"),
             spark_setting(spark, "spark.sql.files.openCostInBytes", "1g"),
+            spark_setting(spark, _ROW_GROUP_LIMIT, str(ROW_GROUP_EVENTS)),
         ):
-            rows = frame(spark, stream, root=context.root)
             rows.write.format(kind).option("compression", "zstd").save(path)
+        ours, copied = layout(rows), layout(spark.read.format(kind).load(path))
+        assert ours == copied, f"files by (rows, row groups): {ours}, and in the copy {copied}"
         return path
 
     return context.shared(f"{stream}-frame-as-{kind}", make)
+
+
+def layout(frame: Any) -> Counter[tuple[int, int]]:
+    """Return how many files of a frame have so many rows and row groups."""
+    return Counter(_shapes(frame.inputFiles()))
+
+
+def _shapes(urls: Iterable[str]) -> Iterable[tuple[int, int]]:
+    for url in urls:
+        found = pq.read_metadata(unquote(urlparse(url).path))
+        yield found.num_rows, found.num_row_groups
 
 
 class MeteredReads:
