@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import compileall
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pravega_spark
 from pravega_spark import session
 
 SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
 
 
 def start_session(folder: Path) -> Any:
-    """Return a session with two cores and Delta."""
+    """Return a session with two cores and Delta; Python's processes find the package compiled.
+
+    An installer compiles a package. A checkout is compiled by each process that imports it, if the
+    environment says so.
+    """
+    compileall.compile_dir(str(Path(pravega_spark.__file__).parent), quiet=2)
     settings = {
         "spark.master": "local[2]",
         "spark.app.name": "pravega-bench",

@@ -36,7 +36,8 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.metrics.metrics_textfile import MetricsTextfile
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.root_settings import SETTING_NAMES, EffectiveSettings, SettingSources
-from pravega_spark.spark.session import with_packages
+from pravega_spark.spark.session import environment_settings, with_packages
+from pravega_spark.spark.worker_python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -173,10 +174,12 @@ def start_spark(prog: str, packages: Sequence[str] = ()) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"pravega-{prog}")
     is_served = os.environ.get("SPARK_REMOTE", "").startswith("sc://")
-    if not is_served and not is_on_databricks():
-        for key, value in {**QUIET, **with_packages(packages)}.items():
-            builder = builder.config(key, value)
-    return builder.getOrCreate()
+    if is_served or is_on_databricks():
+        return builder.getOrCreate()
+    for key, value in {**QUIET, **with_packages(packages)}.items():
+        builder = builder.config(key, value)
+    with worker_python(environment_settings()):
+        return builder.getOrCreate()
 
 
 def is_on_databricks() -> bool:

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import shlex
-import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.limits import DELTA_PACKAGE
+from pravega_spark.spark.worker_python import has_jvm, worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,7 @@ def session(builder: Any = None, **conf: Any) -> SparkSession:
     ``builder`` is your own ``SparkSession.builder``; ``conf`` are further Spark settings
     (``session(**{"spark.ui.enabled": "false"})``). Existing settings are kept, including those of
     ``PYSPARK_SUBMIT_ARGS`` and ``spark-defaults.conf``; Delta is added to packages and extensions.
-    Python workers run this interpreter unless ``PYSPARK_PYTHON`` is set.
+    Python workers run this interpreter unless ``PYSPARK_PYTHON`` is set to another one.
 
     The session gets one listener, which reports the last finished batches of its queries to their
     reader groups. If a session is active it is returned; if it has no Delta, a warning says how to
@@ -66,16 +66,14 @@ def session(builder: Any = None, **conf: Any) -> SparkSession:
     if _is_configured_elsewhere(options):
         found: SparkSession = builder.getOrCreate()
         return found
-    if "spark.pyspark.python" not in options:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", os.environ["PYSPARK_PYTHON"])
-    if _has_jvm():
-        return _with_group_listener(_attach(builder))
-    known = {**_defaults_file(), **_submit_arguments(), **{k: str(v) for k, v in options.items()}}
-    for key, value in _missing_settings(known).items():
-        builder = builder.config(key, value)
-    _add_delta_to_submit_arguments()
-    return _with_group_listener(builder.getOrCreate())
+    known = {**environment_settings(), **{k: str(v) for k, v in options.items()}}
+    with worker_python(known):
+        if has_jvm():
+            return _with_group_listener(_attach(builder))
+        for key, value in _missing_settings(known).items():
+            builder = builder.config(key, value)
+        _add_delta_to_submit_arguments()
+        return _with_group_listener(builder.getOrCreate())
 
 
 def _with_group_listener(made: SparkSession) -> SparkSession:
@@ -108,13 +106,6 @@ def _is_configured_elsewhere(options: dict[str, Any]) -> bool:
     return "DATABRICKS_RUNTIME_VERSION" in os.environ or remote.startswith("sc://")
 
 
-def _has_jvm() -> bool:
-    """Tell whether a JVM already runs (this process's or spark-submit's): it takes no more jars."""
-    from pyspark import SparkContext
-
-    return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
-
-
 def _missing_settings(known: dict[str, str]) -> dict[str, str]:
     """Return the settings to add to those that are known."""
     missing = {key: value for key, value in DEFAULTS.items() if key not in known}
@@ -131,11 +122,11 @@ def with_packages(packages: Sequence[str]) -> dict[str, str]:
 
     A package that the environment names in any version, or as a jar, is left out.
     """
-    known = {**_defaults_file(), **_submit_arguments()}
+    known = environment_settings()
     listed = known.get(PACKAGES, "")
     has = f"{listed},{known.get('spark.jars', '')}"
     missing = [package for package in packages if package.split(":")[1] not in has]
-    if not missing or _has_jvm():
+    if not missing or has_jvm():
         return {}
     return {PACKAGES: ",".join(filter(None, (listed, *missing)))}
 
@@ -149,6 +140,11 @@ def _with_item(listed: str, item: str) -> str:
     items = [part.strip() for part in listed.split(",") if part.strip()]
     has = item in items or (item == DELTA_PACKAGE and _names_delta(listed))
     return ",".join(items if has else [*items, item])
+
+
+def environment_settings() -> dict[str, str]:
+    """Return the settings of ``spark-defaults.conf`` and ``PYSPARK_SUBMIT_ARGS``."""
+    return {**_defaults_file(), **_submit_arguments()}
 
 
 def _defaults_file() -> dict[str, str]:
@@ -172,6 +168,8 @@ def _submit_arguments() -> dict[str, str]:
         if flag in ("--conf", "-c") and "=" in value:
             key, _, setting = value.partition("=")
             found[key] = setting
+        elif flag == "--master":
+            found["spark.master"] = value
         elif flag == "--packages":
             found[PACKAGES] = value
         elif flag == "--jars":

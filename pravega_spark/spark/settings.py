@@ -168,6 +168,21 @@ def read_settings(given: Mapping[str, str]) -> ReadSettings:
     )
 
 
+def check_batch(settings: ReadSettings, streaming: str = "readStream") -> None:
+    """Raise InvalidOption for what only a streaming read has; ``streaming`` is the name of one."""
+    if settings.group is not None:
+        raise InvalidOption(
+            f"option readerGroup={settings.group} is for {streaming}; a batch read keeps no "
+            "position. To read from the group's position, set the option startingStreamCut to "
+            "str(group.stream_cuts()[stream])."
+        )
+    if settings.include_watermark or "watermark" in map(str.lower, settings.columns):
+        raise InvalidOption(
+            f"the column watermark is for {streaming}, where it says what may still follow; for "
+            "a batch read take cuts from manager.event_time(stream)."
+        )
+
+
 def write_settings(given: Mapping[str, str]) -> WriteSettings:
     """Parse the options of ``frame.write`` and ``frame.writeStream``; raise InvalidOption."""
     found = options.parse(options.WRITE, given)

@@ -12,7 +12,12 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from pravega_spark.errors import InvalidOption
-from pravega_spark.spark.settings import ReadSettings, read_settings, write_settings
+from pravega_spark.spark.settings import (
+    ReadSettings,
+    check_batch,
+    read_settings,
+    write_settings,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -74,17 +79,7 @@ class PravegaDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch reader."""
         settings = self._read_settings()
-        if settings.group is not None:
-            raise InvalidOption(
-                f"option readerGroup={settings.group} is for readStream; a batch read keeps no "
-                "position. To read from the group's position, set the option startingStreamCut to "
-                "str(group.stream_cuts()[stream])."
-            )
-        if settings.include_watermark or "watermark" in map(str.lower, settings.columns):
-            raise InvalidOption(
-                "the column watermark is for readStream, where it says what may still follow; for "
-                "a batch read take cuts from manager.event_time(stream)."
-            )
+        check_batch(settings)
         if settings.metadata is not None:
             from pravega_spark.spark.monitor.metadata.metadata_reader import MetadataReader
 

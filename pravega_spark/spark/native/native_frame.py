@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.errors import InvalidOption
-from pravega_spark.spark.settings import ReadSettings, read_settings
+from pravega_spark.spark.settings import ReadSettings, check_batch, read_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +34,7 @@ def frame(
     from pravega_spark.spark.read.batch_reader import PravegaBatchReader
 
     settings = native_settings(stream, root, options)
-    _check_batch(settings)
+    check_batch(settings, streaming="stream_frame")
     chunk_reads(spark)  # before anything is read
     columns = NativeColumns(settings)
     reader = PravegaBatchReader(settings, columns.schema)
@@ -89,20 +89,6 @@ def native_settings(
             "the keys; a native frame has them as they are stored."
         )
     return settings
-
-
-def _check_batch(settings: ReadSettings) -> None:
-    if settings.group is not None:
-        raise InvalidOption(
-            f"option readerGroup={settings.group} is for stream_frame; a batch frame keeps no "
-            "position. To read from the group's position, set startingStreamCut to "
-            "str(group.stream_cuts()[stream])."
-        )
-    if settings.include_watermark or "watermark" in map(str.lower, settings.columns):
-        raise InvalidOption(
-            "the column watermark is for stream_frame, where it says what may still follow; for "
-            "a batch frame take cuts from manager.event_time(stream)."
-        )
 
 
 def _text(value: Any) -> str:

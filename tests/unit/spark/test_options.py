@@ -19,6 +19,7 @@ from pravega_spark.spark.key_value.table_settings import table_read_settings
 from pravega_spark.spark.settings import (
     ReadBound,
     ReadSettings,
+    check_batch,
     read_settings,
     write_settings,
 )
@@ -159,6 +160,24 @@ def test_scope_and_bare_stream_names_make_a_full_name() -> None:
         "nyc/a",
         "nyc/b",
     )
+
+
+@pytest.mark.parametrize("streaming", ["readStream", "stream_frame"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"readerGroup": "s/g"}, "readerGroup=s/g is for {}; .*set the option startingStreamCut"),
+        ({"includeWatermark": "true"}, r"watermark is for {}, .*manager\.event_time\(stream\)"),
+        ({"columns": "offset,Watermark"}, "watermark is for {}"),
+    ],
+)
+def test_batch_read_refuses_what_only_a_streaming_read_has(
+    options: dict[str, str], message: str, streaming: str
+) -> None:
+    settings = read_settings({"root": "/r", "stream": "s/a", **options})
+    with pytest.raises(InvalidOption, match=message.format(streaming)):
+        check_batch(settings, streaming)
+    check_batch(read_settings({"root": "/r", "stream": "s/a"}))
 
 
 def test_metadata_needs_no_stream_and_takes_a_scope_as_path() -> None:
