@@ -9,6 +9,7 @@ from contextlib import closing
 from pravega_spark.compaction.merge_range import MergedRange, MergeRange
 from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk, first_gap
+from pravega_spark.engine.chunks.chunk_encoder import UnexpectedNaN
 from pravega_spark.engine.chunks.chunk_writer import ChunkWriter
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log_fields import log_fields
@@ -92,6 +93,33 @@ def _stage(
     refs: Sequence[ChunkRef],
     base_bytes: int,
 ) -> StagedChunk:
+    """Stage the events of a range, or raise CorruptChunk if they are not those of the log."""
+    unbounded: frozenset[str] = frozenset()
+    chunk = None
+    while chunk is None:
+        try:
+            chunk = _write(stream, view, rng, refs, unbounded)
+        except UnexpectedNaN as found:
+            unbounded |= found.columns
+    size = refs[-1].base_bytes + refs[-1].event_bytes - base_bytes
+    if (chunk.rows, chunk.event_bytes) != (rng.end - rng.start, size):
+        where = f"{stream.log.reader.where}/{refs[0].path}"
+        raise CorruptChunk(
+            f"{rng} holds {chunk.rows} events of {chunk.event_bytes} bytes; the log records "
+            f"{rng.end - rng.start} of {size} bytes. The first of its files is {where}. Restore "
+            "the files from a copy.",
+            path=where,
+        )
+    return chunk
+
+
+def _write(
+    stream: StreamLog,
+    view: StreamView,
+    rng: MergeRange,
+    refs: Sequence[ChunkRef],
+    unbounded: frozenset[str],
+) -> StagedChunk:
     name = f"merge-{stream.runtime.token()}-{rng.segment_id}"
     folder = version_folder(view.version)
     event_format = stream.event_format  # looked up after the chunks: it has all of their columns
@@ -114,23 +142,14 @@ def _stage(
             name=name,
             columns=event_format.events,
             key=stream.chunk_key,
+            unbounded=unbounded,
             runtime=stream.runtime,
         ) as writer,
     ):
         for batch in batches:
             writer.write(batch)
         failpoint("compact.written")
-        chunk = writer.close()
-    size = refs[-1].base_bytes + refs[-1].event_bytes - base_bytes
-    if (chunk.rows, chunk.event_bytes) != (rng.end - rng.start, size):
-        where = f"{stream.log.reader.where}/{refs[0].path}"
-        raise CorruptChunk(
-            f"{rng} holds {chunk.rows} events of {chunk.event_bytes} bytes; the log records "
-            f"{rng.end - rng.start} of {size} bytes. The first of its files is {where}. Restore "
-            "the files from a copy.",
-            path=where,
-        )
-    return chunk
+        return writer.close()
 
 
 def _left(

@@ -13,7 +13,7 @@ from pravega_spark.compaction.merge_range import MergeRange
 from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.chunk_writer import ChunkWriter
-from pravega_spark.engine.chunks.event_format import payload_names
+from pravega_spark.engine.chunks.event_format import columns_with_nan, payload_names
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -123,7 +123,14 @@ def _read(
 
 def _merged_size(runtime: Runtime, table: pa.Table) -> int:
     with ChunkWriter(
-        MemoryStore(), "sample", "sample", 0, name="sample", columns=table.schema, runtime=runtime
+        MemoryStore(),
+        "sample",
+        "sample",
+        0,
+        name="sample",
+        columns=table.schema,
+        unbounded=columns_with_nan(table),
+        runtime=runtime,
     ) as writer:
         writer.write(table)
         return writer.close().size

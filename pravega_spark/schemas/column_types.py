@@ -40,7 +40,7 @@ RESERVED_NAMES: Final = frozenset(
     (
         *("segment_id", "base_offset", "offset_delta", "offset", "routing_key", "timestamp"),
         *("event", "scope", "stream", "timestamp_type", "watermark", "segment_number"),
-        *("key", "value", "topic", "partition"),
+        *("key", "value", "topic", "partition", "timestamptype"),
     )
 )
 """Names, in any case, that columns of the user cannot have: those of our columns in any reader."""

@@ -575,6 +575,36 @@ def test_a_group_reads_batches_of_columns(manager: StreamManager) -> None:
     ]
 
 
+def test_a_reader_without_segments_has_the_columns_of_its_typed_streams(
+    manager: StreamManager,
+) -> None:
+    group = manager.create_reader_group("nyc/g", [S])
+    readers = [group.create_reader(f"r{number}") for number in range(3)]
+    found = [reader.read_events(timeout=0).events for reader in readers]
+    assert [batch.schema.names[-len(COLUMNS) :] for batch in found] == [COLUMNS.names] * 3
+    assert not all(reader.position.offsets for reader in readers), "one has no segment"
+    for reader in readers:
+        reader.close()
+
+
+def test_a_merge_of_columns_with_nan_finds_them_by_a_condition() -> None:
+    runtime = FakeRuntime()
+    columns = pa.schema([("speed", pa.float64()), ("ratio", pa.float32())])
+    manager = opened(1, columns, runtime)
+    with manager.create_writer(S) as writer:
+        for speed in (1.0, float("nan"), 3.0):
+            writer.write_event({"speed": speed, "ratio": 0.5}).result()
+    manager.seal_stream(S)
+    runtime.sleep(3_600)
+    assert manager.stream(S).compact().ranges == 1
+    assert (
+        str(manager.read_table(S, columns=["speed"]).column("speed").to_pylist())
+        == "[1.0, nan, 3.0]"
+    )
+    above = manager.read_table(S, columns=["offset"], where=~(pc.field("speed") <= 500))
+    assert above.column("offset").to_pylist() == [1]
+
+
 def test_a_merge_over_a_change_of_schema_keeps_every_value() -> None:
     runtime = FakeRuntime()
     manager = opened(1, runtime=runtime)

@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 
 from pravega_spark.engine.chunks.arrow_arrays import byte_ends, column, numbers
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA
-from pravega_spark.engine.chunks.event_format import file_schema, is_raw, typed_sizes
+from pravega_spark.engine.chunks.event_format import (
+    columns_with_nan,
+    file_schema,
+    is_raw,
+    typed_sizes,
+)
 from pravega_spark.engine.chunks.file_options import encrypted_columns, file_options
 from pravega_spark.engine.chunks.footer import KEY_NAME, encode_sums
 from pravega_spark.engine.key_management import ChunkKey, encryption_properties
@@ -30,6 +35,15 @@ _BLOCK_PAGE_BYTES: Final = 4 << 20
 """Pages of blocks of bytes: events of a page of 1 MiB each are slower to write and to read."""
 
 
+class UnexpectedNaN(Exception):
+    """Columns of a file that has begun have a NaN, and so must not have bounds: begin again."""
+
+    def __init__(self, columns: frozenset[str]) -> None:
+        """Take the names of the columns."""
+        super().__init__(f"NaN in {', '.join(sorted(columns))}")
+        self.columns = columns
+
+
 class ChunkEncoder:
     """Writes row groups into a file and sums up what a commit needs to know of them."""
 
@@ -37,6 +51,7 @@ class ChunkEncoder:
         "_key",
         "_schema",
         "_sums",
+        "_unbounded",
         "_writer",
         "event_bytes",
         "max_timestamp_us",
@@ -53,17 +68,20 @@ class ChunkEncoder:
         columns: pa.Schema = EVENT_SCHEMA,
         small: bool = False,
         key: ChunkKey | None = None,
+        unbounded: frozenset[str] = frozenset(),
     ) -> None:
         """Begin a file of events with these columns.
 
         ``small`` chunks, up to ``SMALL_CHUNK_BYTES``, do not use zstd. With a key, events and
-        routing keys are encrypted. Raises KeyUnavailable.
+        routing keys are encrypted. Only the columns ``unbounded`` may have NaN. Raises
+        KeyUnavailable.
         """
         codec, level = compression, _ZSTD_LEVEL if compression == "zstd" else None
         if small and compression == "zstd":
             codec, level = "snappy", None
         page_bytes = _BLOCK_PAGE_BYTES if compression == UNCOMPRESSED else None
         self._key = key
+        self._unbounded = unbounded
         self._schema = file_schema(columns)
         self._writer = pq.ParquetWriter(
             sink,
@@ -74,15 +92,21 @@ class ChunkEncoder:
             encryption_properties=(
                 None if key is None else encryption_properties(key, encrypted_columns(columns))
             ),
-            **file_options(columns, is_encrypted=key is not None, small=small),
+            **file_options(columns, is_encrypted=key is not None, small=small, unbounded=unbounded),
         )
         self._sums: list[int] = []
         self.rows = self.event_bytes = self.null_keys = 0
         self.min_timestamp_us = self.max_timestamp_us = 0
 
     def write(self, events: pa.Table, event_bytes: int) -> None:
-        """Write one row group of events, checked by ``as_events``."""
+        """Write one row group of events, checked by ``as_events``.
+
+        Raises UnexpectedNaN for columns that were to have none.
+        """
         count = events.num_rows
+        surprises = columns_with_nan(events) - self._unbounded
+        if surprises:
+            raise UnexpectedNaN(surprises)
         if self.rows + count > MAX_ROWS:
             raise InvalidInput(
                 f"a chunk of {self.rows + count} events cannot be written: at most {MAX_ROWS} "

@@ -181,8 +181,8 @@ class ChunkFile:
                     f"{wanted.events.field(index).type}."
                 )
 
-    def groups_with(self, where: Any, wanted: EventFormat) -> frozenset[int]:
-        """Return the row groups that may hold a row for which an expression is true.
+    def groups_with(self, where: Any, columns: pa.Schema) -> frozenset[int]:
+        """Return the row groups that may hold a row for which an expression of columns is true.
 
         The bounds of a footer that was not checked against the log prove nothing, and pyarrow reads
         none from the footer of an encrypted file.
@@ -190,14 +190,17 @@ class ChunkFile:
         every = frozenset(range(len(self._starts) - 1))
         if self._footer is None or key_of(self._metadata.metadata):
             return every
-        import pyarrow.dataset as ds  # late: slow to import
+        # late: slow to import
+        from pravega_spark.engine.chunks.row_group_bounds import cases_of, may_hold
 
-        fragment = ds.ParquetFileFormat().make_fragment(self._footer)
-        try:
-            fragment = fragment.subset(where, schema=wanted.batch)
-        except pa.ArrowInvalid:  # its arithmetic overflows for a bound, but maybe for no row
-            return every
-        return every.intersection(group.id for group in fragment.row_groups)
+        metadata, base = self._metadata, self._ref.base_offset
+        return frozenset(
+            group
+            for group in every
+            if may_hold(
+                where, columns, cases_of(metadata, group, columns, base + self._starts[group])
+            )
+        )
 
     def parts(self) -> Iterator[tuple[int, int, int | None]]:
         """Yield [first, last) of each row group and its latest timestamp, if that is certain."""

@@ -24,7 +24,7 @@ from pravega_spark.engine.chunks.chunk_encoder import (
     row_groups,
     times_of,
 )
-from pravega_spark.engine.chunks.event_format import as_events, is_raw
+from pravega_spark.engine.chunks.event_format import as_events, columns_with_nan, is_raw
 from pravega_spark.engine.chunks.footer import FooterSink, digest_of
 from pravega_spark.engine.chunks.tiny_chunk import (
     TINY_BYTES,
@@ -66,11 +66,13 @@ class ChunkWriter:
         columns: pa.Schema = EVENT_SCHEMA,
         compression: str = COMPRESSION,
         key: ChunkKey | None = None,
+        unbounded: frozenset[str] = frozenset(),
         runtime: Runtime = SYSTEM,
     ) -> None:
         """Begin the file ``<table_path>/data/<folder>/<name>.parquet``; ``name`` is unique.
 
-        ``columns`` are those of the events that will be written.
+        ``columns`` are those of the events that will be written. Only those that are also
+        ``unbounded`` may have NaN: a call raises UnexpectedNaN for another one.
         Raises KeyUnavailable if the events are to be encrypted and cannot be.
         """
         self._path = f"data/{folder}/{name}.parquet"
@@ -84,7 +86,7 @@ class ChunkWriter:
         self._object = store.writer(f"{table_path}/{self._path}")
         self._is_open = True
         self._file = FooterSink(self._object.__enter__())
-        self._encoder = _encoder_of(self._object, self._file, columns, compression, key)
+        self._encoder = _encoder_of(self._object, self._file, columns, compression, key, unbounded)
 
     def write(self, events: pa.Table | pa.RecordBatch) -> None:
         """Append events; full row groups are written.
@@ -173,10 +175,12 @@ def _encoder_of(
     columns: pa.Schema,
     compression: str,
     key: ChunkKey | None,
+    unbounded: frozenset[str],
 ) -> ChunkEncoder:
     """Return the encoder into an opened object; leave nothing in the store if it has no key."""
     try:
-        return ChunkEncoder(pa.PythonFile(file, mode="w"), compression, columns=columns, key=key)
+        sink = pa.PythonFile(file, mode="w")
+        return ChunkEncoder(sink, compression, columns=columns, key=key, unbounded=unbounded)
     except BaseException as error:
         opened.__exit__(type(error), error, error.__traceback__)
         raise
@@ -373,7 +377,14 @@ def _encode(
 ) -> tuple[ChunkEncoder, pa.Buffer]:
     sink = pa.BufferOutputStream()
     small = not len(ends) or bool(ends[-1] <= SMALL_CHUNK_BYTES)
-    encoder = ChunkEncoder(sink, compression, columns=events.schema, small=small, key=key)
+    encoder = ChunkEncoder(
+        sink,
+        compression,
+        columns=events.schema,
+        small=small,
+        key=key,
+        unbounded=columns_with_nan(events),
+    )
     for first, last, size in row_groups(ends):
         encoder.write(events.slice(first, last - first), size)
     encoder.finish()

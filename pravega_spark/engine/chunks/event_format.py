@@ -140,6 +140,22 @@ def typed_sizes(events: pa.Table | pa.RecordBatch) -> NDArray[np.int64]:
     return event_sizes(events.select(list(payload_names(events.schema))))
 
 
+def columns_with_nan(events: pa.Table) -> frozenset[str]:
+    """Return the names of the columns of typed events that have a NaN; nested ones have no bounds.
+
+    Arrow leaves it out of a column's bounds. But Spark, Delta's readers and DuckDB order it above
+    all numbers, and would not find it: so a column of a file that has one has no bounds there.
+    """
+    floats = [field.name for field in events.schema if pa.types.is_floating(field.type)]
+    if not floats:
+        return frozenset()
+    import pyarrow.compute as pc  # late: slow to import
+
+    return frozenset(
+        name for name in floats if pc.any(pc.is_nan(events.column(name)), min_count=0).as_py()
+    )
+
+
 def as_events(table: pa.Table) -> pa.Table:
     """Return the events of ``table`` as columns of a chunk, raw ones by ``as_raw_events``.
 

@@ -26,11 +26,18 @@ _COMMON: Final[dict[str, Any]] = {
 
 
 @lru_cache(maxsize=256)
-def file_options(events: pa.Schema, *, is_encrypted: bool, small: bool) -> dict[str, Any]:
+def file_options(
+    events: pa.Schema,
+    *,
+    is_encrypted: bool,
+    small: bool,
+    unbounded: frozenset[str] = frozenset(),
+) -> dict[str, Any]:
     """Return the options of Parquet's writer for a chunk with these columns.
 
-    An encrypted column has no bounds, which would tell a part of it. A ``small`` chunk has no
-    dictionaries of the user's columns: they would take more than they save.
+    An encrypted column has no bounds, which would tell a part of it, nor has an ``unbounded`` one.
+    A ``small`` chunk has no dictionaries of the user's columns: they would take more than they
+    save.
     """
     keys = [] if is_encrypted else ["routing_key"]
     if is_raw(events):
@@ -41,6 +48,7 @@ def file_options(events: pa.Schema, *, is_encrypted: bool, small: bool) -> dict[
     leaves = list(_payload_leaves(events))
     words = [] if small else [path for path, kind in leaves if _is_text(kind)]
     bounded = [] if is_encrypted else [path for path, kind in leaves if _has_bounds(path, kind)]
+    bounded = [path for path in bounded if path not in unbounded]
     whole = [path for path, kind in leaves if _is_whole(kind)]
     return _COMMON | {
         "column_encoding": dict.fromkeys((*_DELTA_ENCODED, *whole), _DELTA),

@@ -46,7 +46,9 @@ class WhereExpression:
                 f"{_cause(error)}. The columns are {names}."
             ) from error
         self.needed = self._needed_of(event_format.batch_names)
-        """The columns that the expression names."""
+        """The names of the columns that the expression names."""
+        self.columns = pa.schema([event_format.batch.field(name) for name in self.needed])
+        """These columns."""
 
     def _needed_of(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of the columns that the expression names: a few of many, found by halving.
@@ -107,7 +109,7 @@ def read_filtered(
         if start >= end:
             continue
         with open_chunk(store, table_path, ref) as chunk:
-            groups = chunk.groups_with(wanted.where, event_format)
+            groups = chunk.groups_with(wanted.where, wanted.columns)
             for at, batch in read_rows(
                 chunk, ref, start, end, needed, READ_BATCH_EVENTS, event_format, groups
             ):

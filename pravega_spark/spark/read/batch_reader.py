@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -45,6 +46,8 @@ class PravegaBatchReader(DataSourceReader):
         self._schema = schema
         self._schema_json = schema.json()
         self.wanted = of_keys(settings.routing_keys)
+        self.where: Any = None
+        """What all wanted events satisfy, as an expression over the columns of a typed stream."""
 
     def partitions(self) -> list[InputPartition]:
         """Return the ranges of all segments, with the chunks that may hold wanted events."""
@@ -80,7 +83,7 @@ class PravegaBatchReader(DataSourceReader):
             key_range = view.lineage.find(rng.segment_id).key_range
             one = planned(rng, self.wanted, constants, key_range, stream.chunks)
             if one is not None:
-                yield replace(one, schema=schema)
+                yield replace(one, schema=schema, where=self.where)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches; runs in a task."""

@@ -44,6 +44,7 @@ class Column:
 
 
 _EVENT = Column("event", BinaryType(), "event")
+_VALUE = Column("value", BinaryType(), "event")
 PRAVEGA = (
     Column("scope", StringType(), "=scope"),
     Column("stream", StringType(), "=stream"),
@@ -56,7 +57,7 @@ PRAVEGA = (
 )
 KAFKA = (
     Column("key", BinaryType(), "routing_key", nullable=True),
-    Column("value", BinaryType(), "event"),
+    _VALUE,
     Column("topic", StringType(), "=name"),
     Column("partition", IntegerType(), "=segment_number"),
     Column("offset", LongType(), "offset"),
@@ -82,14 +83,15 @@ ON_REQUEST = (HEADERS, WATERMARK)
 def columns_of(names: str, own: tuple[Column, ...] = ()) -> tuple[Column, ...]:
     """Return all columns under ``pravega`` or ``kafka`` names.
 
-    ``own`` are those of a typed stream, which stand in place of ``event``.
+    ``own`` are those of a typed stream, which stand in place of ``event`` or ``value``.
     """
+    columns, event = (KAFKA, _VALUE) if names == "kafka" else (PRAVEGA, _EVENT)
     if not own:
-        return (*(KAFKA if names == "kafka" else PRAVEGA), *ON_REQUEST)
+        return (*columns, *ON_REQUEST)
     taken = {column.name.lower() for column in own}
-    at = PRAVEGA.index(_EVENT)
+    at = columns.index(event)
     asked = [column for column in ON_REQUEST if column.name not in taken]
-    return (*PRAVEGA[:at], *own, *PRAVEGA[at + 1 :], *asked)
+    return (*columns[:at], *own, *columns[at + 1 :], *asked)
 
 
 def schema_of(

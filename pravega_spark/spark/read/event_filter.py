@@ -166,6 +166,8 @@ class PlannedRange:
     wanted: EventFilter
     schema: StreamSchema | None = None
     """The schema of a typed stream, by the view that the range was planned with."""
+    where: Any = None
+    """What else all wanted events satisfy, as an expression over the columns of the schema."""
 
     def __len__(self) -> int:
         """Return the number of events that are read."""

@@ -10,11 +10,16 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import datasource
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
+from pravega_spark.engine.chunks.event_format import SYSTEM_NAMES
 from pravega_spark.spark.read.batch_reader import PravegaBatchReader
-from pravega_spark.spark.read.columns import columns_of
+from pravega_spark.spark.read.columns import Column, columns_of
 from pravega_spark.spark.read.event_filter import KEY, Condition
+from pravega_spark.spark.read.typed_reads import typed_columns
 
 _OPERATORS: dict[type[datasource.Filter], str] = {
     datasource.EqualTo: "=",
@@ -36,7 +41,10 @@ class PravegaFilteredReader(PravegaBatchReader):
     """A batch reader that skips what Spark's conditions exclude."""
 
     def pushFilters(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:
-        """Take the conditions that the reader applies exactly; return the others to Spark."""
+        """Take the conditions that the reader applies exactly; return the others to Spark.
+
+        By those on the columns of a typed stream it skips row groups, and Spark still compares.
+        """
         sources = {c.name.lower(): c.source for c in columns_of(self.settings.column_names)}
         if self.settings.key_encoding != "utf8":
             sources.pop("key", None)  # its bytes are not those of the routing key
@@ -48,7 +56,19 @@ class PravegaFilteredReader(PravegaBatchReader):
             else:
                 taken.append(condition)
         self.wanted = self.wanted.and_also(taken)
+        own = typed_columns(self.settings)
+        if own:
+            from pravega_spark.spark.read.column_filter import expression_of  # late: slow to import
+
+            self.where = expression_of(filters, self._fields(own))
         return left
+
+    def _fields(self, own: tuple[Column, ...]) -> dict[str, pa.Field]:
+        """Return the columns that row groups have bounds of, by their names in lower case."""
+        system = ("offset", *(SYSTEM_NAMES if self.settings.column_names == "pravega" else ()))
+        columns = (*own, *(c for c in columns_of("pravega") if c.name in system))
+        wanted = StructType([StructField(c.name, c.type) for c in columns])
+        return {field.name.lower(): field for field in to_arrow_schema(wanted, timezone="UTC")}
 
 
 def condition_of(one: datasource.Filter, sources: dict[str, str]) -> Condition | None:

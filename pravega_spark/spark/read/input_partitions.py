@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -69,11 +70,12 @@ class EventPartition(InputPartition):
         part: KeyPart | None = None,
         wanted: EventFilter = _ALL_EVENTS,
         schema: StreamSchema | None = None,
+        where: Any = None,
     ) -> None:
         """Take the range, its chunks, the part of the keys (None: all), and the wanted events.
 
         The chunks hold the whole range, except those parts that have no wanted event. The schema
-        is that of a typed stream when the read was planned.
+        is that of a typed stream when the read was planned; ``where`` is an expression over it.
         """
         super().__init__(None)
         self.rng = rng
@@ -81,6 +83,7 @@ class EventPartition(InputPartition):
         self.part = part
         self.wanted = wanted
         self.schema = schema
+        self.where = where
         self.watermark_us: int | None = None
         """The watermark at the end of the micro-batch, if the query reads it."""
 
@@ -113,13 +116,15 @@ def by_offset(
 def _piece(one: PlannedRange, start: int, end: int) -> EventPartition:
     inside = [ref for ref in one.refs if ref.base_offset < end and ref.end > start]
     rng = replace(one.rng, start=start, end=end)
-    return EventPartition(rng, inside, wanted=one.wanted, schema=one.schema)
+    return EventPartition(rng, inside, None, one.wanted, one.schema, one.where)
 
 
 def by_key(one: PlannedRange, count: int, key_range: KeyRange) -> list[EventPartition]:
     """Split a range by routing key into ``count`` parts; each part reads all of the chunks."""
     parts = [KeyPart(key_range, i, count) for i in range(count)] if count > 1 else [None]
-    return [EventPartition(one.rng, one.refs, part, one.wanted, one.schema) for part in parts]
+    return [
+        EventPartition(one.rng, one.refs, part, one.wanted, one.schema, one.where) for part in parts
+    ]
 
 
 def partition_counts(ranges: Sequence[Sized], wanted: int) -> list[int]:
@@ -168,6 +173,7 @@ def read_events(
             on_loss=fail if settings.fail_on_data_loss else _skip,
             payload_bytes=settings.max_event_bytes,
             event_format=event_format,
+            where=partition.where,
             # A local file is decoded while Spark converts the batch before it, without a thread.
             ahead=not stream.store.is_local,
         )

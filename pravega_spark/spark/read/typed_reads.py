@@ -44,11 +44,6 @@ def typed_columns(settings: ReadSettings) -> tuple[Column, ...]:
     schema = schemas.pop() if schemas else None
     if schema is None:
         return ()
-    if settings.column_names == "kafka":
-        raise InvalidOption(
-            f"option columnNames=kafka is for streams of bytes, and stream {names[0]} is typed: "
-            "remove it; select to_json(struct(...)) as value for what is to look like Kafka."
-        )
     return spark_columns(schema)
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from pravega_spark import StreamSchema
 from pravega_spark.engine.chunks import chunk_encoder
-from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
+from pravega_spark.engine.chunks.chunk_encoder import UnexpectedNaN
 from pravega_spark.engine.chunks.chunk_file import ChunkFile, open_chunk
-from pravega_spark.engine.chunks.chunk_writer import stage
+from pravega_spark.engine.chunks.chunk_writer import ChunkWriter, stage
 from pravega_spark.engine.chunks.event_format import EventFormat, format_of
 from pravega_spark.engine.chunks.where_reader import WhereExpression, read_filtered
 from pravega_spark.engine.store.memory import MemoryStore
@@ -48,6 +49,10 @@ def staged(store: MemoryStore, rows: int, base: int = 0, columns: EventFormat = 
     ]
     events = pa.Table.from_arrays(arrays, schema=columns.events)
     (chunk,) = stage(store, TABLE, "v0", 0, events, name=f"c{base}")
+    return ref_of(chunk, base)
+
+
+def ref_of(chunk: StagedChunk, base: int = 0) -> ChunkRef:
     return ChunkRef(
         chunk.path, 0, base, chunk.rows, chunk.size, chunk.event_bytes, 0,
         chunk.min_timestamp_us, chunk.max_timestamp_us, chunk.footer,
@@ -80,7 +85,7 @@ def read(
         ((pc.field("n") > 990) & (pc.field("word") < "w0100"), [], 0),
         (pc.field("n").is_null(), [], 0),
         (pc.list_value_length(pc.field("list")) > 1, [], 1_000),
-        (pc.field("offset") == 7, [7], 1_000),
+        (pc.field("offset") == 7, [7], 100),
     ],
 )
 def test_row_groups_without_a_wanted_row_are_not_unpacked(
@@ -107,9 +112,9 @@ def test_the_bounds_of_a_footer_that_was_not_checked_count_for_nothing(store: Me
     unchecked = ChunkRef(*(getattr(ref, name) for name in ref.__slots__[:-2]))
     with open_chunk(store, TABLE, unchecked) as chunk:
         assert isinstance(chunk, ChunkFile)
-        assert chunk.groups_with(pc.field("n") > 1_000, FORMAT) == {0, 1}
+        assert chunk.groups_with(pc.field("n") > 1_000, FORMAT.batch) == {0, 1}
     with open_chunk(store, TABLE, ref) as chunk:
-        assert chunk.groups_with(pc.field("n") > 1_000, FORMAT) == set()
+        assert chunk.groups_with(pc.field("n") > 1_000, FORMAT.batch) == set()
 
 
 def test_the_columns_of_an_expression_are_known() -> None:
@@ -121,3 +126,47 @@ def test_the_columns_of_an_expression_are_known() -> None:
 def test_what_is_no_expression_of_these_columns_is_refused(where: Any) -> None:
     with pytest.raises(InvalidInput, match=r"where of a read of stream s/t"):
         WhereExpression("s/t", where, FORMAT)
+
+
+NAN = float("nan")
+FLOATS = format_of(StreamSchema.of(pa.schema([("speed", pa.float64()), ("n", pa.int32())])))
+
+
+def measured(speeds: list[float | None]) -> pa.Table:
+    count = len(speeds)
+    times = pa.array(range(count), pa.int64()).view(pa.timestamp("us", "UTC"))
+    numbers = pa.array([None if n % 2 else n for n in range(count)], pa.int32())
+    arrays = [pa.nulls(count, pa.string()), times, pa.array(speeds, pa.float64()), numbers]
+    return pa.Table.from_arrays(arrays, schema=FLOATS.events)
+
+
+def test_a_column_with_nan_has_no_bounds_in_its_file_and_loses_no_row(store: MemoryStore) -> None:
+    above = ~(pc.field("speed") <= 500)
+    cases: list[tuple[list[float | None], set[int]]] = [
+        ([*map(float, range(300))], set()),
+        ([1.0, None, NAN] * 100, {0, 1, 2}),
+    ]
+    for speeds, groups in cases:
+        (chunk,) = stage(store, TABLE, "v0", 0, measured(speeds), name=f"f{len(groups)}")
+        ref = ref_of(chunk)
+        with open_chunk(store, TABLE, ref) as file:
+            assert file.groups_with(above, FLOATS.batch) == groups
+            assert file.groups_with(pc.field("n") > 500, FLOATS.batch) == set(), "nulls are no NaN"
+
+
+def test_a_chunk_that_is_written_in_parts_says_where_nan_was_not_expected(
+    store: MemoryStore,
+) -> None:
+    def write(unbounded: frozenset[str]) -> ChunkRef:
+        with ChunkWriter(
+            store, TABLE, "v0", 0, name="parts", columns=FLOATS.events, unbounded=unbounded
+        ) as writer:
+            for speeds in ([1.0] * GROUP, [NAN] * GROUP, [2.0]):
+                writer.write(measured([*speeds]))
+            return ref_of(writer.close())
+
+    with pytest.raises(UnexpectedNaN) as found:
+        write(frozenset())
+    assert found.value.columns == {"speed"}
+    with open_chunk(store, TABLE, write(found.value.columns)) as file:
+        assert file.groups_with(pc.field("speed") > 500, FLOATS.batch) == {0, 1, 2}

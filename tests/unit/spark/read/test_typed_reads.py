@@ -151,6 +151,21 @@ def test_columns_that_are_none_of_the_stream_s_are_refused(
 ) -> None:
     with pytest.raises(InvalidOption, match=r"no column miles string, which .*miles int"):
         source(tmp_path).reader(schema(miles="string"))
-    with pytest.raises(InvalidOption, match="columnNames=kafka is for streams of bytes"):
-        source(tmp_path, columnNames="kafka").schema()
     assert "event" in source(tmp_path, path="s/raw").schema().names
+
+
+def test_kafka_s_names_have_the_schema_s_columns_in_place_of_the_value(
+    manager: StreamManager, tmp_path: Path
+) -> None:
+    write(manager, ROW)
+    found = source(tmp_path, columnNames="kafka")
+    after = ["topic", "partition", "offset", "timestamp", "timestampType"]
+    assert found.schema().names == ["key", *FLIGHTS.names, *after]
+    (row,) = rows(found)
+    assert (row["key"], row["topic"], row["partition"]) == (b"UA", "s/a", 0)
+    assert {name: row[name] for name in FLIGHTS.names} == ROW
+    assert rows(source(tmp_path, columnNames="kafka", columns="TOPIC,miles")) == [
+        {"topic": "s/a", "miles": 7}
+    ]
+    with pytest.raises(InvalidOption, match="columns names value, but the columns are key"):
+        source(tmp_path, columnNames="kafka", columns="value").schema()
