@@ -145,7 +145,9 @@ class StreamSchema:
         from pravega_spark.schemas.schema_forms import to_table
         from pravega_spark.schemas.table_fit import split_table
 
-        return split_table(to_table(table, where, self.arrow), self.arrow, where)
+        bad: list[BadRow] = []
+        rows = to_table(table, where, self.arrow, bad)
+        return split_table(rows, self.arrow, where, bad)
 
     def check_row(
         self, row: Any, where: str = "the row", number: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ from pravega_spark.engine.observers import open_readers
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import (
+    NoSuchScope,
     NoSuchStream,
     PravegaSparkError,
     StaleIdentity,
@@ -107,8 +109,14 @@ class SegmentSelector:
 
     @property
     def event_format(self) -> EventFormat:
-        """The format of the streams of the last poll: the raw one, unless they share another."""
-        formats = {found.view.event_format for found in self._polled.values() if found is not None}
+        """The format of the group's streams: the raw one, unless they share another.
+
+        A reader without segments has polled none of them, and looks each up once.
+        """
+        formats = set()
+        for name in self._state().lives:
+            with suppress(NoSuchStream, NoSuchScope):
+                formats.add(self._streams(name).event_format)
         return formats.pop() if len(formats) == 1 else RAW
 
     @property

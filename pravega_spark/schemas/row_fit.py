@@ -46,9 +46,7 @@ class RowCheck:
             try:
                 values[name], size = check(value)
             except Misfit as misfit:
-                path = f"{name}.{misfit.path}" if misfit.path else name
-                bad = BadRow(number, path, shown(value), str(misfit))
-                raise mismatch(where, bad) from None
+                raise mismatch(where, bad_row(number, name, value, misfit)) from None
             total += size
         return values, total
 
@@ -74,6 +72,12 @@ class RowCheck:
         if name not in given:
             return missing_column(where, name, [str(other) for other in given])
         return mismatch(where, BadRow(number, name, "None", "null, and the column is required"))
+
+
+def bad_row(number: int, column: str, value: Any, misfit: Misfit) -> BadRow:
+    """Return what a misfit says of the value of a row's column."""
+    path = f"{column}.{misfit.path}" if misfit.path else column
+    return BadRow(number, path, shown(value), str(misfit))
 
 
 def rows_to_table(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:

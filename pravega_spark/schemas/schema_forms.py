@@ -14,9 +14,12 @@ from pyarrow import types
 from pravega_spark.arguments import shown
 from pravega_spark.errors import InvalidSchema, SchemaMismatch
 from pravega_spark.schemas.class_types import class_schema, is_row_class
+from pravega_spark.schemas.column_casts import Misfit
 from pravega_spark.schemas.column_types import TIMESTAMP
 from pravega_spark.schemas.delta_types import schema_from_json
-from pravega_spark.schemas.row_fit import RowCheck
+from pravega_spark.schemas.row_fit import bad_row
+from pravega_spark.schemas.row_values import value_check
+from pravega_spark.schemas.table_fit import BadRow, mismatch
 
 
 def to_arrow(given: Any) -> pa.Schema:
@@ -45,10 +48,13 @@ def to_arrow(given: Any) -> pa.Schema:
     )
 
 
-def to_table(given: Any, where: str, schema: pa.Schema) -> pa.Table:
+def to_table(
+    given: Any, where: str, schema: pa.Schema, bad: list[BadRow] | None = None
+) -> pa.Table:
     """Return an Arrow table of a table, batch or frame; raise SchemaMismatch for anything else.
 
-    Only of the columns with maps, pandas does not say what they hold: they are as in ``schema``.
+    Only of the columns with maps, pandas does not say what they hold: they are as in ``schema``. A
+    value that is not goes to ``bad`` and is null, or is the error if that is None.
     """
     if isinstance(given, pa.Table):
         return given
@@ -57,7 +63,7 @@ def to_table(given: Any, where: str, schema: pa.Schema) -> pa.Table:
     library = _library(given)
     try:
         if library == "pandas":
-            return _of_pandas(given, where, schema)
+            return _of_pandas(given, where, schema, bad)
         if library == "polars":
             return (given.collect() if hasattr(given, "collect") else given).to_arrow()
         if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
@@ -75,25 +81,34 @@ def to_table(given: Any, where: str, schema: pa.Schema) -> pa.Table:
     )
 
 
-def _of_pandas(frame: Any, where: str, schema: pa.Schema) -> pa.Table:
+def _of_pandas(frame: Any, where: str, schema: pa.Schema, bad: list[BadRow] | None) -> pa.Table:
     """Return a frame as a table: dicts and lists of pairs are maps, not structs, if so wanted."""
     maps = [field for field in schema if _has_map(field.type) and field.name in frame.columns]
     if not maps or not frame.columns.is_unique:
         return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
-    held = {field.name: _column_of(frame[field.name], field, where) for field in maps}
+    held = {field.name: _column_of(frame[field.name], field, where, bad) for field in maps}
     table = pa.Table.from_pandas(frame.drop(columns=list(held)), preserve_index=False)
     names = [str(name) for name in frame.columns]
     return pa.table({name: held[name] if name in held else table.column(name) for name in names})
 
 
-def _column_of(values: Any, field: pa.Field, where: str) -> pa.Array:
+def _column_of(values: Any, field: pa.Field, where: str, bad: list[BadRow] | None) -> pa.Array:
     """Return a column of Python objects, which are checked one by one as those of events are."""
     if hasattr(values.dtype, "pyarrow_dtype"):
         return pa.array(values)
-    is_null = values.isna().to_numpy()
-    check = RowCheck(pa.schema([pa.field(field.name, field.type)]))
-    rows = ({field.name: None if is_null[n] else value} for n, value in enumerate(values))
-    return check.table(rows, where).column(0).combine_chunks()
+    check = value_check(field.type)
+    checked = []
+    for number, (value, is_null) in enumerate(zip(values, values.isna().to_numpy(), strict=True)):
+        found = None
+        try:
+            found = None if is_null else check(value)[0]
+        except Misfit as misfit:
+            misfits = bad_row(number, field.name, value, misfit)
+            if bad is None:
+                raise mismatch(where, misfits) from None
+            bad.append(misfits)
+        checked.append(found)
+    return pa.array(checked, field.type)
 
 
 def _has_map(kind: pa.DataType) -> bool:

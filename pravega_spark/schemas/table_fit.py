@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,16 +46,18 @@ def fit_table(table: pa.Table | pa.RecordBatch, schema: pa.Schema, where: str) -
 
 
 def split_table(
-    table: pa.Table | pa.RecordBatch, schema: pa.Schema, where: str
+    table: pa.Table | pa.RecordBatch, schema: pa.Schema, where: str, known: Sequence[BadRow] = ()
 ) -> tuple[pa.Table, tuple[BadRow, ...]]:
     """Return the rows that fit, as :func:`fit_table` does, and the others with their reasons.
 
-    Both are in the order of the table. Raises SchemaMismatch if no row can fit: a column is
-    unknown, a required one is missing, or one has a wrong type.
+    Both are in the order of the table. Values that are ``known`` to be bad are null in it. Raises
+    SchemaMismatch if no row can fit: a column is unknown, a required one is missing, or one has a
+    wrong type.
     """
     columns = given_columns(table, schema, where)
     bad: list[BadRow] = []
     for field, column in zip(schema, columns, strict=True):
+        bad += (found for found in known if _is_in(field.name, found.column))
         _fit_column(column, field, where, bad)
     if not bad:
         return fit_table(table, schema, where), ()
@@ -64,6 +67,10 @@ def split_table(
     columns = [without_views(column) for column in columns]  # which Arrow cannot filter
     good = pa.Table.from_arrays(columns, schema.names).filter(pa.array(is_good))
     return fit_table(good, schema, where), tuple(first[row] for row in sorted(first))
+
+
+def _is_in(column: str, path: str) -> bool:
+    return path == column or path.startswith(f"{column}.")
 
 
 def given_columns(

@@ -313,6 +313,25 @@ def test_split_finds_the_rows_that_do_not_fit_on_their_own(
     assert [found.row for found in bad] == [row for row, fit in enumerate(fits) if not fit]
 
 
+def test_split_of_a_pandas_frame_finds_the_rows_with_bad_maps() -> None:
+    schema = StreamSchema.of(
+        pa.schema([("n", pa.int8()), pa.field("seats", pa.map_(pa.string(), pa.int8()), False)])
+    )
+    seats = [{"a": 1}, {"a": 999}, None, [("a", 1), ("a", 2)], {"b": None}]
+    frame = pd.DataFrame({"n": [1, 2, 3, 999, 5], "seats": seats})
+    good, bad = schema.split(frame)
+    assert good.to_pylist() == [
+        {"n": 1, "seats": [("a", 1)]},
+        {"n": 5, "seats": [("b", None)]},
+    ]
+    assert [(found.row, found.column) for found in bad] == [
+        (1, "seats.value"), (2, "seats"), (3, "n"),
+    ]  # fmt: skip
+    assert "999" in bad[0].value
+    with pytest.raises(SchemaMismatch, match=r"row 1, column seats.*999"):
+        schema.conform(frame)
+
+
 def test_split_raises_where_no_row_can_fit() -> None:
     with pytest.raises(SchemaMismatch, match="column flight: string is not int32; convert"):
         FLIGHTS.split(pa.table({"carrier": ["UA"], "flight": ["1545"]}))
