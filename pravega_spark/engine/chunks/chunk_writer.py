@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
 from functools import partial
-from itertools import pairwise
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -14,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pravega_spark.engine.chunks.arrow_arrays import offsets_of
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, StagedChunk, encode_events
 from pravega_spark.engine.chunks.chunk_encoder import (
     SMALL_CHUNK_BYTES,
@@ -26,13 +24,7 @@ from pravega_spark.engine.chunks.chunk_encoder import (
 )
 from pravega_spark.engine.chunks.event_format import as_events, columns_with_nan, is_raw
 from pravega_spark.engine.chunks.footer import FooterSink, digest_of
-from pravega_spark.engine.chunks.tiny_chunk import (
-    TINY_BYTES,
-    TINY_ROWS,
-    LoneEvent,
-    encode_blocks,
-    encode_tiny,
-)
+from pravega_spark.engine.chunks.tiny_chunk import TINY_BYTES, TINY_ROWS, LoneEvent, encode_tiny
 from pravega_spark.engine.key_management import ChunkKey
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store.base import Store
@@ -221,48 +213,6 @@ def stage(
         store.put(f"{table_path}/{encoded.chunk.path}", encoded.data)
         chunks.append(encoded.chunk)
     return chunks
-
-
-def are_blocks(events: pa.Table) -> bool:
-    """Return whether :func:`stage_blocks` takes these events: few long ones without keys."""
-    return bool(
-        events.num_rows <= TINY_ROWS
-        and TINY_BYTES < events.nbytes <= ROW_GROUP_BYTES + SMALL_CHUNK_BYTES
-        and events.column("routing_key").null_count == events.num_rows
-    )
-
-
-def _blocks(events: pa.Array) -> Iterator[memoryview]:
-    """Yield the bytes of each event, without a copy."""
-    data = events.buffers()[2]
-    held = memoryview(data if data is not None else b"").cast("B")
-    for first, last in pairwise(offsets_of(events).tolist()):
-        yield held[first:last]
-
-
-def stage_blocks(
-    store: Store, table_path: str, folder: str, segment_id: int, events: pa.Table, *, name: str
-) -> StagedChunk:
-    """Store blocks of bytes durably as one chunk, as they are, without a copy in memory."""
-    times: list[int] = times_of(events).tolist()
-    column = events.column("event")
-    blocks = [block for part in column.chunks for block in _blocks(part)]
-    parts = encode_blocks(times, blocks)
-    path = f"data/{folder}/{name}.parquet"
-    with store.writer(f"{table_path}/{path}") as file:
-        for part in parts:
-            file.write(part)
-    return StagedChunk(
-        path,
-        segment_id,
-        rows=len(times),
-        size=sum(map(len, parts)),
-        event_bytes=sum(map(len, blocks)),
-        min_timestamp_us=min(times),
-        max_timestamp_us=max(times),
-        null_keys=len(times),
-        footer=digest_of(bytes(parts[-1])),
-    )
 
 
 def store_together(

@@ -10,15 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pravega_spark.engine.chunks.block_writer import are_blocks, stage_blocks
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.chunks.chunk_encoder import UNCOMPRESSED, checked_ends, cuts
 from pravega_spark.engine.chunks.chunk_writer import (
     EncodedChunk,
-    are_blocks,
     encode_chunks,
     encode_lone,
     stage,
-    stage_blocks,
     store_together,
 )
 from pravega_spark.engine.chunks.routing import group

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.block_reader import open_blocks
+from pravega_spark.engine.chunks.block_writer import stage_blocks
 from pravega_spark.engine.chunks.chunk import ChunkRef, encode_events
 from pravega_spark.engine.chunks.chunk_encoder import UNCOMPRESSED
-from pravega_spark.engine.chunks.chunk_writer import encode, stage_blocks
+from pravega_spark.engine.chunks.chunk_writer import encode
 from pravega_spark.engine.chunks.footer import digest_of, digest_of_parts, length_of
 from pravega_spark.engine.chunks.tiny_chunk import PAGE_ROWS, PAGES_KEY, TINY_ROWS
 from pravega_spark.engine.store.base import Store
