@@ -70,9 +70,18 @@ class Retries:
             result = function()
         except StoreUnavailable as error:
             result = self._repeat(function, error)
+        self.note_answer()
+        return result
+
+    def note_answer(self) -> None:
+        """Note that a call has been answered: the end of an outage."""
         if self._outage:
             self._end()
-        return result
+
+    def note_silence(self, seconds: float) -> None:
+        """Warn of an outage because a call, which goes on waiting, has no answer for so long."""
+        error = StoreUnavailable(f"a call has had no answer for {seconds:.0f} s.", url=self._url)
+        self._warn(self._runtime.monotonic() - seconds, error)
 
     def _repeat(self, function: Callable[[], _Result], error: StoreUnavailable) -> _Result:
         began, failures, token = self._runtime.monotonic(), 1, object()

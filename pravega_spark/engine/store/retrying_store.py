@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -17,6 +17,13 @@ from pravega_spark.engine.store.repeated_upload import RepeatedUpload
 from pravega_spark.engine.store.retries import Retries
 from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.engine.store.wrapped_store import WrappedStore
+
+
+@runtime_checkable
+class _NoticesSilence(Protocol):
+    """A client that says while a call waits that the storage answers none."""
+
+    on_silence: Callable[[float], object] | None
 
 
 class RetryingStore(WrappedStore):
@@ -41,6 +48,8 @@ class RetryingStore(WrappedStore):
         given, retry_seconds = split_options(options)
         super().__init__(client(url, given))
         self._retries = Retries(self.inner.url, retry_seconds, runtime)
+        if isinstance(self.inner, _NoticesSilence):
+            self.inner.on_silence = self._retries.note_silence
 
     def __repr__(self) -> str:
         """Show the client."""
@@ -59,7 +68,10 @@ class RetryingStore(WrappedStore):
         self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()
     ) -> Put:
         """Create the object unless it exists; UNKNOWN at once without a clear response."""
-        return self.inner.put_if_absent(key, data, after=after, staged=staged)
+        answer = self.inner.put_if_absent(key, data, after=after, staged=staged)
+        if answer is not Put.UNKNOWN:
+            self._retries.note_answer()
+        return answer
 
     def time_ms(self) -> int:
         """Return the storage's time."""

@@ -83,6 +83,8 @@ class S3Store:
         self._options = options
         self._settings = read_settings(url, bucket, options)
         self._sleep = sleep
+        self.on_silence: Callable[[float], object] | None = None
+        """Called while a call waits and the server has answered none for so many seconds."""
         self._connections: dict[int, S3Client] = {}
 
     @property
@@ -114,7 +116,7 @@ class S3Store:
 
     def _connect(self) -> S3Client:
         try:
-            client = S3Client(self._settings)
+            client = S3Client(self._settings, self.on_silence)
         except ProfileNotFound as error:
             raise refusal(error, self.url, "open") from error
         except (AttributeError, TypeError, ValueError, BotoCoreError) as error:

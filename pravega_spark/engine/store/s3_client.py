@@ -34,6 +34,7 @@ from pravega_spark.engine.store.base import Dated
 from pravega_spark.engine.store.s3_connection import checked, has_length
 from pravega_spark.engine.store.s3_errors import KeysMissing
 from pravega_spark.engine.store.s3_settings import Form, S3Settings
+from pravega_spark.engine.store.silence import Silence
 from pravega_spark.engine.store.supplier_log import taken_failures
 from pravega_spark.limits import OBJECT_CALLS
 
@@ -91,9 +92,15 @@ class Reply:
 class S3Client:
     """A connection pool to one bucket. Thread-safe; not for a forked child of its process."""
 
-    def __init__(self, settings: S3Settings) -> None:
-        """Take the settings; send no request, also none for credentials."""
+    def __init__(
+        self, settings: S3Settings, on_silence: Callable[[float], object] | None = None
+    ) -> None:
+        """Take the settings; send no request, also none for credentials.
+
+        ``on_silence`` is called while a call waits and none has been answered for some seconds.
+        """
         self._settings = settings
+        self._silence = Silence(on_silence)
         self._lock = threading.Lock()
         self._session = settings.session()
         self._forms, self.endpoint_url = self._prepared(None)
@@ -131,10 +138,11 @@ class S3Client:
         proxies = config.proxies or get_environ_proxies(url)
         proxy = proxies.get(urlsplit(url).scheme)
         if not proxy:
-            return checked(urllib3.PoolManager(**given))
+            return checked(urllib3.PoolManager(**given), self._silence)
         user = urllib3.util.parse_url(proxy).auth
         headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
-        return checked(urllib3.ProxyManager(proxy, proxy_headers=headers, **given))
+        manager = urllib3.ProxyManager(proxy, proxy_headers=headers, **given)
+        return checked(manager, self._silence)
 
     def call(
         self,
@@ -258,6 +266,7 @@ class S3Client:
             )
         except urllib3.exceptions.HTTPError as error:
             raise ConnectionError(f"{type(error).__name__}: {error}") from error
+        self._silence.note_answer()
         if request.method in _ANSWERED_WITH_BODY and not has_length(response):
             raise ConnectionError("the response has no Content-Length, so it may be cut")
         self._note(response.headers.get("date", ""))

@@ -6,6 +6,7 @@ also for the end of the body. So an answer that was cut within its headers looks
 
 from __future__ import annotations
 
+import functools
 import http.client
 from typing import Any, Protocol
 
@@ -14,6 +15,8 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HeaderParsingError
 from urllib3.util.response import assert_header_parsing
+
+from pravega_spark.engine.store.silence import Silence
 
 _ENDS = (b"\r\n", b"\n")
 """The line after the last header."""
@@ -64,9 +67,17 @@ class _WholeResponse(http.client.HTTPResponse):
 class _Connection(HTTPConnection):
     response_class = _WholeResponse
 
+    def __init__(self, *arguments: Any, silence: Silence, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._silence = silence
 
-class _SecureConnection(HTTPSConnection):
-    response_class = _WholeResponse
+    def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]
+        self._silence.await_answer(self.sock, self.timeout)
+        return super().getresponse()
+
+
+class _SecureConnection(_Connection, HTTPSConnection):
+    pass
 
 
 class _Pool(HTTPConnectionPool):
@@ -77,9 +88,15 @@ class _SecurePool(HTTPSConnectionPool):
     ConnectionCls = _SecureConnection
 
 
-def checked(pool: urllib3.PoolManager) -> urllib3.PoolManager:
-    """Return the pool, whose connections fail for an answer with incomplete headers."""
-    pool.pool_classes_by_scheme = {"http": _Pool, "https": _SecurePool}
+def checked(pool: urllib3.PoolManager, silence: Silence) -> urllib3.PoolManager:
+    """Return the pool, whose connections fail for an answer with incomplete headers.
+
+    They report a server that does not answer.
+    """
+    pool.pool_classes_by_scheme = {
+        "http": functools.partial(_Pool, silence=silence),  # type: ignore[dict-item]
+        "https": functools.partial(_SecurePool, silence=silence),  # type: ignore[dict-item]
+    }
     return pool
 
 
