@@ -12,7 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyspark
@@ -57,10 +57,15 @@ def start_kafka(partitions: int = 2) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def running_broker(partitions: int = 2) -> Iterator[str]:
-    """Start a broker, yield its ``bootstrap.servers``, and end it."""
-    with tempfile.TemporaryDirectory(prefix="kafka-") as folder:
-        process, servers = _started(Path(folder), partitions)
+def running_broker(
+    partitions: int = 2, within: Path | None = None, jvm: Sequence[str] = _JVM
+) -> Iterator[str]:
+    """Start a broker, yield its ``bootstrap.servers``, and end it.
+
+    Its log is below ``within``, by default in the folder of temporary files.
+    """
+    with tempfile.TemporaryDirectory(prefix="kafka-", dir=within) as folder:
+        process, servers = _started(Path(folder), partitions, jvm)
         try:
             yield servers
         finally:
@@ -72,7 +77,9 @@ def running_broker(partitions: int = 2) -> Iterator[str]:
                 process.wait()
 
 
-def _started(folder: Path, partitions: int) -> tuple[subprocess.Popen[bytes], str]:
+def _started(
+    folder: Path, partitions: int, jvm: Sequence[str]
+) -> tuple[subprocess.Popen[bytes], str]:
     for attempt in range(_START_ATTEMPTS):
         place = folder / str(attempt)
         place.mkdir()
@@ -85,7 +92,7 @@ def _started(folder: Path, partitions: int) -> tuple[subprocess.Popen[bytes], st
         subprocess.run(_java(*tool), check=True, capture_output=True, timeout=_START_SECONDS)
         output = (place / "output").open("wb")
         process = subprocess.Popen(
-            _java("kafka.Kafka", str(settings)),
+            _java("kafka.Kafka", str(settings), jvm=jvm),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -100,13 +107,13 @@ def _started(folder: Path, partitions: int) -> tuple[subprocess.Popen[bytes], st
     raise AssertionError(f"no Kafka broker: {(place / 'output').read_text()[-2_000:]}")
 
 
-def _java(*words: str) -> list[str]:
+def _java(*words: str, jvm: Sequence[str] = _JVM) -> list[str]:
     """Return a command that runs a class of Kafka."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home, "bin/java")) if home else "java"
     scala = Path(pyspark.__file__).parent.glob("jars/scala-library-*.jar")  # not fetched again
     classes = os.pathsep.join(map(str, [*jars("broker"), *scala]))
-    return [program, *_JVM, "-cp", classes, *words]
+    return [program, *jvm, "-cp", classes, *words]
 
 
 def _is_open(port: int, process: subprocess.Popen[bytes]) -> bool:
