@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.harness import jvm
 from tests.harness.s3_server import S3Server, start_s3
@@ -23,8 +23,10 @@ for _name, _value in jvm.VARIABLES.items():
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# pytest-timeout limits a test's time; a deadline per example is flaky on a busy machine.
-settings.register_profile("pravega_spark", deadline=None)
+# pytest-timeout limits a test's time; no example fails because the machine is busy.
+settings.register_profile(
+    "pravega_spark", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("pravega_spark")
 
 

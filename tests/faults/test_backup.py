@@ -98,6 +98,11 @@ def test_killed_backups_and_restores_are_finished_by_the_next_while_the_stream_i
     manager.create_scope("s")
     policy = RetentionPolicy.by_size("3 KB")
     manager.create_stream(STREAM, StreamConfiguration(ScalingPolicy.by_event_rate(1_000), policy))
+
+    def writes(name: str) -> bool:
+        record = manager._stream(STREAM).view().writer(name)
+        return record is not None and record.last > 0
+
     actors = [
         PROCESSES.Process(target=use, args=(root, w, stop), kwargs={"scales": w == "w0"})
         for w in WRITERS
@@ -107,7 +112,7 @@ def test_killed_backups_and_restores_are_finished_by_the_next_while_the_stream_i
         actor.daemon = True
         actor.start()
     try:
-        while manager.stream_info(STREAM).version < 40:
+        while manager.stream_info(STREAM).version < 40 or not all(map(writes, WRITERS)):
             time.sleep(0.05)
         for kill in BACKUP:
             assert exit_code(back_up, root, copy, kill) == -signal.SIGKILL, kill

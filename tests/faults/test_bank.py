@@ -255,7 +255,7 @@ def test_every_version_balances_for_the_event_reader(bank: tuple[Path, Nemesis])
         books.check(f"version {snapshot.version}")
         cut = view.tail
         rolled += view.active.number != view.active.reference
-    assert rolled > 0, "no commit rolled over a scale"
+    assert rolled > 0, "the commit of the opening balances rolls over a split"
 
 
 @pytest.mark.slow

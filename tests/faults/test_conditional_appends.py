@@ -10,7 +10,7 @@ import pytest
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness import conditional_processes
-from tests.harness.killed_processes import KilledProcesses
+from tests.harness.killed_processes import KilledProcesses, wait_until
 from tests.harness.tiers import sized
 from tests.harness.writer_processes import STREAM
 
@@ -54,12 +54,14 @@ def test_no_number_is_lost_or_taken_twice_by_writers_that_are_killed(tmp_path: P
 def test_shared_counter_counts_each_addition_once_over_kills_and_compactions(
     tmp_path: Path,
 ) -> None:
+    """It ends when a compaction has truncated the stream."""
     processes, manager = counting(tmp_path, "share")
-    processes.run(WRITERS, KILLS)
+    processes.run(
+        WRITERS, KILLS, lambda: wait_until(lambda: dict(manager.head(STREAM))[0] > 0, "compact")
+    )
     with manager.state_synchronizer(STREAM, conditional_processes.add) as counter:
         counter.fetch_updates()
         total = counter.get_state()
     numbers = [int(line.split()[0]) for line in processes.acknowledged()]
     assert len(set(numbers)) == len(numbers) > WRITERS, "no two were the same addition"
     assert max(numbers) <= total <= len(numbers) + KILLS, "only a kill leaves an answer open"
-    assert dict(manager.head(STREAM))[0] > 0, "compactions have truncated the stream"

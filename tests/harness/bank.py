@@ -58,13 +58,15 @@ def event(teller: str, number: int, amount: int) -> bytes:
 
 
 def fund(manager: StreamManager) -> None:
-    """Give every account its opening balance, in one transaction."""
+    """Give every account its opening balance, in one transaction, whose commit rolls."""
     with (
         manager.create_transactional_writer(STREAM) as writer,
         writer.begin_transaction() as transaction,
     ):
         for number, account in enumerate(ACCOUNTS):
             transaction.write_event(event("fund", number, OPENING_BALANCE), account)
+        transaction.flush()
+        manager.scale_stream(STREAM, [0], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)])
 
 
 def teller(root: str, name: str, seed: str, count: str) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
+_SECONDS = 240.0
 
 
 class KilledProcesses:
@@ -30,13 +31,13 @@ class KilledProcesses:
     ) -> None:
         self._folder, self._module, self._arguments = folder, module, arguments
         self._chance, self._lives, self._end = random.Random(seed), 0, folder / "end"
+        self._ledgers: dict[int, Path] = {}
 
-    def run(
-        self, workers: int, kills: int, until: Callable[[], object] = lambda: time.sleep(0.5)
-    ) -> None:
+    def run(self, workers: int, kills: int, until: Callable[[], object] = lambda: None) -> None:
         """Start the workers, kill and follow one of them so many times, and let all end.
 
-        They work on until ``until`` returns.
+        They work on until ``until`` returns and the last life of each has had two things
+        acknowledged.
         """
         processes = [self._start(worker) for worker in range(workers)]
         try:
@@ -47,6 +48,8 @@ class KilledProcesses:
                 _wait(processes[killed])
                 processes[killed] = self._start(killed)
             until()
+            last = {worker: self._ledgers[worker] for worker in range(workers)}
+            wait_until(lambda: all(len(_lines(path)) >= 2 for path in last.values()))
             self._end.touch()
             assert [process.wait(240) for process in processes] == [0] * workers
         finally:
@@ -56,16 +59,11 @@ class KilledProcesses:
 
     def acknowledged(self) -> list[str]:
         """Return the lines of all ledgers; one that a kill cut off was not recorded."""
-        return [
-            line.removesuffix("\n")
-            for path in self._folder.glob("*.ledger")
-            for line in path.read_text().splitlines(keepends=True)
-            if line.endswith("\n")
-        ]
+        return [line for path in self._folder.glob("*.ledger") for line in _lines(path)]
 
     def _start(self, worker: int) -> subprocess.Popen[str]:
         self._lives += 1
-        ledger = self._folder / f"{self._lives}.ledger"
+        ledger = self._ledgers[worker] = self._folder / f"{self._lives}.ledger"
         given = (*self._arguments(worker, self._lives), str(ledger), str(self._end))
         process = subprocess.Popen(
             [sys.executable, "-m", self._module, *given],
@@ -82,3 +80,16 @@ def _wait(process: subprocess.Popen[str]) -> None:
     process.wait()
     if process.stdout is not None:
         process.stdout.close()
+
+
+def _lines(ledger: Path) -> list[str]:
+    whole = ledger.read_text().splitlines(keepends=True) if ledger.exists() else []
+    return [line.removesuffix("\n") for line in whole if line.endswith("\n")]
+
+
+def wait_until(condition: Callable[[], bool], what: str = "the processes do no work") -> None:
+    """Wait for a condition that working processes make true."""
+    deadline = time.monotonic() + _SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
