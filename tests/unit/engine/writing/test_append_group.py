@@ -15,6 +15,7 @@ from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.writing import append_leader
 from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch
 from pravega_spark.engine.writing.append_group import AppendGroup, group_of
 from pravega_spark.engine.writing.batch_committer import BatchCommitter
@@ -285,6 +286,16 @@ def test_owner_commits_itself_and_for_others_when_its_patience_is_over() -> None
     assert len(data(stream)) == 2
 
 
+def test_batch_that_cannot_be_offered_waits_for_nobody() -> None:
+    stream = make_stream(runtime=FakeRuntime())
+    contended(stream)
+    before = stream.runtime.monotonic()
+    identity = SessionBatch("w", open_session(stream, 1, "w").session, 0, 1, note="noted")
+    own = replace(plain(stream, 1, identity), can_be_offered=False)
+    assert not group_of(stream).append(own).duplicate
+    assert stream.runtime.monotonic() - before < LOCAL.patience
+
+
 def test_owner_draws_its_patience_once_and_not_at_each_look() -> None:
     runtime = FakeRuntime()
     draws = iter([0.9])
@@ -549,6 +560,20 @@ def test_offers_that_a_listing_lacks_are_taken_later(fault: Fault) -> None:
     assert len(events) == len(set(events)) == 4
     for batch in batches:
         assert not group_of(reopen(stream)).append(batch).duplicate
+
+
+def test_commit_holds_a_bounded_number_of_chunks_and_the_next_one_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(append_leader, "OFFERS_PER_COMMIT", 2)
+    stream = make_stream()
+    for n in range(5):
+        offer(stream, of(n))
+    taker = reopen(stream)
+    for _ in range(3):
+        take(taker)
+    assert [len(one.adds) for one in commits(stream)] == [2, 2, 1]
+    assert sorted(data(stream)) == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_gap_is_left_lying_until_the_batch_before_it_is_there() -> None:
