@@ -121,9 +121,6 @@ RETRY_TIMEOUT = "60 s"
 """How long a call is repeated while the storage gives no answer, or asks for fewer calls."""
 CONNECT_TIMEOUT, READ_TIMEOUT = "5 s", "15 s"
 """How long one attempt waits for a connection, and for the next bytes of an answer."""
-SILENCE_SECONDS = 5.0
-"""A server that has answered no call for so long, although one waits, is warned of: longer than
-a call to a busy server takes."""
 LONGEST_TIMEOUT_MS = 86_400_000
 """The longest of these two that can be given; sockets have a limit, too."""
 

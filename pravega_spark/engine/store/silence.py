@@ -13,7 +13,9 @@ from typing import Any
 
 from urllib3.util import wait_for_read
 
-from pravega_spark.limits import SILENCE_SECONDS
+SILENCE_SECONDS = 5.0
+"""A server that has answered no call for so long, although one waits, is warned of: longer than a
+call to a busy server takes."""
 
 
 class Silence:

@@ -17,8 +17,7 @@ from pravega_spark.engine.store import silence
 from pravega_spark.engine.store.base import Put, Store
 from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.engine.store.s3 import S3Store
-from pravega_spark.engine.store.silence import Silence
-from pravega_spark.limits import SILENCE_SECONDS
+from pravega_spark.engine.store.silence import SILENCE_SECONDS, Silence
 
 LONG_SECONDS = 120.0
 OK = b'HTTP/1.1 200 OK\r\nContent-Length: 0\r\nETag: "tag"\r\n\r\n'
