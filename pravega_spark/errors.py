@@ -172,11 +172,13 @@ class SchemaMismatch(InvalidInput):
 
     ``row`` is the number of the first that does not, from 0, and None if all do not. ``column`` is
     the name of the column, and ``value`` the representation of the value, shortened if it is long.
+    ``reason`` says why the value does not fit; it is None if the error is of no single value.
     """
 
     row: int | None = None
     column: str | None = None
     value: str | None = None
+    reason: str | None = None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -928,6 +928,7 @@ class StreamManager(ClosedByBlock):
         event_time: EventTime | str | None = None,
         event_time_delay: str | float | None = None,
         large_events: bool = False,
+        bad_records: str = "fail",
     ) -> EventStreamWriter:
         """See :meth:`Stream.create_writer`."""
         return self.stream(stream).create_writer(
@@ -938,6 +939,7 @@ class StreamManager(ClosedByBlock):
             event_time=event_time,
             event_time_delay=event_time_delay,
             large_events=large_events,
+            bad_records=bad_records,
         )
 
     def revisioned_stream(

@@ -791,6 +791,7 @@ class Stream:
         event_time: EventTime | str | None = None,
         event_time_delay: str | float | None = None,
         large_events: bool = False,
+        bad_records: str = "fail",
     ) -> EventStreamWriter:
         """Open a writer; with an id of your own, it continues exactly where that id stopped.
 
@@ -801,24 +802,59 @@ class Stream:
         datetime, or the name of a column of a typed stream, it notes the latest of these times less
         ``event_time_delay``, by which an event may be earlier than one written before it: about
         once a second, and when it is flushed or closed. ``large_events`` lets an event have up to
-        1 GiB instead of 8 MiB, as bytes, a file or an iterable of bytes. Raises StreamSealed,
-        InvalidName, FencingTokenMismatch.
+        1 GiB instead of 8 MiB, as bytes, a file or an iterable of bytes. With ``bad_records="dlq"``
+        rows that do not fit a typed stream go to the stream ``<stream>-dlq``, as JSON with the
+        reason; see ``DeadLetterWriter``. Raises StreamSealed, InvalidName, FencingTokenMismatch.
         """
         from pravega_spark.event_writer import EventStreamWriter
 
-        life = self._view().life
-        writer = EventStreamWriter(
-            self._log(),
-            writer_id,
-            serializer=serializer,
-            fencing_token=fencing_token,
-            life=life,
-            automatically_note_time=automatically_note_time,
-            times=EventTimes.of(event_time, event_time_delay),
-            large_events=large_events,
-        )
+        view = self._view()
+        options: dict[str, Any] = {
+            "serializer": serializer,
+            "fencing_token": fencing_token,
+            "life": view.life,
+            "automatically_note_time": automatically_note_time,
+            "times": EventTimes.of(event_time, event_time_delay),
+            "large_events": large_events,
+        }
+        if bad_records == "fail":
+            writer = EventStreamWriter(self._log(), writer_id, **options)
+        else:
+            writer = self._dead_letter_writer(bad_records, view, writer_id, options)
         self._on_open(writer._queue, lambda queue: queue.is_closed)
         return writer
+
+    def _dead_letter_writer(
+        self, bad_records: object, view: StreamView, writer_id: str | None, options: dict[str, Any]
+    ) -> EventStreamWriter:
+        from pravega_spark.dead_letter_writer import DeadLetterWriter
+        from pravega_spark.engine.stream.letter_stream import (
+            SUFFIX,
+            letter_configuration,
+            letter_problem,
+        )
+
+        if bad_records != "dlq":
+            raise InvalidInput(
+                f"bad_records of a writer is 'fail' or 'dlq', not {shown(bad_records)}."
+            )
+        letters = Stream(
+            self._store,
+            self._name + SUFFIX,
+            storage_options=self._options,
+            runtime=self._runtime,
+            scope_of=self._scope_of,
+            on_open=self._on_open,
+        )
+
+        def open_letters() -> EventStreamWriter:
+            letters.create(letter_configuration(view))
+            problem = letter_problem(view, letters._view())
+            if problem is not None:
+                raise InvalidInput(f"bad_records='dlq': {problem}, or leave bad_records out.")
+            return letters.create_writer(writer_id)
+
+        return DeadLetterWriter(self._log(), writer_id, open_letters=open_letters, **options)
 
     def revisioned_stream(
         self, *, serializer: Serializer | None = None, deserializer: Deserializer | None = None

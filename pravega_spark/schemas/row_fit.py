@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -12,6 +12,8 @@ from pravega_spark.errors import SchemaMismatch
 from pravega_spark.schemas.column_casts import Misfit
 from pravega_spark.schemas.row_values import as_mapping, value_check
 from pravega_spark.schemas.table_fit import BadRow, mismatch, missing_column, unknown_column
+
+_REQUIRED: Final = "null, and the column is required"
 
 
 class RowCheck:
@@ -33,7 +35,10 @@ class RowCheck:
         checks = self._checks
         if not given.keys() <= checks.keys():
             name = next(name for name in given if name not in checks)
-            raise unknown_column(where, name, list(checks))
+            error = unknown_column(where, name, list(checks))
+            error.row, error.value = number, shown(given[name])
+            error.reason = "the schema has no such column"
+            raise error
         values: dict[str, Any] = {}
         total = 0
         for name, (check, nullable) in checks.items():
@@ -70,8 +75,10 @@ class RowCheck:
         self, given: Mapping[str, Any], name: str, where: str, number: int
     ) -> SchemaMismatch:
         if name not in given:
-            return missing_column(where, name, [str(other) for other in given])
-        return mismatch(where, BadRow(number, name, "None", "null, and the column is required"))
+            error = missing_column(where, name, [str(other) for other in given])
+            error.row, error.value, error.reason = number, "None", _REQUIRED
+            return error
+        return mismatch(where, BadRow(number, name, "None", _REQUIRED))
 
 
 def bad_row(number: int, column: str, value: Any, misfit: Misfit) -> BadRow:

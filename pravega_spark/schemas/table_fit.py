@@ -134,6 +134,7 @@ def mismatch(where: str, bad: BadRow) -> SchemaMismatch:
         row=bad.row,
         column=bad.column.partition(".")[0],
         value=bad.value,
+        reason=bad.reason,
     )
 
 
