@@ -76,6 +76,16 @@ class StreamSchema:
 
         return _of_arrow(avro_schema(given))
 
+    @classmethod
+    def from_ddl(cls, text: str) -> StreamSchema:
+        """Return the schema of columns that are declared as in SQL, such as ``str`` returns.
+
+        ``carrier string not null comment 'IATA code', stops array<struct<airport:string>>``.
+        """
+        from pravega_spark.schemas.sql_types import columns_from_sql
+
+        return cls.from_json({"type": "struct", "fields": columns_from_sql(text)})
+
     def to_json(self) -> str:
         """Return the schema as Delta keeps it: ``{"type": "struct", "fields": [...]}``.
 
@@ -182,9 +192,15 @@ class StreamSchema:
     def __setstate__(self, state: dict[str, str]) -> None:
         object.__setattr__(self, "text", state["text"])
 
+    def to_ddl(self) -> str:
+        """Return the columns as SQL declares them, with their comments: see :meth:`from_ddl`."""
+        from pravega_spark.schemas.sql_types import sql_columns
+
+        return sql_columns(self.arrow, comments=True)
+
     def __str__(self) -> str:
-        """Return the columns as SQL declares them."""
-        from pravega_spark.schemas.delta_types import sql_columns
+        """Return the columns as SQL declares them, without comments."""
+        from pravega_spark.schemas.sql_types import sql_columns
 
         return sql_columns(self.arrow)
 

@@ -7,6 +7,7 @@
       nyc:
         streams:
           flights: {scaling: "events:1000,minimum=4", retention: "consumption:1h..7d", tags: [gold]}
+          delays: {schema: "carrier string not null, delay int"}
         key-value-tables:
           prices: {key_type: string, ttl: 7 days}
         reader-groups:
@@ -18,9 +19,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pravega_spark.arguments import shown
+from pravega_spark.cli.declared_schema import declared_schema
 from pravega_spark.cli.strict_yaml import read_yaml
 from pravega_spark.encryption_policy import EncryptionPolicy
 from pravega_spark.errors import InvalidInput
@@ -31,7 +34,7 @@ from pravega_spark.policy_texts import parse_retention, parse_scaling
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 
 STREAMS, GROUPS, TABLES = "streams", "reader-groups", "key-value-tables"
-_STREAM_FIELDS = ("scaling", "retention", "tags", "settings", "encryption_key")
+_STREAM_FIELDS = ("scaling", "retention", "tags", "settings", "encryption_key", "schema")
 _GROUP_FIELDS = ("streams", "retention", "acknowledge")
 _TABLE_FIELDS = (
     *("key_type", "primary_key_length", "secondary_key_length", "partitions", "scaling"),
@@ -76,11 +79,12 @@ class Declaration:
     tables: list[DeclaredTable] = field(default_factory=list)
 
 
-def parse_declaration(data: bytes, where: str) -> Declaration:
-    """Return what a YAML text in UTF-8 declares.
+def parse_declaration(data: bytes, where: str, folder: Path) -> Declaration:
+    """Return what a YAML text in UTF-8 declares; files that it names are relative to a folder.
 
     Raises InvalidInput for an unknown field and for a value that has another shape, InvalidName
-    for a name that is none, and InvalidConfiguration for such a value; each names where it is.
+    for a name that is none, InvalidConfiguration for such a value, and InvalidSchema; each names
+    where it is.
     """
     given = read_yaml(data, where)
     top = _table(where, given or {}, ("settings", "scopes"))
@@ -90,7 +94,7 @@ def parse_declaration(data: bytes, where: str) -> Declaration:
         found.scopes.append(check_scope(_text(at, scope)))
         parts = _table(at, content or {}, (STREAMS, GROUPS, TABLES))
         for name, fields in _members(at, parts, STREAMS, _STREAM_FIELDS):
-            found.streams.append(_stream(f"{scope}/{name}", fields, f"{at}, stream {name}"))
+            found.streams.append(_stream(f"{scope}/{name}", fields, f"{at}, stream {name}", folder))
         for name, fields in _members(at, parts, TABLES, _TABLE_FIELDS):
             found.tables.append(_key_value_table(f"{scope}/{name}", fields))
         for name, fields in _members(at, parts, GROUPS, _GROUP_FIELDS):
@@ -105,8 +109,9 @@ def _members(
         yield _text(where, name), _table(f"{where}: {kind}: {name}", fields or {}, known)
 
 
-def _stream(name: str, fields: Mapping[str, Any], where: str) -> DeclaredStream:
+def _stream(name: str, fields: Mapping[str, Any], where: str, folder: Path) -> DeclaredStream:
     scaling, retention, key = (fields.get(f) for f in ("scaling", "retention", "encryption_key"))
+    schema = fields.get("schema")
     split_stream(name)
     configuration = StreamConfiguration(
         scaling=None if scaling is None else parse_scaling(_text(where, scaling)),
@@ -114,6 +119,7 @@ def _stream(name: str, fields: Mapping[str, Any], where: str) -> DeclaredStream:
         tags=_list(f"{where}: tags", fields.get("tags")),
         settings=_table(f"{where}: settings", fields.get("settings") or {}),
         encryption=None if key is None else EncryptionPolicy(_text(where, key)),
+        schema=None if schema is None else declared_schema(schema, where, folder),
     )
     return DeclaredStream(name, configuration, frozenset(fields))
 

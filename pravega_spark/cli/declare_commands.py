@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import BinaryIO
 
 import click
@@ -17,7 +18,8 @@ _SAME, _DIFFERENT = 0, 1
 
 
 def _read(file: BinaryIO) -> Declaration:
-    return parse_declaration(file.read(), getattr(file, "name", "standard input"))
+    name = getattr(file, "name", "standard input")
+    return parse_declaration(file.read(), name, Path(name).parent)
 
 
 @click.command("diff")
@@ -56,6 +58,7 @@ def apply(file: BinaryIO, yes: bool, root: str | None, output: str) -> None:
       nyc:
         streams:
           flights: {scaling: "events:1000,minimum=4", retention: "consumption:1h..7d"}
+          delays: {schema: "carrier string not null, delay int"}
         key-value-tables:
           prices: {key_type: string, ttl: 7 days}
         reader-groups:

@@ -64,9 +64,10 @@ def declared_changes(manager: StreamManager, declared: Declaration) -> Iterator[
     """Yield the changes, in an order in which they can be carried out.
 
     Raises what carrying them out would raise: InvalidConfiguration for a setting that is none, for
-    a stream that would begin or end its encryption, and for a key-value table that exists with
-    another configuration, which never changes; InvalidInput for a group over a stream that
-    neither exists nor is declared; StreamSealed for the scaling of a sealed stream.
+    a stream that would begin or end its encryption or its schema, and for a key-value table that
+    exists with another configuration, which never changes; SchemaChangeRefused; InvalidInput for a
+    group over a stream that neither exists nor is declared; StreamSealed for the scaling of a
+    sealed stream.
     """
     existing = set(manager.list_scopes())
     for scope in declared.scopes:
@@ -129,7 +130,7 @@ def _check_update(info: StreamInfo, update: dict[str, Any]) -> None:
 
 
 def _stream_fields(configuration: StreamConfiguration) -> dict[str, str]:
-    settings = configuration.settings
+    settings, schema = configuration.settings, configuration.schema
     key = configuration.encryption
     return {
         "scaling": scaling_text(configuration.scaling),
@@ -137,6 +138,7 @@ def _stream_fields(configuration: StreamConfiguration) -> dict[str, str]:
         "tags": ",".join(sorted(configuration.tags)) or "none",
         "settings": ", ".join(f"{n}={rule_of(n).text(settings[n])}" for n in settings) or "none",
         "encryption_key": "none" if key is None else key.key,
+        "schema": "none" if schema is None else schema.to_ddl(),
     }
 
 
@@ -151,6 +153,8 @@ def _stream_update(
         update["retention"] = new.retention
     if "encryption_key" in changed:
         update["encryption"] = new.encryption
+    if "schema" in changed:
+        update["schema"] = new.schema
     if "tags" in changed:
         update |= {"add_tags": new.tags - old.tags, "remove_tags": old.tags - new.tags}
     if "settings" in changed:

@@ -28,7 +28,7 @@ from pravega_spark.policy_texts import retention_text, scaling_text
 from pravega_spark.root_settings import rule_of
 from pravega_spark.scaling.rate_store import last_rates
 from pravega_spark.scaling.segment_load import segment_load
-from pravega_spark.schemas.delta_types import sql_type
+from pravega_spark.schemas.sql_types import sql_type
 from pravega_spark.stream_schema import StreamSchema
 
 _THREADS = 8
@@ -141,7 +141,7 @@ def _column_records(schema: StreamSchema | None) -> list[dict[str, Any]]:
     return [
         {
             "column": field.name,
-            "type": sql_type(field.type),
+            "type": sql_type(field.type, comments=True),
             "required": not field.nullable,
             "comment": (field.metadata or {}).get(b"comment", b"").decode() or None,
         }

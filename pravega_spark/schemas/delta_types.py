@@ -116,7 +116,7 @@ def arrow_type(kind: Any, path: str) -> pa.DataType:
         if decimal:
             try:
                 return pa.decimal128(int(decimal[1]), int(decimal[2]))
-            except pa.ArrowInvalid:
+            except ValueError:  # such as ArrowInvalid
                 return pa.decimal256(76, int(decimal[2]))  # refused, with the way on
         raise InvalidSchema(
             f"column {path} of type {kind} has no place in a Delta table that every reader can "
@@ -141,27 +141,3 @@ def arrow_type(kind: Any, path: str) -> pa.DataType:
 
 def _of(path: str) -> str:
     return f" in column {path}" if path else ""
-
-
-def sql_columns(schema: pa.Schema) -> str:
-    """Return the columns of a canonical schema as SQL declares them: ``a bigint not null, ...``."""
-    return ", ".join(
-        f"{field.name} {sql_type(field.type)}{'' if field.nullable else ' not null'}"
-        for field in schema
-    )
-
-
-def sql_type(kind: pa.DataType) -> str:
-    """Return a canonical type as SQL names it."""
-    if types.is_struct(kind):
-        inner = (f"{field.name}:{sql_type(field.type)}" for field in kind)
-        return f"struct<{','.join(inner)}>"
-    if types.is_map(kind):
-        return f"map<{sql_type(kind.key_type)},{sql_type(kind.item_type)}>"
-    if types.is_list(kind):
-        return f"array<{sql_type(kind.value_type)}>"
-    name = str(delta_type(kind))
-    return _SQL.get(name, name)
-
-
-_SQL: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}

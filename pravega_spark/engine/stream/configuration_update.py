@@ -44,7 +44,7 @@ class ConfigurationUpdate:
     remove_tags: frozenset[str] = frozenset()
     settings: SettingChanges = field(default_factory=SettingChanges)
     encryption: EncryptionPolicy | Unchanged = UNCHANGED
-    schema: StreamSchema | Unchanged = UNCHANGED
+    schema: StreamSchema | Unchanged | None = UNCHANGED
 
 
 def checked_update(
@@ -101,7 +101,7 @@ def checked_update(
         )
     tags = _tag_changes(f"stream {stream}", add_tags, remove_tags)
     changes = check_stream_settings({} if settings is None else settings)
-    columns = schema if schema is UNCHANGED else StreamSchema.of(schema)
+    columns = schema if schema is UNCHANGED or schema is None else StreamSchema.of(schema)
     return ConfigurationUpdate(scaling, retention, *tags, changes, encryption, columns)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from pravega_spark.encryption_policy import EncryptionPolicy
 from pravega_spark.errors import StoreError
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.stream_schema import StreamSchema
 from tests.harness.failpoints import at_failpoint
 from tests.unit.cli.conftest import Shell
 
@@ -162,3 +164,121 @@ def test_an_apply_that_fails_in_the_middle_says_what_it_did_and_may_be_repeated(
     assert "(5 of 6 changes). A repeated apply goes on" in error
     shell.ok("apply", "-", "-y", stdin=SPEC)
     assert shell("diff", "-", stdin=SPEC)[0] == 0
+
+
+# ------------------------------------------------------------------------------- typed streams
+
+
+def declared(schema: object) -> bytes:
+    """Return the declaration of a stream with this schema, as YAML that JSON is."""
+    return json.dumps({"scopes": {"s": {"streams": {"flights": {"schema": schema}}}}}).encode()
+
+
+FLIGHTS = "carrier string not null comment 'two letters', stops array<struct<airport:string>>"
+
+
+def test_a_typed_stream_is_declared_in_sql_and_grows(shell: Shell) -> None:
+    shell.ok("apply", "-", "-y", stdin=declared(FLIGHTS))
+    assert shell.manager.stream_info("s/flights").configuration.schema == StreamSchema.from_ddl(
+        FLIGHTS
+    )
+    assert shell("diff", "-", stdin=declared(FLIGHTS))[:2] == (0, "")
+    grown = f"{FLIGHTS}, gate string"
+    status, text, _ = shell("diff", "-", stdin=declared(grown))
+    assert status == 1
+    assert text == f"~ stream s/flights\n    schema: {FLIGHTS} -> {grown}\n"
+    assert len(shell.manager.schemas("s/flights")) == 1  # a diff changes nothing
+    shell.ok("apply", "-", "-y", stdin=declared(grown))
+    assert len(shell.manager.schemas("s/flights")) == 2
+    commented = grown.replace("two letters", "IATA")
+    shell.ok("apply", "-", "-y", stdin=declared(commented))
+    found = shell.manager.stream_info("s/flights").configuration.schema
+    assert found is not None
+    assert found.to_ddl() == commented
+    assert shell.ok("apply", "-", stdin=declared(commented)) == "Nothing to change.\n"
+
+
+def test_a_schema_is_declared_by_a_file_beside_the_declaration(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = StreamSchema.from_ddl("carrier string not null, delay bigint")
+    documents = {
+        "spark.json": json.loads(wanted.to_json()),
+        "schema.json": {
+            "properties": {"carrier": {"type": "string"}, "delay": {"type": "integer"}},
+            "required": ["carrier"],
+        },
+        "flight.avsc": {
+            "type": "record",
+            "name": "Flight",
+            "fields": [
+                {"name": "carrier", "type": "string"},
+                {"name": "delay", "type": ["null", "long"], "default": None},
+            ],
+        },
+    }
+    (tmp_path / "schemas").mkdir()
+    for name, document in documents.items():
+        (tmp_path / "schemas" / name).write_text(json.dumps(document))
+        (tmp_path / "streams.yaml").write_bytes(declared(f"schemas/{name}"))
+        shell.ok("apply", str(tmp_path / "streams.yaml"), "-y")
+        assert shell.manager.stream_info("s/flights").configuration.schema == wanted
+        assert shell("diff", str(tmp_path / "streams.yaml"))[0] == 0
+    monkeypatch.chdir(tmp_path)
+    assert shell("diff", "-", stdin=declared("schemas/flight.avsc"))[0] == 0
+
+
+def test_what_describe_prints_of_the_columns_is_a_schema(shell: Shell) -> None:
+    shell.ok("apply", "-", "-y", stdin=declared(FLIGHTS))
+    (printed,) = shell.json("stream", "describe", "s/flights")
+    assert shell("diff", "-", stdin=declared(printed["columns"]))[:2] == (0, "")
+    by_list = [{"column": "carrier", "type": "string", "required": True}]
+    other = declared(by_list).replace(b"flights", b"other")
+    shell.ok("apply", "-", "-y", stdin=other)
+    found = shell.manager.stream_info("s/other").configuration.schema
+    assert str(found) == "carrier string not null"
+
+
+def test_what_a_schema_cannot_become_is_refused_before_anything_changes(shell: Shell) -> None:
+    shell.ok("apply", "-", "-y", stdin=declared(FLIGHTS))
+    shell.ok("stream", "create", "s/raw")
+    raw = declared(FLIGHTS).replace(b"flights", b"raw")
+    new = b"scopes: {s: {streams: {new: , flights: {schema: %s}}}}"
+    for spec, reason in (
+        (declared("carrier string not null"), "column stops would be dropped or renamed"),
+        (declared(FLIGHTS.replace(" not null", "")), "column carrier would become nullable"),
+        (declared(f"{FLIGHTS}, gate string not null"), "is new and required"),
+        (new % b"'carrier int not null, stops string'", "would change from string to int32"),
+        (new % b"null", "stream s/flights is typed, and stays so"),
+        (raw, "stream s/raw is raw, and stays so"),
+    ):
+        for command in (("diff", "-"), ("apply", "-", "-y")):
+            assert reason in shell.failed(*command, stdin=spec)
+    assert not shell.manager.stream_exists("s/new")
+    assert len(shell.manager.schemas("s/flights")) == 1
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        (7, "schema must declare columns, such as"),
+        ({"carrier": "string"}, "schema must declare columns, such as"),
+        ("carrier", "'carrier' declares no columns, at its end"),
+        ("missing.json", "schema missing.json cannot be read"),
+        ([], "a schema has at least one column"),
+        (["carrier"], "a column has column, type, required, comment"),
+        ([{"column": "a"}], "of which the first two are needed"),
+        ([{"column": "a", "type": "int", "nullable": True}], "a column has column, type"),
+        ([{"column": "a", "type": "int", "required": "yes"}], "required is true or false"),
+        ([{"column": True, "type": "int"}], "put texts in quotes"),
+        ([{"column": "a", "type": "int8"}], "column a of type int8 has no place"),
+        ([{"column": "a", "type": "array<"}], "declares no columns"),
+    ],
+)
+def test_a_schema_that_is_none_is_named_with_its_stream(
+    shell: Shell, schema: object, reason: str
+) -> None:
+    error = shell.failed("apply", "-", "-y", stdin=declared(schema))
+    assert "stream flights: schema" in error
+    assert reason in error
+    assert not shell.manager.stream_exists("s/flights")
