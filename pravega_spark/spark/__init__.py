@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from typing import TYPE_CHECKING, Any
+
+from pravega_spark.spark.worker_garbage import ImportFreezer
 
 if TYPE_CHECKING:
     from pravega_spark.spark.session import session
+
+if "SPARK_REUSE_WORKER" in os.environ:  # set in Python workers that Spark uses again
+    gc.callbacks.append(ImportFreezer())
 
 __all__ = ["session"]
 

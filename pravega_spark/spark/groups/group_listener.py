@@ -8,12 +8,17 @@ batch, so this listener on the driver acknowledges the last batch, and batches b
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.listener import (
+    JStreamingQueryListener,
+    QueryProgressEvent,
+    StreamingQueryListener,
+)
 
 from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.limits import GROUP_INTERVAL_MS
@@ -24,7 +29,6 @@ from pravega_spark.spark.source_offsets import decode, find_record, owner_of
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
-        QueryProgressEvent,
         QueryStartedEvent,
         QueryTerminatedEvent,
     )
@@ -49,6 +53,18 @@ def _acknowledge(record: Record) -> None:
     acknowledge_batch(group, owner.generation, cuts, owner.query)
 
 
+class _TextEvents(JStreamingQueryListener):
+    """Takes each progress report from the JVM as one text.
+
+    PySpark takes its fields one by one, by some hundred calls into the JVM after each micro-batch
+    of each query of the session, in groups or not.
+    """
+
+    def onQueryProgress(self, jevent: Any) -> None:
+        """Pass the report on."""
+        self.pylistener.onQueryProgress(QueryProgressEvent.fromJson(json.loads(jevent.json())))
+
+
 class GroupListener(StreamingQueryListener):
     """Acknowledges finished batches to reader groups.
 
@@ -61,6 +77,16 @@ class GroupListener(StreamingQueryListener):
         self._clock = clock
         self._due: dict[Any, float] = {}
         self._pending: dict[Any, list[Record]] = {}
+
+    @property
+    def _jlistener(self) -> Any:
+        """What PySpark adds to the session's JVM, and removes."""
+        if not hasattr(self, "_jlistenerobj"):
+            from pyspark import SparkContext
+
+            jvm: Any = SparkContext._jvm
+            self._jlistenerobj: Any = jvm.PythonStreamingQueryListenerWrapper(_TextEvents(self))
+        return self._jlistenerobj
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Do nothing: no batch is finished yet."""
