@@ -12,8 +12,12 @@ import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import date, datetime, timezone
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 import xxhash
 from deltalake import DeltaTable
@@ -22,7 +26,7 @@ from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, S
 from pravega_spark.engine.chunks.routing import position as position_of_the_package
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.stream.stream_log import StreamLog
-from tests.harness import format_reader, format_writer
+from tests.harness import format_columns, format_reader, format_writer
 from tests.harness.format_examples import examples, shape
 from tests.harness.format_story import Story, write_story
 
@@ -398,6 +402,97 @@ def test_package_reads_and_continues_what_a_writer_of_the_page_wrote(tmp_path: P
         writer.append([("UA", b"fenced")])
     manager.sweep_stream(STREAM, grace="1 minute")
     assert len(list(manager.read(STREAM))) == 28
+
+
+TYPED = pa.schema(
+    [
+        pa.field("carrier", pa.string(), False),
+        ("delay", pa.int32()),
+        ("left", pa.timestamp("us", "UTC")),
+        ("price", pa.decimal128(8, 2)),
+        ("photo", pa.binary()),
+        ("stops", pa.list_(pa.struct([("airport", pa.string())]))),
+        ("seats", pa.map_(pa.string(), pa.int16())),
+    ]
+)
+GROWN = pa.schema(
+    [
+        *list(TYPED)[:5],
+        ("stops", pa.list_(pa.struct([("airport", pa.string()), ("gate", pa.int8())]))),
+        *list(TYPED)[6:],
+        ("day", pa.date32()),
+    ]
+)
+
+
+def _flight(number: int, **values: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"carrier": "UA", "delay": number, "price": Decimal("19.90")}
+    row |= {"left": datetime(2026, 1, 1, 12, tzinfo=timezone.utc), "photo": b"\x00\xff"}
+    row |= {"stops": [{"airport": "ORD"}, None], "seats": {"first": 8, "none": None}}
+    return row | values
+
+
+def _whole(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as it is read once the schema has grown."""
+    stops = row.get("stops")
+    if stops is not None:
+        stops = [one and {"airport": one["airport"], "gate": one.get("gate")} for one in stops]
+    return {name: row.get(name) for name in GROWN.names} | {"stops": stops}
+
+
+@pytest.mark.parametrize("base", ["commits", "state", "checkpoint"])
+def test_reader_and_writer_of_the_page_know_typed_chunks(
+    tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks of two schemas, cut again and merged, beside those of the writer of the page."""
+    manager = StreamManager(tmp_path)
+    found = Written(tmp_path, manager)
+    manager.create_scope("nyc")
+    manager.create_stream(STREAM, StreamConfiguration(ScalingPolicy.fixed(2), schema=TYPED))
+    rows = [_flight(0), _flight(1, stops=None, seats={}), {"carrier": "B6"}]
+    with manager.create_writer(STREAM) as ours:
+        for row in rows:
+            ours.write_event(row, "UA").result()
+    page = format_writer.Writer(tmp_path, STREAM, "page-1", xxhash.xxh3_64_hexdigest)
+    rows += [_flight(3), _flight(4, delay=None, photo=None, left=None)]
+    page.append([("UA", row) for row in rows[3:]], "5")
+    with manager.create_transactional_writer(STREAM) as transactional:
+        late = transactional.begin_transaction()
+        late.write_event(_flight(5), "UA")
+        late.flush()
+        manager.update_stream(STREAM, schema=GROWN)
+        manager.scale_stream(STREAM, seal=[0, 1], key_ranges=[(0.0, 0.3), (0.3, 1.0)])
+        late.write_table(
+            pa.Table.from_pylist([_flight(6, day=date(2026, 1, 2))], GROWN)
+            .set_column(0, "carrier", pa.array(["UA"]))
+            .append_column("routing_key", pa.array(["UA"]))
+        )
+        late.commit()
+    rows += [_flight(5), _flight(6, day=date(2026, 1, 2))]
+    if base != "commits":
+        found.tend(checkpoint=base == "checkpoint")
+    rows.append(_flight(7, stops=[{"airport": "SFO", "gate": 3}], day=date(2026, 1, 3)))
+    page.append([("UA", rows[7])])
+
+    with manager.create_writer(STREAM, writer_id="page-1") as continued:
+        assert (continued.last_event_number, continued.last_note) == (3, "5")
+
+    expected = [_whole(row) for row in rows]
+    for is_merged in (False, True):
+        if is_merged:
+            monkeypatch.setattr("pravega_spark.compaction.compaction_plan.COMPACT_SETTLE_MS", 0)
+            manager.seal_stream(STREAM)
+            assert manager.compact_stream(STREAM).ranges > 0
+        assert [event.data for event in manager.read(STREAM)] == expected
+        read = found.read()
+        assert [event.data for part in read.read().values() for event in part] == expected
+        assert (read.head(), read.tail()) == (str(manager.head(STREAM)), str(manager.tail(STREAM)))
+        assert read.columns is not None
+        size = sum(format_columns.row_size(row, read.columns) for row in expected)
+        assert manager.distance(STREAM, "earliest", "latest") == (len(rows), size)
+    read.columns = [{"name": "carrier", "type": "long"}]
+    with pytest.raises(format_reader.Refused, match="is no chunk"):
+        read.read()
 
 
 def test_writers_of_the_page_and_of_the_package_lose_no_race(tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pravega_spark import StreamManager
+from pravega_spark import StreamManager, StreamSchema
 from tests.harness import format_reader, kept_roots
-from tests.harness.kept_roots import BYTES, GROUP, STATE, STREAM, TABLE
+from tests.harness.kept_roots import BYTES, GROUP, STATE, STREAM, TABLE, TYPED
 
 
 @pytest.fixture(params=kept_roots.names())
@@ -20,7 +21,7 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_root_of_each_format_is_kept() -> None:
     assert {name.partition("-")[0] for name in kept_roots.names()} == {"1"}
-    assert {"1-early", "1-0.1.0"} <= set(kept_roots.names())
+    assert {"1-early", "1-0.1.0", "1-0.1.0-columns"} <= set(kept_roots.names())
 
 
 def test_kept_root_reads_as_the_release_that_wrote_it_read_it(kept: Path) -> None:
@@ -99,3 +100,39 @@ def test_objects_of_a_kept_root_beside_its_stream_are_continued(tmp_path: Path) 
         counter.update_state_unconditionally([1])
         counter.fetch_updates()
         assert counter.get_state() == 43
+
+
+def test_rows_of_a_kept_root_are_read_by_the_page_and_continued(tmp_path: Path) -> None:
+    kept = kept_roots.unpack("1-0.1.0-columns", tmp_path)
+    listed = json.loads((kept_roots.FOLDER / f"{kept.name}.json").read_text(encoding="utf-8"))
+    by_the_page = format_reader.Stream(kept, TYPED).read()
+    read = [
+        json.loads(json.dumps(event.data, default=str))
+        for part in by_the_page.values()
+        for event in part
+    ]
+    by_item = {row["item"]: row for _, _, _, row in listed["rows"]}
+    assert {row["item"]: row for row in read} == by_item
+    assert len(read) == len(by_item) == 23
+
+    manager = StreamManager(kept)
+    grown = StreamSchema.from_ddl(f"{listed['schemas'][-1]}, till int")
+    assert manager.update_stream(TYPED, schema=grown)
+    assert [str(version.schema) for version in manager.schemas(TYPED)][:2] == listed["schemas"]
+    with manager.create_writer(TYPED, "till-1") as writer:
+        assert writer.last_event_number == 22
+        writer.write_event({"item": "new", "till": 3}, "key 1").result()
+    with (
+        manager.create_transactional_writer(TYPED) as transactional,
+        transactional.begin_transaction() as transaction,
+    ):
+        transaction.write_table(pa.table({"item": ["newest"], "routing_key": ["key 1"]}))
+        manager.scale_stream(TYPED, ["2#3", "3#3"], [(0.0, 0.5), (0.5, 1.0)])
+    manager.seal_stream(TYPED)
+    manager.compact_stream(TYPED)
+    assert not manager.maintain().failures
+    rows = [event.data for event in StreamManager(kept).read(TYPED)]
+    items = [row["item"] for row in rows if row["item"] in ("first 1", "rolled", "new", "newest")]
+    assert items == ["first 1", "rolled", "new", "newest"]
+    assert [row["till"] for row in rows if row["till"] is not None] == [3]
+    assert len(rows) == 25

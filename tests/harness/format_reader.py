@@ -1,6 +1,7 @@
 """A reader of streams on a local disk that was written from docs/FORMAT.md.
 
-It imports the standard library and pyarrow alone, so that nothing of the package can help it.
+It imports the standard library, pyarrow and its own columns alone, so that nothing of the package
+can help it.
 Neither contains XXH3: to check digests, pass the two functions.
 """
 
@@ -16,8 +17,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.harness import format_columns
+
 END, FUTURE = -1, -2
-KNOWN_FEATURES = {"domainMetadata", "inCommitTimestamp", "pravega-stream", "pravega-rows"}
+KNOWN_FEATURES = {
+    *("domainMetadata", "inCommitTimestamp"),
+    *("pravega-stream", "pravega-rows", "pravega-columns"),
+}
 CHUNK_COLUMNS = [
     ("offset_delta", pa.int32()),
     ("routing_key", pa.string()),
@@ -120,6 +126,7 @@ class Base:
     version: int
     protocol: dict[str, Any]
     domains: dict[str, str]
+    schema_string: str = ""
 
 
 class Table:
@@ -130,6 +137,7 @@ class Table:
         self._digest_64, self._digest_128 = digest_64, digest_128
         base = self._base()
         self.version, self._protocol, self.domains = base.version, base.protocol, base.domains
+        self.schema_string = base.schema_string
         newest = Layer(base.version)
         self._guard()
         while (actions := self._commit(self.version + 1)) is not None:
@@ -211,6 +219,8 @@ class Table:
             if "protocol" in action:
                 self._protocol = action["protocol"]
                 self._guard()
+            elif "metaData" in action:
+                self.schema_string = action["metaData"]["schemaString"]
             elif "domainMetadata" in action:
                 record = action["domainMetadata"]
                 if record["removed"]:
@@ -274,7 +284,9 @@ class Table:
                 layer.adds[line["add"]["path"]] = line["add"]
             else:
                 layer.removed.add(line["remove"])
-        return Base(version, state["protocol"], dict(state["domains"])), layer
+        base = Base(version, state["protocol"], dict(state["domains"]))
+        base.schema_string = state["metaData"]["schemaString"]
+        return base, layer
 
     def _checkpoint(self, version: int) -> tuple[Base, Layer] | None:
         data = self._get(f"_delta_log/{version:020d}.checkpoint.parquet")
@@ -288,6 +300,8 @@ class Table:
         for row in rows:
             if row["protocol"]:
                 base.protocol = {k: v for k, v in row["protocol"].items() if v is not None}
+            if row["metaData"]:
+                base.schema_string = row["metaData"]["schemaString"]
             if row["domainMetadata"]:
                 record = row["domainMetadata"]
                 base.domains[record["domain"]] = record["configuration"]
@@ -324,7 +338,8 @@ class Event:
     offset: int
     routing_key: str | None
     timestamp_us: int
-    data: bytes
+    data: Any
+    """Bytes, or of a typed stream a dict of its columns."""
 
 
 class Stream:
@@ -349,6 +364,7 @@ class Stream:
         if self._record["state"] == "DELETED":
             raise Refused(f"there is no stream {name}")
         self.life: int = self._record["life"]
+        self.columns = format_columns.typed_columns(self._table.schema_string)
         self._live: dict[int, list[Add]] = {}
         for add in self._table.live():
             self._live.setdefault(int(add["partitionValues"]["segment_id"]), []).append(add)
@@ -484,16 +500,33 @@ class Stream:
     def _chunk(self, add: Add, base: int, rows: int) -> Iterator[Event]:
         source = pa.BufferReader(self._table.read(add))
         table = pq.ParquetFile(source, page_checksum_verification=True).read()
-        if [(f.name, f.type) for f in table.schema] != CHUNK_COLUMNS or table.num_rows != rows:
+        if not self._has_columns(table.schema) or table.num_rows != rows:
             raise Refused(f"{add['path']} is no chunk of {rows} events")
         if table.column("offset_delta").to_pylist() != list(range(rows)):
             raise Refused(f"{add['path']} does not count its events")
-        columns = [table.column(n) for n in ("routing_key", "timestamp", "event")]
-        keys, times, events = columns[0], columns[1].cast(pa.int64()), columns[2]
-        cells = zip(keys.to_pylist(), times.to_pylist(), events.to_pylist(), strict=True)
+        keys, times = table.column("routing_key"), table.column("timestamp").cast(pa.int64())
+        cells = zip(keys.to_pylist(), times.to_pylist(), self._payloads(table), strict=True)
         for delta, (key, time_us, row) in enumerate(cells):
             data = self._table.payload(add, row) if "attachment" in add["tags"] else row
             yield Event(base + delta, key, time_us, data)
+
+    def _has_columns(self, schema: pa.Schema) -> bool:
+        """Whether a chunk has the columns of the page, or of a typed stream some of its own."""
+        found = [(f.name, f.type) for f in schema]
+        if self.columns is None:
+            return found == CHUNK_COLUMNS
+        known = {field["name"]: field["type"] for field in self.columns}
+        own = found[3:]
+        in_order = [name for name in known if name in dict(own)] == [name for name, _ in own]
+        fit = all(format_columns.is_older(kind, known[name]) for name, kind in own if name in known)
+        return found[:3] == CHUNK_COLUMNS[:3] and bool(own) and in_order and fit
+
+    def _payloads(self, table: pa.Table) -> list[Any]:
+        if self.columns is None:
+            return list(table.column("event").to_pylist())
+        rows = table.select(table.column_names[3:]).to_pylist()
+        kinds = [(field["name"], field["type"]) for field in self.columns]
+        return [{n: format_columns.as_read(row.get(n), kind) for n, kind in kinds} for row in rows]
 
 
 def _base_offset(add: Add) -> int:

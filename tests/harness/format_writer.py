@@ -19,10 +19,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.harness import format_reader
+from tests.harness import format_columns, format_reader
 
-Pair = tuple[str | None, bytes]
-"""Routing key and payload of an event."""
+Pair = tuple[str | None, Any]
+"""Routing key and payload of an event: bytes, or of a typed stream a dict."""
 SCHEMA = pa.schema(
     [
         pa.field("offset_delta", pa.int32(), nullable=False),
@@ -79,7 +79,8 @@ class Writer:
             for segment, part in parts.items():
                 if (segment, tuple(part)) not in files:
                     path = f"data/v{staged:020d}/{token}-{segment}-{next(numbers)}.parquet"
-                    files[segment, tuple(part)] = self._stage(path, [events[n] for n in part])
+                    mine = [events[n] for n in part]
+                    files[segment, tuple(part)] = self._stage(path, mine, view.columns)
                 path, size, tags, stats = files[segment, tuple(part)]
                 offset, before, _ = view.record(f"pravega.segment.{segment}")
                 tags = {**tags, "baseBytes": f"{before}"}
@@ -95,29 +96,42 @@ class Writer:
 
     # ---- chunks
 
-    def _stage(self, path: str, events: list[Pair]) -> tuple[str, int, dict[str, str], str]:
+    def _stage(
+        self, path: str, events: list[Pair], columns: list[format_columns.Field] | None
+    ) -> tuple[str, int, dict[str, str], str]:
         now_us = time.time_ns() // 1_000
-        columns = [
-            range(len(events)),
-            [k for k, _ in events],
-            [now_us] * len(events),
-            [d for _, d in events],
-        ]
-        arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
+        system = [range(len(events)), [k for k, _ in events], [now_us] * len(events)]
+        rows = [data for _, data in events]
+        if columns is None:
+            schema, own, sizes = SCHEMA, [rows], [*map(len, rows)]
+        else:
+            names = [field["name"] for field in columns]
+            kinds = [format_columns.arrow_type(field["type"]) for field in columns]
+            schema = pa.schema([*list(SCHEMA)[:3], *zip(names, kinds, strict=True)])
+            own = [[row.get(name) for row in rows] for name in names]
+            own = [
+                [[*v.items()] if v is not None and pa.types.is_map(k) else v for v in values]
+                for values, k in zip(own, kinds, strict=True)
+            ]
+            sizes = [format_columns.row_size(row, columns) for row in rows]
+        plain = [f for f in columns or () if isinstance(f["type"], str)]
+        texts = [f["name"] for f in plain if f["type"] in ("string", "binary")]
+        packed = [f["name"] for f in plain if f["type"] in format_columns.PACKED]
+        bounded = [f["name"] for f in plain if f["type"] != "binary"]
+        arrays = [pa.array(c, f.type) for c, f in zip([*system, *own], schema, strict=True)]
         target = self._table / path
         target.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(
-            pa.Table.from_arrays(arrays, schema=SCHEMA),
+            pa.Table.from_arrays(arrays, schema=schema),
             target,
             compression="zstd",
             compression_level=1,
-            use_dictionary=["routing_key"],
-            column_encoding={
-                "offset_delta": "DELTA_BINARY_PACKED",
-                "timestamp": "DELTA_BINARY_PACKED",
-            },
+            use_dictionary=["routing_key", *texts],
+            column_encoding=dict.fromkeys(
+                ["offset_delta", "timestamp", *packed], "DELTA_BINARY_PACKED"
+            ),
             write_page_checksum=True,
-            write_statistics=["offset_delta", "routing_key", "timestamp"],
+            write_statistics=["offset_delta", "routing_key", "timestamp", *bounded],
         )
         data = target.read_bytes()
         _fsync(target)
@@ -125,7 +139,7 @@ class Writer:
         footer = int.from_bytes(data[-8:-4], "little") + 8
         tags = {
             "rows": f"{len(events)}",
-            "bytes": f"{sum(len(d) for _, d in events)}",
+            "bytes": f"{sum(sizes)}",
             "minTimestamp": f"{now_us}",
             "maxTimestamp": f"{now_us}",
             "footer": f"{footer}-{self._digest(data[-footer:])}",

@@ -12,19 +12,23 @@ import json
 import shutil
 import sys
 import tempfile
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamManager
 
 FOLDER = Path(__file__).parents[1] / "fixtures/roots"
-STREAM, GROUP, TABLE, BYTES, STATE = (
+STREAM, GROUP, TABLE, BYTES, STATE, TYPED = (
     "shop/orders",
     "shop/billing",
     "shop/prices",
     "shop/upload",
     "shop/counter",
+    "shop/sales",
 )
+SOLD = datetime(2026, 11, 26, 12, tzinfo=timezone.utc)
 LARGE = 9 * 1024 * 1024
 
 
@@ -51,6 +55,8 @@ def write_root(folder: Path) -> None:
         with manager.state_synchronizer(STATE, lambda state, step: state + step) as counter:
             counter.initialize(40)
             counter.update_state_unconditionally([2])
+    if hasattr(manager, "schemas"):
+        _write_typed(manager)
 
 
 def _write_events(manager: StreamManager) -> None:
@@ -78,14 +84,14 @@ def _read_in_the_group(manager: StreamManager) -> None:
             reader.read_next_event(timeout=5.0)
 
 
-def _write_checkpoint(manager: StreamManager) -> None:
+def _write_checkpoint(manager: StreamManager, name: str = STREAM) -> None:
     """Write a state file and a checkpoint, which a log has after some hundred commits."""
     try:
         from pravega_spark.engine.log.checkpointing import maintain
         from pravega_spark.engine.stream.stream_log import StreamLog
     except ImportError:
         return
-    stream = StreamLog(manager._store, STREAM)
+    stream = StreamLog(manager._store, name)
     maintain(stream.log.reader, stream.view().version, checkpoint=True)
 
 
@@ -97,6 +103,48 @@ def _write_table(manager: StreamManager) -> None:
         table.put("tea", b"2.50").result()
         table.put("milk", b"1.20").result()
         table.remove("milk").result()
+
+
+def _write_typed(manager: StreamManager) -> None:
+    """Rows of two schemas: appended, over a scale, in a transaction that rolls, and merged."""
+    import pyarrow as pa
+
+    from pravega_spark.compaction import compaction_plan
+    from tests.harness.failpoints import at_failpoint
+
+    first = pa.schema(
+        [
+            pa.field("item", pa.string(), False, {"comment": "SKU"}),
+            ("price", pa.decimal128(8, 2)),
+            ("parts", pa.list_(pa.struct([("item", pa.string())]))),
+        ]
+    )
+    parts = pa.list_(pa.struct([("item", pa.string()), ("count", pa.int16())]))
+    grown = pa.schema([*list(first)[:2], ("parts", parts), ("sold", pa.timestamp("us", "UTC"))])
+    manager.create_stream(TYPED, StreamConfiguration(ScalingPolicy.fixed(2), schema=first))
+    writer = manager.create_writer(TYPED, "till-1")
+    with manager.create_transactional_writer(TYPED) as transactional:
+        rolled = transactional.begin_transaction()
+        rolled.write_event({"item": "rolled", "parts": [{"item": "cup"}]}, "key 1")
+        rolled.flush()
+        for n in range(12):
+            writer.write_event({"item": f"first {n}", "price": n}, f"key {n % 3}").result()
+        manager.update_stream(TYPED, schema=grown)
+
+        def split() -> None:
+            manager.scale_stream(TYPED, seal=[0, 1], key_ranges=[(0.0, 0.3), (0.3, 1.0)])
+
+        with at_failpoint("append.staged", split):
+            items = pa.array([f"over a scale {n}" for n in range(9)])
+            keys = pa.array([f"key {n % 3}" for n in range(9)])
+            writer.write_table(pa.table({"item": items, "routing_key": keys})).result()
+        rolled.commit()
+    row = {"item": "last", "parts": [{"item": "saucer", "count": 2}], "sold": SOLD}
+    writer.write_event(row, "key 2").result()
+    writer.close()
+    with patch.object(compaction_plan, "COMPACT_SETTLE_MS", 0):
+        manager.compact_stream(TYPED)
+    _write_checkpoint(manager, TYPED)
 
 
 def describe(folder: Path) -> dict[str, Any]:
@@ -121,6 +169,12 @@ def describe(folder: Path) -> dict[str, Any]:
         with manager.state_synchronizer(STATE, lambda state, step: state + step) as counter:
             counter.fetch_updates()
             found["counter"] = counter.get_state()
+    if TYPED in streams:
+        found["schemas"] = [str(version.schema) for version in manager.schemas(TYPED)]
+        found["rows"] = [
+            [str(event.pointer), event.routing_key, event.timestamp_us, _plain(event.data)]
+            for event in manager.read(TYPED)
+        ]
     if hasattr(manager, "list_key_value_tables") and manager.list_key_value_tables("shop"):
         with manager.key_value_table(TABLE) as table:
             found["table"] = [[entry.key, entry.value.decode()] for entry in table.entries()]
@@ -130,6 +184,12 @@ def describe(folder: Path) -> dict[str, Any]:
 def _event(event: Any) -> list[Any]:
     data = event.data if len(event.data) < LARGE else b"%d bytes" % len(event.data)
     return [str(event.pointer), event.routing_key, event.timestamp_us, data.decode()]
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row as JSON reads it again."""
+    found: dict[str, Any] = json.loads(json.dumps(row, default=str))
+    return found
 
 
 def unpack(name: str, folder: Path) -> Path:
