@@ -15,6 +15,7 @@ from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.time_marks import TimeNote, marks_of
 from pravega_spark.engine.writing import append_leader
 from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch
 from pravega_spark.engine.writing.append_group import AppendGroup, group_of
@@ -790,6 +791,71 @@ def test_reopened_writer_knows_what_was_taken_and_fences_the_rest() -> None:
     assert BatchCommitter(stream, "w").last == 2
     take(reopen(stream))
     assert data(stream) == [b"1", b"2"]
+
+
+def test_batch_is_offered_only_once_all_before_it_are_in_the_log() -> None:
+    stream = make_stream()
+    committer = BatchCommitter(stream, "w")
+    contended(stream)
+    first, second = (committer.prepare(batch_of(of(n))) for n in range(2))
+    assert first.staged is not None
+    assert first.staged.is_offered
+    assert second.staged is not None
+    assert not second.staged.is_offered, "a taker could only leave it lying"
+    committer.commit(first.batch, first)
+    committer.commit(second.batch, second)
+    assert data(stream) == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("kind", ["note", "time"])
+def test_what_has_no_place_in_a_name_is_not_offered_and_not_lost(kind: str) -> None:
+    stream = make_stream()
+    committer = BatchCommitter(stream, "w")
+    contended(stream)
+    batch = batch_of(of(1))
+    if kind == "note":
+        batch.note = "noted"
+    else:
+        batch.time_note = TimeNote("w", 7)
+    prepared = committer.prepare(batch)
+    assert prepared.staged is not None
+    assert not prepared.staged.is_offered
+    committer.commit(batch, prepared)
+    view = reopen(stream).view()
+    record = view.writer("w")
+    assert record is not None
+    noted = record.note, [mark.time_us for mark in marks_of(view)]
+    assert noted == (("noted", []) if kind == "note" else (None, [7]))
+
+
+def test_idle_writer_whose_record_was_swept_writes_on_if_it_has_offered_nothing() -> None:
+    stream = make_stream()
+    committer = BatchCommitter(stream, None)
+    committer.commit(batch_of(of(1)))
+    write(reopen(stream), of(2))
+    record = f"pravega.writer.{committer.writer_id}"
+    raise_horizon(stream.log, 1, drop=lambda snapshot: [record])
+    stream.view()
+    contended(stream)
+    committer.commit(batch_of(of(3)))
+    assert sorted(data(stream)) == [b"1", b"2", b"3"]
+
+
+def test_process_whose_own_writers_are_idle_stops_to_commit_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(append_leader, "_OWNER_COMMITS", 3)
+    stream = make_stream()
+    taker = reopen(stream)
+    leader = contended(taker).leader
+    taken = 0
+    while taken < 10:
+        offer(stream, of(taken))
+        leader.take([])
+        taken += 1
+        if not leader.goes_on:
+            break
+    assert taken == 3
 
 
 def test_idle_writer_whose_record_was_swept_does_not_renew_its_id_after_an_offer() -> None:
