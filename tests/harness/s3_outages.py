@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 
 from tests.harness.s3_server import S3Server
 
@@ -36,9 +38,15 @@ class S3Outages:
 
     def stop(self, seconds: float) -> None:
         """Stop the server, so that it keeps its connections and does not answer, for this time."""
+        with self.stopped():
+            time.sleep(seconds)
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop the server while the block runs."""
         os.kill(self._process_id, signal.SIGSTOP)
         try:
-            time.sleep(seconds)
+            yield
         finally:
             os.kill(self._process_id, signal.SIGCONT)
 
