@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
+from pravega_spark.engine.chunks.delta_stats import ColumnBounds
 from pravega_spark.model import SegmentRange
 
 
@@ -79,5 +80,10 @@ class MergedRange:
         values = {**record, "range": MergeRange.from_json(record["range"])}
         values["inputs"] = tuple(record["inputs"])
         if record["chunk"] is not None:
-            values["chunk"] = StagedChunk(**record["chunk"])
+            values["chunk"] = _chunk(record["chunk"])
         return cls(**values)
+
+
+def _chunk(record: Mapping[str, Any]) -> StagedChunk:
+    columns = record["columns"]
+    return StagedChunk(**{**record, "columns": columns and ColumnBounds(*columns)})

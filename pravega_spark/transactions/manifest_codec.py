@@ -5,13 +5,17 @@ from __future__ import annotations
 import enum
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import xxhash
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
+from pravega_spark.engine.chunks.delta_stats import ColumnBounds
 from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.errors import CorruptLog
+
+_COLUMNS: Final = 10
+"""The place of the bounds among the cells of a chunk."""
 
 
 class ManifestKind(enum.Enum):
@@ -76,9 +80,21 @@ def _cells(chunk: StagedChunk) -> list[Any]:
         chunk.min_timestamp_us,
         chunk.max_timestamp_us,
         chunk.null_keys,
-        *((chunk.footer,) if chunk.footer or chunk.attachment else ()),
-        *((chunk.attachment,) if chunk.attachment else ()),
+        *_optional(chunk),
     ]
+
+
+def _optional(chunk: StagedChunk) -> list[Any]:
+    """Return the cells that not every chunk has, up to the last one that this chunk has."""
+    cells = [chunk.footer, chunk.attachment, chunk.columns]
+    while cells and not cells[-1]:
+        del cells[-1]
+    return cells
+
+
+def _chunk(cells: list[Any]) -> StagedChunk:
+    given, columns = cells[:_COLUMNS], cells[_COLUMNS:]
+    return StagedChunk(*given, *(ColumnBounds(*bounds) for bounds in columns))
 
 
 def decode_manifest(data: bytes, where: str, path: str | None = None) -> Manifest:
@@ -90,7 +106,7 @@ def decode_manifest(data: bytes, where: str, path: str | None = None) -> Manifes
         record = json.loads(line)
         return Manifest(
             ManifestKind(record["kind"]),
-            tuple(StagedChunk(*cells) for cells in record.get("chunks", ())),
+            tuple(_chunk(cells) for cells in record.get("chunks", ())),
             record.get("writer"),
             record.get("number", 0),
             record.get("order", 0),

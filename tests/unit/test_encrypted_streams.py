@@ -103,6 +103,23 @@ def write(manager: StreamManager, *texts: bytes, key: str | None = "MARKER-key")
     return [MARK + text for text in texts]
 
 
+def test_the_log_of_an_encrypted_typed_stream_has_no_values(
+    manager: StreamManager, root: Path
+) -> None:
+    columns = pa.schema([("word", pa.string()), ("n", pa.int64())])
+    manager.create_stream("s/typed", encrypted(schema=columns))
+    with manager.create_writer("s/typed") as writer:
+        writer.write_event({"word": MARK.decode(), "n": 31_415_926}).result()
+    (word,) = [event.data["word"] for event in manager.read("s/typed")]
+    assert word == MARK.decode()
+    assert with_mark(root / "s/typed") == []
+    commits = sorted((root / "s/typed/events/_delta_log").glob("*.json"))
+    assert not [path for path in commits if b"31415926" in path.read_bytes()]
+    texts = "".join(path.read_text() for path in commits)
+    assert '"delta.dataSkippingStatsColumns":"timestamp"' in texts
+    assert '\\"minValues\\":{\\"timestamp\\":\\"' in texts
+
+
 def write_lone(manager: StreamManager) -> list[bytes]:
     return write(manager, b"1", b"2")
 

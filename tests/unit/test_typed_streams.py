@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
@@ -480,6 +481,45 @@ def test_versions_that_know_no_columns_refuse_the_stream_and_raw_ones_stay_as_th
         assert snapshot is not None
         features[name] = set(snapshot.protocol["writerFeatures"])
     assert features[S] - features["nyc/raw"] == {"pravega-columns"}
+
+
+def stats_of(manager: StreamManager) -> list[dict[str, Any]]:
+    """Return Delta's statistics of the live files, in the order of their offsets."""
+    log = open_stream(manager._store, S, manager._runtime).log
+    log.refresh()
+    with log.files() as files:
+        return [json.loads(add.stats or "") for add in files.all()]
+
+
+def test_the_log_has_bounds_of_the_first_schema_s_columns_whoever_stages_a_chunk(
+    manager: StreamManager,
+) -> None:
+    stream = open_stream(manager._store, S, manager._runtime)
+
+    def declared() -> str:
+        snapshot = stream.log.refresh()
+        assert snapshot is not None
+        return str(snapshot.metadata["configuration"]["delta.dataSkippingStatsColumns"])
+
+    assert declared() == "timestamp,carrier,delay,left,price"
+    written(manager, [row("UA", delay=5, price=Decimal("1.50"))])
+    with manager.create_transactional_writer(S) as several, several.begin_transaction() as txn:
+        txn.write_event(row("UA", delay=6), "UA")
+    grow(manager)
+    assert declared() == "timestamp,carrier,delay,left,price"
+    with manager.create_writer(S) as writer:
+        writer.write_event({**row("UA", delay=7), "tail": "N"}, "UA").result()
+    found = stats_of(manager)
+    assert [one["minValues"]["delay"] for one in found] == [5, 6, 7]
+    assert [one["maxValues"].get("tail") for one in found] == [None, None, "N"]
+    assert [one["nullCount"]["price"] for one in found] == [0, 1, 1]
+    manager.seal_stream(S)
+    manager.delete_stream(S)
+    manager.create_stream(S)
+    assert declared() == "timestamp"
+    with manager.create_writer(S) as writer:
+        writer.write_event(b"bytes").result()
+    assert [*stats_of(manager)[0]["minValues"]] == ["timestamp"]
 
 
 def test_comments_change_in_one_commit(manager: StreamManager) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -25,6 +24,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from pravega_spark.engine.chunks.arrow_arrays import column, ready
+from pravega_spark.engine.chunks.delta_stats import ColumnBounds, stats_text
 from pravega_spark.engine.json_codec import quoted
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import SegmentRange, segment_text
@@ -40,9 +40,6 @@ EVENT_SCHEMA: Final = pa.schema(_EVENT_FIELDS)
 """The columns of raw events that are not yet in a chunk."""
 FILE_SCHEMA: Final = pa.schema((pa.field("offset_delta", pa.int32(), False), *_EVENT_FIELDS))
 """The columns of the file of a chunk of raw events."""
-
-_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""Years 1 to 9999: the dates that other Delta readers can parse."""
 
 
 class _Formatted:
@@ -69,19 +66,14 @@ class StagedChunk(_Formatted):
     attachment: str = ""
     """Size and digest of the object whose reference is the only event; else empty."""
 
-    def stats(self) -> str:
-        """Return Delta's statistics of the file as JSON, formatted by hand because commits wait.
+    columns: ColumnBounds | None = None
+    """The bounds of the columns of a typed chunk; None for a raw or an encrypted one."""
 
-        Delta's statistics have timestamps in milliseconds, so the bounds are rounded outwards.
-        """
-        bounds = ""
-        low_ms, high_ms = self.min_timestamp_us // 1_000, -(-self.max_timestamp_us // 1_000)
-        if low_ms >= _FIRST_MS and high_ms <= _LAST_MS:
-            low, high = _time_text(low_ms), _time_text(high_ms)
-            bounds = f'"minValues":{{"timestamp":"{low}"}},"maxValues":{{"timestamp":"{high}"}},'
-        # Delta Spark uses the bounds of a column only if its nulls are counted.
-        nulls = f'"nullCount":{{"routing_key":{self.null_keys},"timestamp":0}}'
-        return f'{{"numRecords":{self.rows},{bounds}{nulls}}}'
+    def stats(self) -> str:
+        """Return Delta's statistics of the file as JSON."""
+        return stats_text(
+            self.rows, self.null_keys, self.min_timestamp_us, self.max_timestamp_us, self.columns
+        )
 
     def stats_json(self) -> str:
         """Return the statistics as a JSON text, formatted once.
@@ -94,12 +86,6 @@ class StagedChunk(_Formatted):
             text = quoted(self.stats())
             object.__setattr__(self, "_stats_json", text)
             return text
-
-
-@lru_cache(maxsize=512)
-def _time_text(time_ms: int) -> str:
-    """Return a time as Delta writes it; the chunks of one commit have few different ones."""
-    return f"{np.datetime64(time_ms, 'ms')}Z"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from pravega_spark.engine.chunks.arrow_arrays import byte_ends, column, numbers
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA
+from pravega_spark.engine.chunks.column_bounds import column_bounds
+from pravega_spark.engine.chunks.delta_stats import ColumnBounds
 from pravega_spark.engine.chunks.event_format import (
     columns_with_nan,
     file_schema,
@@ -48,11 +50,13 @@ class ChunkEncoder:
     """Writes row groups into a file and sums up what a commit needs to know of them."""
 
     __slots__ = (
+        "_events",
         "_key",
         "_schema",
         "_sums",
         "_unbounded",
         "_writer",
+        "columns",
         "event_bytes",
         "max_timestamp_us",
         "min_timestamp_us",
@@ -82,6 +86,7 @@ class ChunkEncoder:
         page_bytes = _BLOCK_PAGE_BYTES if compression == UNCOMPRESSED else None
         self._key = key
         self._unbounded = unbounded
+        self._events = columns
         self._schema = file_schema(columns)
         self._writer = pq.ParquetWriter(
             sink,
@@ -95,6 +100,8 @@ class ChunkEncoder:
             **file_options(columns, is_encrypted=key is not None, small=small, unbounded=unbounded),
         )
         self._sums: list[int] = []
+        self.columns: ColumnBounds | None = None
+        """The bounds of the columns of a typed file that is not encrypted, once it is finished."""
         self.rows = self.event_bytes = self.null_keys = 0
         self.min_timestamp_us = self.max_timestamp_us = 0
 
@@ -131,6 +138,8 @@ class ChunkEncoder:
         if self._key is not None:
             self._writer.add_key_value_metadata({KEY_NAME: self._key.name.encode()})
         self._writer.close()
+        if self._key is None and not is_raw(self._events):
+            self.columns = column_bounds(self._writer.writer.metadata, self._events)
 
     def abandon(self) -> None:
         """Give up on the file, so that the writer's finalizer does not write a footer."""

@@ -355,4 +355,5 @@ def _staged(
         max_timestamp_us=encoder.max_timestamp_us,
         null_keys=encoder.null_keys,
         footer=footer,
+        columns=encoder.columns,
     )

@@ -45,9 +45,9 @@ def file_options(
             "use_dictionary": ["routing_key"],
             "write_statistics": [*_DELTA_ENCODED, *keys],
         }
-    leaves = list(_payload_leaves(events))
+    leaves = list(payload_leaves(events))
     words = [] if small else [path for path, kind in leaves if _is_text(kind)]
-    bounded = [] if is_encrypted else [path for path, kind in leaves if _has_bounds(path, kind)]
+    bounded = [] if is_encrypted else [path for path, kind in leaves if has_bounds(path, kind)]
     bounded = [path for path in bounded if path not in unbounded]
     whole = [path for path, kind in leaves if _is_whole(kind)]
     return _COMMON | {
@@ -60,10 +60,10 @@ def file_options(
 @lru_cache(maxsize=256)
 def encrypted_columns(events: pa.Schema) -> tuple[str, ...]:
     """Return the Parquet columns to encrypt: all but the numbers and the times of events."""
-    return ("routing_key", *(path for path, _ in _payload_leaves(events)))
+    return ("routing_key", *(path for path, _ in payload_leaves(events)))
 
 
-def _payload_leaves(events: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
+def payload_leaves(events: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
     """Yield the path and the type of each Parquet column of the events themselves."""
     for field in events:
         if field.name not in SYSTEM_NAMES:
@@ -92,6 +92,6 @@ def _is_whole(kind: pa.DataType) -> bool:
     return bool(types.is_integer(kind) or types.is_date(kind) or types.is_timestamp(kind))
 
 
-def _has_bounds(path: str, kind: pa.DataType) -> bool:
+def has_bounds(path: str, kind: pa.DataType) -> bool:
     """Return whether a column is not nested, and has values in an order that readers ask for."""
     return "." not in path and not pa.types.is_binary(kind)

@@ -39,6 +39,12 @@ _NO_BOUNDS = {"delta.dataSkippingNumIndexedCols": "0"}
 _BOUNDS = "delta.dataSkippingStatsColumns"
 
 
+def with_bounds(metadata: Mapping[str, Any], bounded: Sequence[str]) -> dict[str, Any]:
+    """Return the ``metaData`` action of a table whose statistics have bounds of these columns."""
+    configuration = {**metadata["configuration"], _BOUNDS: ",".join(bounded)}
+    return {**metadata, "configuration": configuration}
+
+
 def new_table(
     schema: Mapping[str, Any],
     partitions: Iterable[str],

@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from pravega_spark.engine.chunks.column_bounds import bounded_names
+from pravega_spark.engine.chunks.event_format import format_of
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.layout.epoch_changes import first_epoch, scale
 from pravega_spark.engine.layout.epochs import split
@@ -18,7 +20,12 @@ from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log.horizon import encode_log_domain
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
-from pravega_spark.engine.log.table_definition import COLUMNS_PROTOCOL, PROTOCOL, new_table
+from pravega_spark.engine.log.table_definition import (
+    COLUMNS_PROTOCOL,
+    PROTOCOL,
+    new_table,
+    with_bounds,
+)
 from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
 from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
@@ -146,8 +153,11 @@ def _declare(body: Body, snapshot: Snapshot | None, record: StreamRecord) -> Non
             bounded=["timestamp"],
         )
     known = body.metadata or (snapshot.metadata if snapshot else {})
-    metadata = with_schema(known, schema)
-    if metadata["schemaString"] != known["schemaString"]:
+    # Bounds of the life's first schema: of columns that are added, earlier files have none.
+    has_bounds = schema is not None and record.configuration.encryption is None
+    own = bounded_names(format_of(schema).events) if has_bounds else []
+    metadata = with_bounds(with_schema(known, schema), ["timestamp", *own])
+    if metadata != known:
         body.metadata = metadata
     if schema is not None:
         if snapshot is None or snapshot.protocol != COLUMNS_PROTOCOL:

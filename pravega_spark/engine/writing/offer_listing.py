@@ -7,8 +7,10 @@ that cannot be committed any more is refused by the checks of the commit.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
+from pravega_spark.engine.chunks.delta_stats import NO_BOUNDS
 from pravega_spark.engine.staging_folder import offer_version, version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -50,7 +52,7 @@ class OfferListing:
             for folder in {key[: key.rindex("/")] for key in new}:
                 stream.store.make_durable(folder)
         self._parts = {
-            key: known[key] if key in known else parse_offer(key[below:]) for key in keys
+            key: known[key] if key in known else _parsed(key[below:], view) for key in keys
         }
         return complete_offers(part for part in self._parts.values() if part is not None)
 
@@ -105,3 +107,11 @@ def _batch(parts: list[OfferedPart]) -> StagedBatch | None:
 def _writers_order(offer: Offer) -> tuple[str, int, int]:
     identity = offer.batch.identity
     return identity.writer_id, identity.session, identity.previous
+
+
+def _parsed(path: str, view: StreamView) -> OfferedPart | None:
+    """Return an offer by its path; its name has no bounds of columns."""
+    part, encryption = parse_offer(path), view.record.configuration.encryption
+    if part is None or view.event_format.is_raw or encryption is not None:
+        return part
+    return replace(part, chunk=replace(part.chunk, columns=NO_BOUNDS))

@@ -18,7 +18,8 @@ from pravega_spark.compaction.merge_commit import commit_merged
 from pravega_spark.compaction.merge_range import MergedRange, MergeRange
 from pravega_spark.compaction.range_merge import merge_range
 from pravega_spark.engine.chunks import chunk_reader
-from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
+from pravega_spark.engine.chunks.delta_stats import NO_BOUNDS, ColumnBounds
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.actions import Commit
 from pravega_spark.engine.log.horizon import raise_horizon
@@ -301,6 +302,14 @@ def test_the_three_steps_travel_as_json_and_do_what_a_run_does() -> None:
     )
     with pytest.raises(InvalidInput, match="s/o cannot be committed to stream s/t"):
         commit_merged(stream, [range_of_another])
+
+
+def test_the_bounds_of_typed_columns_travel_with_a_merged_chunk() -> None:
+    bounds = ColumnBounds('"n":1', '"n":2', '"n":0')
+    for columns in (None, NO_BOUNDS, bounds):
+        chunk = StagedChunk("p", 0, 1, 2, 3, 4, 5, 6, columns=columns)
+        merged = MergedRange(MergeRange("s/t", 1, 0, 0, 1, 2, 3), chunk)
+        assert decoded(json.dumps(merged.to_json())) == merged
 
 
 def decoded(text: str) -> MergedRange:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
+from pravega_spark.engine.chunks.delta_stats import ColumnBounds
 from pravega_spark.errors import CorruptLog
 from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind, decode_manifest
 
@@ -20,6 +21,9 @@ CHUNKS = st.builds(
     st.integers(-(2**53), 2**53),
     COUNTS,
     COUNTS,
+    TEXT,
+    TEXT,
+    st.none() | st.builds(ColumnBounds, TEXT, TEXT, TEXT),
 )
 MANIFESTS = st.builds(
     Manifest,

@@ -2,8 +2,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
+
+from pravega_spark import StreamConfiguration, StreamSchema
+from pravega_spark.engine.chunks.delta_stats import NO_BOUNDS
 from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.staging_folder import offer_version, version_folder
+from pravega_spark.engine.stream.lifecycle import create
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append_draft import StagedBatch
 from pravega_spark.engine.writing.batch_identity import SessionBatch
@@ -32,6 +37,19 @@ def test_listing_returns_the_batch_that_its_owner_staged() -> None:
     batch = offer(stream, KEYED)
     assert len(batch.chunks) == 3
     assert listed(reopen(stream)) == [batch]
+
+
+def test_an_offer_of_typed_events_claims_no_bounds_since_its_name_has_none() -> None:
+    stream = make_stream(segments=3)
+    (chunk, *_) = offer(stream, KEYED[:1]).chunks
+    assert chunk.columns is None
+    schema = StreamSchema.of(pa.schema([("n", pa.int8())]))
+    typed = StreamLog(stream.store, "s/typed", stream.runtime)
+    create(typed, 1, StreamConfiguration(schema=schema))
+    stream.store.put(f"{typed.path}/{chunk.path}", stream.store.get(f"{stream.path}/{chunk.path}"))
+    ((found,),) = [batch.chunks for batch in listed(typed)]
+    assert found == replace(chunk, columns=NO_BOUNDS)
+    assert "minValues" not in found.stats()
 
 
 def test_offer_that_lacks_a_part_is_left() -> None:
