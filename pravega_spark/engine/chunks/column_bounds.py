@@ -11,15 +11,17 @@ import sys
 from collections.abc import Callable, Iterable
 from datetime import date
 from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pravega_spark.engine.chunks.delta_stats import NO_BOUNDS, ColumnBounds, high_time, low_time
 from pravega_spark.engine.chunks.event_format import SYSTEM_NAMES
 from pravega_spark.engine.chunks.file_options import has_bounds, payload_leaves
 from pravega_spark.engine.json_codec import quoted
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq  # slow, and readers of Spark need the names alone
 
 MOST_COLUMNS: Final = 32
 """As many columns as Delta has bounds of by default: the first ones that can have any."""
