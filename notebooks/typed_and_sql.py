@@ -166,6 +166,27 @@ for carrier in delays:
 
 # COMMAND ----------
 
+# MAGIC %md
+# MAGIC ## Dead letters
+# MAGIC A DataFrame is written as it is, by its columns' names. A row that does not fit fails the write, with row, column and value; or, with `badRecords=dlq`, it goes to the stream `typed/flights-dlq` with the reason, and the others are written. A key that is an expression is a column first.
+
+# COMMAND ----------
+
+from pyspark.sql.functions import expr
+
+arrived = spark.createDataFrame(
+    [("ua", 7, 3.0), ("b6", None, 5.0)], "carrier STRING, flight LONG, dep_delay DOUBLE"
+).withColumn("routing_key", expr("upper(carrier)"))
+writer = arrived.write.format("pravega").mode("append").option("root", root)
+writer.option("badRecords", "dlq").save(TYPED)
+(letter,) = manager.read(f"{TYPED}-dlq", deserializer=pravega.json_deserializer)
+print(letter.routing_key, letter.data)
+assert letter.routing_key == "B6"
+assert letter.data["column"] == "flight"
+assert pravega.frame(spark, TYPED, root=root).where("carrier = 'ua'").count() == 1
+
+# COMMAND ----------
+
 import matplotlib as mpl
 from matplotlib.figure import Figure
 

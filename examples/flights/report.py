@@ -16,6 +16,7 @@ from flights.checks import Finding
 from flights.dataset import Dataset
 from flights.replay import Timeline
 from flights.retention import RetentionResult
+from flights.typed import TypedResult
 from flights.workspace import Workspace
 from pravega_spark import CompactionResult
 
@@ -38,6 +39,8 @@ class Run:
     compacted: CompactionResult
     retained: RetentionResult
     seconds: float
+    typed: TypedResult | None = None
+    """None for input of the user's own."""
 
     @property
     def replayed(self) -> int:
@@ -125,6 +128,7 @@ def summary(run: Run) -> str:
             "kept_events": run.retained.left.stays.events,
             "holder": run.retained.left.held_by,
         },
+        "typed_seconds": run.typed and run.typed.seconds,
         "root": run.workspace.root,
         "stream": run.workspace.stream,
         "table": run.workspace.path(TABLE),
@@ -160,6 +164,7 @@ def _steps(run: Run) -> list[tuple[str, str, str]]:
             "a plain writer, after the query has stopped: no query has read them",
             f"{dataset.events - run.replayed:,} events",
         ),
+        *(() if run.typed is None else (_typed(run.typed),)),
         (
             "retain",
             "the retention job: consumed by all, deleted (with the closing event)",
@@ -176,6 +181,13 @@ def _steps(run: Run) -> list[tuple[str, str, str]]:
         ),
         ("all", "with input and checks", f"{run.seconds:.1f} s"),
     ]
+
+
+def _typed(typed: TypedResult) -> tuple[str, str, str]:
+    what = (
+        f"all into {typed.stream} ({typed.seconds['write']} s); delays by carrier of both streams"
+    )
+    return "typed", what, "columns {columns} s, JSON {json} s".format(**typed.seconds)
 
 
 def _scale(run: Run) -> str:

@@ -31,6 +31,7 @@ from flights.replay import IngestProcess, OnSample, Replay, ReplayFailed
 from flights.report import INGEST_LOG, SPARK_LOG, TABLE, Run
 from flights.retention import append_late, retain, wait_until_published
 from flights.scaling import Scaler
+from flights.typed import compare_typed
 from flights.workspace import Workspace
 from pravega_spark import StreamManager
 
@@ -129,6 +130,7 @@ def run(dataset: Dataset, workspace: Workspace, on_sample: OnSample, *, started:
     wait_until_published(workspace)
     append_late(spark, late, workspace, Path(late_file))
     source, stream = read_source(spark, [feed, late_file]), read_stream(spark, workspace)
+    typed = None if dataset.weather is None else compare_typed(spark, dataset, workspace)
     compacted = compact(workspace)
     retained = retain(spark, workspace)
     reported = retained.truncated_events, retained.left.stays.events
@@ -137,6 +139,7 @@ def run(dataset: Dataset, workspace: Workspace, on_sample: OnSample, *, started:
         every_key_in_order(stream),
         same_table("aggregate_matches", table, expected_delays(early)),
         exactly_unread_kept(stream, read_stream(spark, workspace), late.rows["_row"], reported),
+        *(() if typed is None else (typed.finding,)),
     )
     spark.stop()
     seconds = time.monotonic() - started
@@ -150,6 +153,7 @@ def run(dataset: Dataset, workspace: Workspace, on_sample: OnSample, *, started:
         compacted,
         retained,
         seconds,
+        typed,
     )
 
 

@@ -16,6 +16,8 @@ WORK = Path("out", "demo")
 MARKER = ".made-by-the-demo"
 GROUP = "dashboards"
 """Name of the reader group, in the scope of the stream."""
+TYPED = "-typed"
+"""What the name of the typed stream has after that of the first one."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,11 @@ class Workspace:
     target: int
     """Events a second above which a segment is split."""
     work: Path
+
+    @property
+    def typed(self) -> str:
+        """The stream with the same flights as columns."""
+        return self.stream + TYPED
 
     def path(self, name: str) -> str:
         """Return the path of a file or folder in the demo's folder."""
@@ -66,11 +73,13 @@ def prepare(root: str | None, stream: str, segments: int, events: int) -> Worksp
             f"reader group {group} exists in {root} already, and the demo leaves it alone: choose "
             "another scope with --stream, or another --root."
         )
-    if not manager.create_stream(stream, configuration):
-        raise InputError(
-            f"stream {stream} exists in {root} already, and the demo leaves it alone: choose "
-            "another with --stream, or another --root."
-        )
+    for name in (stream, stream + TYPED):
+        if manager.stream_exists(name):
+            raise InputError(
+                f"stream {name} exists in {root} already, and the demo leaves it alone: choose "
+                "another with --stream, or another --root."
+            )
+    manager.create_stream(stream, configuration)
     if root is not None:
         _empty(work)
     return Workspace(manager.root, stream, group, segments, scaling.target, work)

@@ -66,7 +66,7 @@ def test_flights_are_in_the_stream_once_and_in_order_although_the_ingest_was_kil
     done = run(tmp_path, "--limit", str(LIMIT), submit=True)
     found = summary(done)
     assert found["events"] == LIMIT
-    assert [found[check] for check in CHECKS] == [True] * len(CHECKS)
+    assert [found[check] for check in (*CHECKS, "typed_matches")] == [True] * (len(CHECKS) + 1)
     assert found["killed"] == "ingest"
     assert found["events_per_second"] > 0
     assert found["seconds"] >= found["replay_seconds"] > 0
@@ -84,6 +84,9 @@ def test_flights_are_in_the_stream_once_and_in_order_although_the_ingest_was_kil
     }
     kept = [json.loads(event.data)["_row"] for event in manager.read(found["stream"])]
     assert sorted(kept) == sorted(load_flights(LIMIT).split()[1].rows["_row"].to_pylist())
+    flights = manager.read_table("nyc/flights-typed", columns=["carrier"]).column("carrier")
+    source = load_flights(LIMIT).rows["carrier"]
+    assert sorted(flights.to_pylist()) == sorted(source.to_pylist())
     delays = pa.table(DeltaTable(found["table"]).to_pyarrow_table())
     assert pc.sum(delays["events"]).as_py() == LIMIT - LATE
 
@@ -106,6 +109,7 @@ def test_csv_of_the_users_own_with_odd_names_is_replayed_into_a_bucket(
     assert found["events"] == 1_000
     assert [found[check] for check in CHECKS] == [True] * len(CHECKS)
     assert found["stream"] == "lab/sensors"
+    assert found["typed_seconds"] is None
     manager = StreamManager(root, storage_options=s3.options)
     assert manager.stream_info("lab/sensors").events == found["retention"]["kept_events"] == 20
     again = run(folder, *own, *options, env=s3.environment)
@@ -150,15 +154,19 @@ def test_folder_that_is_not_the_demos_own_is_not_emptied(tmp_path: Path) -> None
     assert mine.read_text() == "years of work"
 
 
-def test_stream_that_exists_in_a_root_of_the_users_own_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stream", ["nyc/flights", "nyc/flights-typed"])
+def test_stream_that_exists_in_a_root_of_the_users_own_is_left_alone(
+    tmp_path: Path, stream: str
+) -> None:
     manager = StreamManager(tmp_path / "root")
     manager.create_scope("nyc")
-    manager.create_stream("nyc/flights")
-    version = manager.stream_info("nyc/flights").version
+    manager.create_stream(stream)
+    version = manager.stream_info(stream).version
     done = run(tmp_path, "--root", "root", "--limit", "9")
     assert done.returncode == 2
-    assert "nyc/flights exists in root already" in done.stderr
-    assert manager.stream_info("nyc/flights").version == version
+    assert f"{stream} exists in root already" in done.stderr
+    assert manager.stream_info(stream).version == version
+    assert manager.list_streams("nyc") == [stream]
     assert os.listdir(tmp_path) == ["root"]
 
 

@@ -20,6 +20,7 @@ from flights.picture import draw
 from flights.replay import Timeline
 from flights.report import Run, print_report, summary
 from flights.retention import RetentionResult
+from flights.typed import TypedResult
 from flights.workspace import Workspace
 from pravega_spark import CompactionResult, RetentionPolicy, StreamConfiguration, StreamManager
 
@@ -107,6 +108,17 @@ def test_check_that_does_not_hold_fails_the_run(run: Run, number: int) -> None:
     assert json.loads(summary(failed))[findings[number].name] is False
     assert "1 lost [row 7]" in printed(failed)
     assert findings[number].name in failed.verdict
+
+
+def test_report_has_the_times_of_the_typed_stream(run: Run) -> None:
+    assert json.loads(summary(run))["typed_seconds"] is None
+    seconds = {"write": 0.4, "columns": 0.6, "json": 2.5}
+    finding = Finding("typed_matches", True, "16 rows, each the same")
+    typed = replace(run, typed=TypedResult("nyc/flights-typed", seconds, finding))
+    assert json.loads(summary(typed))["typed_seconds"] == seconds
+    text = printed(typed)
+    assert "columns 0.6 s, JSON 2.5 s" in text
+    assert "all into nyc/flights-typed (0.4 s)" in text
 
 
 def test_run_without_a_kill_fails(run: Run) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr
 
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import StreamConfiguration
@@ -123,6 +124,29 @@ def test_frame_with_other_columns_fails_before_its_tasks(
     with pytest.raises(PySparkException, match=r"InvalidSchema: .*column at of type timestamp_ntz"):
         save(spark.sql("SELECT TIMESTAMP_NTZ'2013-01-01' AS at"), root, "s/new", schema="infer")
     assert not typed.stream_exists("s/new")
+
+
+def test_rows_go_to_the_typed_streams_that_they_name_with_the_key_of_an_expression(
+    spark: SparkSession, root: str, typed: StreamManager
+) -> None:
+    rows = spark.range(0, 20, 1, 2).selectExpr(
+        "IF(id % 2 = 0, 's/a', 's/new') AS stream", "concat('c', id % 3) AS carrier", "id AS flight"
+    )
+
+    def save_each(frame: DataFrame, **options: str) -> None:
+        writer = frame.write.format("pravega").mode("append").option("root", root)
+        writer.options(schema="infer", **options).save()
+
+    with pytest.raises(PySparkException, match=r'"routing_key", expr\(\'upper\(carrier\)\'\)'):
+        save_each(rows, routingKey="upper(carrier)")
+    keyed = rows.withColumn("routing_key", expr("upper(carrier)"))
+    save_each(keyed, routingKey="routing_key")
+    with pytest.raises(PySparkException, match=r"s/a: .* row \d, column flight: .*; got 1\d\d"):
+        save_each(keyed.withColumn("flight", expr("flight + 120")))
+    for name, first in (("s/a", 0), ("s/new", 1)):
+        events = list(typed.read(name))
+        assert [event.data["flight"] for event in events] == list(range(first, 20, 2))
+        assert all(event.routing_key == event.data["carrier"].upper() for event in events)
 
 
 def test_query_sends_bad_records_to_dead_letters_once(
