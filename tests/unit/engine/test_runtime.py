@@ -15,9 +15,11 @@ from pravega_spark.engine import shared_calls
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.limits import STORAGE_THREADS
 
+WAIT = 240.0
+
 
 def test_each_runs_in_parallel_and_keeps_the_order() -> None:
-    together = threading.Barrier(STORAGE_THREADS, timeout=10)
+    together = threading.Barrier(STORAGE_THREADS, timeout=WAIT)
 
     def meet(item: int) -> int:
         together.wait()
@@ -36,7 +38,7 @@ def test_each_raises_after_all_calls_have_ended() -> None:
         if item == 0:
             threading.Timer(0.05, slow.set).start()
             raise OSError("the first")
-        slow.wait(10)
+        slow.wait(WAIT)
         ended.append(item)
 
     with pytest.raises(OSError, match="the first"):
@@ -49,7 +51,7 @@ def test_each_within_each_ends_although_all_threads_of_the_pool_are_in_it() -> N
 
     def outer(number: int) -> list[int]:
         if number < STORAGE_THREADS:
-            together.wait(10)  # all threads of the pool have begun
+            together.wait(WAIT)  # all threads of the pool have begun
         return SYSTEM.each(lambda inner: number + inner, range(3))
 
     found = SYSTEM.start(lambda: SYSTEM.each(outer, range(STORAGE_THREADS + 1))).result(60)
@@ -60,15 +62,15 @@ def test_each_needs_no_thread_while_all_of_them_hang() -> None:
     hang, may_end = threading.Barrier(STORAGE_THREADS + 2), threading.Event()
 
     def block(_: int) -> None:
-        hang.wait(10)
-        may_end.wait(10)
+        hang.wait(WAIT)
+        may_end.wait(WAIT)
 
     hanging = SYSTEM.start(lambda: SYSTEM.each(block, range(STORAGE_THREADS + 1)))
-    hang.wait(10)
+    hang.wait(WAIT)
     here = threading.get_ident()
     assert SYSTEM.each(lambda _: threading.get_ident(), range(4)) == [here] * 4
     may_end.set()
-    hanging.result(10)
+    hanging.result(WAIT)
 
 
 def test_calls_run_in_parallel_again_after_more_callers_than_threads(
@@ -76,11 +78,11 @@ def test_calls_run_in_parallel_again_after_more_callers_than_threads(
 ) -> None:
     monkeypatch.setattr(shared_calls, "_IDLE_SECONDS", 0.02)
     threads = shared_calls.CallThreads()
-    may_end, begun = threading.Event(), threading.Barrier(STORAGE_THREADS + 2, timeout=10)
+    may_end, begun = threading.Event(), threading.Barrier(STORAGE_THREADS + 2, timeout=WAIT)
 
     def block(_: int) -> None:
         begun.wait()
-        may_end.wait(10)
+        may_end.wait(WAIT)
 
     blocked = threading.Thread(target=threads.each, args=(block, range(STORAGE_THREADS + 1)))
     blocked.start()
@@ -88,11 +90,11 @@ def test_calls_run_in_parallel_again_after_more_callers_than_threads(
     for _ in range(STORAGE_THREADS):
         assert threads.each(int, range(9)) == list(range(9))
     may_end.set()
-    blocked.join(10)
+    blocked.join(WAIT)
     deadline = time.monotonic() + 30
     while len(threads._unused) < STORAGE_THREADS and time.monotonic() < deadline:
         time.sleep(0.01)  # until all of them have ended
-    together = threading.Barrier(STORAGE_THREADS + 1, timeout=10)
+    together = threading.Barrier(STORAGE_THREADS + 1, timeout=WAIT)
     threads.each(lambda _: together.wait(), range(STORAGE_THREADS + 1))
 
 
@@ -104,7 +106,7 @@ def test_threads_that_help_end_when_idle_and_others_begin(monkeypatch: pytest.Mo
         together = threading.Barrier(count)
 
         def meet(_: int) -> threading.Thread:
-            together.wait(10)
+            together.wait(WAIT)
             return threading.current_thread()
 
         return set(threads.each(meet, range(count))) - {threading.current_thread()}
@@ -113,7 +115,7 @@ def test_threads_that_help_end_when_idle_and_others_begin(monkeypatch: pytest.Mo
         helping = helpers()
         assert len(helping) == count - 1
         for thread in helping:
-            thread.join(10)
+            thread.join(WAIT)
             assert not thread.is_alive()
 
 
@@ -142,11 +144,11 @@ def test_a_process_waits_at_its_end_for_calls_of_daemon_threads() -> None:
         from pravega_spark.engine.runtime import SYSTEM
         begun = threading.Barrier(3)
         def work(item):
-            begun.wait(10)
+            begun.wait(240)
             time.sleep(0.2)
             print(item, flush=True)
         threading.Thread(target=SYSTEM.each, args=(work, range(2)), daemon=True).start()
-        begun.wait(10)
+        begun.wait(240)
     """
     command = [sys.executable, "-c", program]
     run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
@@ -214,20 +216,20 @@ def test_each_works_in_a_forked_child() -> None:
 
 
 def test_background_functions_return_raise_and_share_idle_threads() -> None:
-    names = {SYSTEM.start(threading.get_ident).result(10)}
+    names = {SYSTEM.start(threading.get_ident).result(WAIT)}
     for _ in range(5):
         time.sleep(0.02)  # until the thread is idle
-        names.add(SYSTEM.start(threading.get_ident).result(10))
+        names.add(SYSTEM.start(threading.get_ident).result(WAIT))
     assert threading.get_ident() not in names
     assert len(names) < 6
     with pytest.raises(ZeroDivisionError):
-        SYSTEM.start(lambda: 1 // 0).result(10)
+        SYSTEM.start(lambda: 1 // 0).result(WAIT)
 
 
 def test_background_function_that_hangs_delays_no_other() -> None:
     may_go = threading.Event()
     hanging = [SYSTEM.start(lambda: may_go.wait(30)) for _ in range(20)]
-    assert SYSTEM.start(lambda: 7).result(10) == 7
+    assert SYSTEM.start(lambda: 7).result(WAIT) == 7
     assert not any(future.done() for future in hanging)
     may_go.set()
-    assert all(future.result(10) for future in hanging)
+    assert all(future.result(WAIT) for future in hanging)

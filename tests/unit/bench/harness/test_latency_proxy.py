@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import urllib.request
 from collections import Counter
@@ -31,21 +32,25 @@ def test_calls_are_counted_wherever_the_bytes_are_split(size: int) -> None:
 
 
 def test_calls_wait_side_by_side_and_are_counted() -> None:
+    together = threading.Barrier(8, timeout=240)
+
+    def answer(method: str, path: str) -> Reply:
+        together.wait()  # until all calls are there, as they are at the same time
+        return Reply(200, "x")
+
     with start_proxy("http://127.0.0.1:9") as server:  # a server that sends replies of its own
-        server.decide = lambda method, path: Reply(200, "x")
+        server.decide = answer
         with start_latency_proxy(server.endpoint_url, 0.2) as slow:
             begun = time.monotonic()
             with ThreadPoolExecutor(8) as pool:
                 list(pool.map(lambda n: get(f"{slow.endpoint_url}/{n}"), range(8)))
-            took = time.monotonic() - begun
-            assert took >= 0.2
-            assert took < 8 * 0.2
+            assert time.monotonic() - begun >= 0.2
             assert slow.calls() == {"GET": 8}
             assert slow.calls() == {}
         assert slow.process.wait(10) == 0
 
 
 def get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=30) as answer:
+    with urllib.request.urlopen(url, timeout=240) as answer:
         content: bytes = answer.read()
         return content
