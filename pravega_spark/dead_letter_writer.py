@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -96,7 +96,8 @@ class DeadLetterWriter(EventStreamWriter):
         """
         self._refuse(expected)
         with self._own_turn():
-            if isinstance(events, (str, bytes)) or not isinstance(events, Iterable):
+            single = isinstance(events, (str, bytes, bytearray, memoryview, Mapping))
+            if single or not isinstance(events, Iterable):
                 return super().write_events(events, routing_key)  # which refuses it
             rows = list(events)
             bad = {n: found for n, row in enumerate(rows) if (found := self._bad(row, n))}
@@ -255,6 +256,7 @@ class DeadLetterWriter(EventStreamWriter):
                 "thread."
             )
         with self._turn:
+            self._check_usable()
             yield
 
     def _refuse(self, expected: Any) -> None:

@@ -26,7 +26,10 @@ def letter_of_row(row: pa.Table | pa.RecordBatch, bad: BadRow) -> bytes:
 def letter_text(bad: BadRow, row: Mapping[str, Any]) -> bytes:
     """Return the letter of a row; one that would be larger than an event may be leaves it out."""
     record = {"reason": bad.reason, "column": bad.column, "value": bad.value}
-    data = _json({**record, "row": _plain(row)})
+    try:
+        data = _json({**record, "row": _plain(row)})
+    except RecursionError:  # a row that contains itself, or is nested more deeply than Python goes
+        return _json({**record, "row": None})
     if len(data) <= MAX_EVENT_BYTES:
         return data
     return _json({**record, "row": None, "row_bytes": len(data)})
@@ -40,8 +43,11 @@ def _json(record: Mapping[str, Any]) -> bytes:
 def _value(column: pa.Array | pa.ChunkedArray) -> Any:
     try:
         return column[0].as_py()
+    except UnicodeDecodeError as error:
+        return bytes(error.object).decode(errors="replace")
     except (ValueError, OverflowError):  # a time that Python cannot hold
-        return str(column.cast(pa.int64())[0])
+        is_time = pa.types.is_temporal(column.type)
+        return str(column.cast(pa.int64())[0] if is_time else column[0])
 
 
 def _plain(value: Any) -> Any:

@@ -85,6 +85,8 @@ class _SqlReader:
     """Reads one text, token by token."""
 
     def __init__(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise InvalidSchema(f"columns are declared by a text, got {shown(text)}: {_WAY}.")
         self._text, self._at = text, 0
         self._kind, self._token = "", ""
         self._advance()

@@ -17,6 +17,7 @@ from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.errors import (
     IllegalState,
     InvalidInput,
+    ObjectClosed,
     PravegaSparkError,
     SchemaMismatch,
     StoreError,
@@ -180,6 +181,32 @@ def test_table_of_which_no_row_can_fit_is_refused_and_nothing_is_written(
             writer.write_event({"delay": 1}, routing_key=7)  # type: ignore[arg-type]
     assert delays(manager) == []
     assert not manager.stream_exists(DLQ)
+
+
+def test_rows_that_python_or_json_cannot_hold_are_letters_as_far_as_they_can_be(
+    manager: StreamManager,
+) -> None:
+    texts = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(bytes([0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0])),
+                         pa.py_buffer(b"\xffa")]
+    )  # fmt: skip
+    late = pa.array([0, 2**62], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    loop: dict[str, Any] = {"carrier": "UA"}
+    loop["delay"] = [loop]
+    with writer_of(manager) as writer:
+        writer.write_table(pa.table({"carrier": texts}), routing_key="carrier").result()
+        writer.write_table(pa.table({"carrier": ["b", "c"], "left": late}), event_time="left")
+        writer.write_table(pa.table({"carrier": ["d", "e"], "routing_key": texts})).result()
+        writer.write_event(loop, "UA").result()
+        with pytest.raises(InvalidInput, match="takes a list of events"):
+            writer.write_events(loop)
+    assert sorted(event.data["carrier"] for event in manager.read(S)) == ["a", "b", "e"]
+    assert sorted(row["column"] for _, row in letters(manager)) == [
+        "carrier", "delay", "left", "routing_key"
+    ]  # fmt: skip
+    assert [row["row"] for _, row in letters(manager)].count(None) == 1
+    with pytest.raises(ObjectClosed, match="the writer of stream nyc/flights was closed"):
+        writer.write_event({"delay": 1})
 
 
 def test_a_newer_schema_is_looked_for_before_a_row_is_a_letter(manager: StreamManager) -> None:

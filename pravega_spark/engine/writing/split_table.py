@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pravega_spark.arguments import MAX_TIME_US, MIN_TIME_US
 from pravega_spark.engine.chunks.arrow_arrays import mask, ready
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, TIMESTAMP
 from pravega_spark.engine.chunks.event_format import SYSTEM_NAMES, EventFormat
@@ -140,7 +141,11 @@ def _bad_envelopes(
         reason = "null, and an event needs a time"
         bad += [BadRow(int(row), time_name, "None", reason) for row in nulls]
     if keys is not None:
-        lengths = np.asarray(_lengths(stream, keys, key_name))
+        texts = _texts(stream, keys, key_name)
+        lengths = np.asarray(pc.utf8_length(texts).fill_null(0))
+        invalid = np.flatnonzero(np.asarray(pc.and_(texts.is_null(), keys.is_valid())))
+        text, why = "a text that is not UTF-8", "a routing key that is not UTF-8"
+        bad += [BadRow(int(row), key_name, text, why) for row in invalid]
         reason = f"a routing key of more than {MAX_ROUTING_KEY_LENGTH} characters"
         bad += [
             BadRow(int(row), key_name, f"a text of {lengths[row]} characters", reason)
@@ -149,15 +154,26 @@ def _bad_envelopes(
     return bad
 
 
-def _lengths(stream: str, keys: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    return pc.utf8_length(_texts(stream, keys, name)).fill_null(0)
-
-
 def _texts(stream: str, keys: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Return keys as texts; null for those that are not UTF-8."""
     kind = keys.type
     if pa.types.is_dictionary(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind):
         keys = keys.cast(pa.string())
-    return key_texts(stream, name, keys)
+    texts = key_texts(stream, name, keys)
+    try:
+        for chunk in texts.chunks:
+            chunk.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.chunked_array([pa.array([_text_or_none(one) for one in texts], pa.string())])
+    return texts
+
+
+def _text_or_none(value: pa.Scalar) -> str | None:
+    try:
+        found: str | None = value.as_py()
+    except UnicodeDecodeError:
+        return None
+    return found
 
 
 def _letter_keys(
@@ -165,8 +181,9 @@ def _letter_keys(
 ) -> pa.Array | pa.ChunkedArray:
     if keys is None:
         return pa.nulls(count, pa.string())
-    is_short = pc.less_equal(_lengths(stream, keys, name), MAX_ROUTING_KEY_LENGTH)
-    return pc.if_else(is_short, _texts(stream, keys, name), pa.scalar(None, pa.string()))
+    texts = _texts(stream, keys, name)
+    is_short = pc.less_equal(pc.utf8_length(texts).fill_null(0), MAX_ROUTING_KEY_LENGTH)
+    return pc.if_else(is_short, texts, pa.scalar(None, pa.string()))
 
 
 def _letter_times(
@@ -175,7 +192,10 @@ def _letter_times(
     now = pa.scalar(now_us, pa.int64()).cast(TIMESTAMP)
     if times is None or not pa.types.is_timestamp(times.type) or times.type.tz is None:
         return pa.array([now_us] * count, pa.int64()).cast(TIMESTAMP)
-    return times.cast(TIMESTAMP, safe=False).fill_null(now)
+    found = times.cast(TIMESTAMP, safe=False).fill_null(now)
+    low, high = (pa.scalar(at, pa.int64()).cast(TIMESTAMP) for at in (MIN_TIME_US, MAX_TIME_US))
+    is_time = pc.and_(pc.greater_equal(found, low), pc.less_equal(found, high))
+    return pc.if_else(is_time, found, now)
 
 
 def _column(given: pa.Table, name: str) -> pa.ChunkedArray | None:
