@@ -349,6 +349,13 @@ class StreamConfiguration:
 
     def to_json(self) -> dict[str, Any]:
         """Encode as JSON values."""
+        record = self.without_schema()
+        if self.schema is not None:
+            record["schema"] = json.loads(self.schema.to_json())
+        return record
+
+    def without_schema(self) -> dict[str, Any]:
+        """Encode all but the schema as JSON values."""
         record: dict[str, Any] = {
             "scaling": self.scaling.to_json(),
             "retention": self.retention.to_json() if self.retention else None,
@@ -358,8 +365,6 @@ class StreamConfiguration:
             record["settings"] = dict(self.settings)
         if self.encryption is not None:
             record["encryption"] = self.encryption.to_json()
-        if self.schema is not None:
-            record["schema"] = json.loads(self.schema.to_json())
         return record
 
     @classmethod

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
 from pravega_spark.arguments import shown
 from pravega_spark.errors import InvalidSchema
@@ -54,7 +55,7 @@ class StreamSchema:
     @classmethod
     def from_json(cls, given: str | Mapping[str, Any]) -> StreamSchema:
         """Return a schema from its JSON in Delta's form, or in that of Spark's ``StructType``."""
-        return cls(given if isinstance(given, str) else json.dumps(given))
+        return cls(given if isinstance(given, str) else _compact(given))
 
     @classmethod
     def from_json_schema(cls, given: Mapping[str, Any] | str | os.PathLike[str]) -> StreamSchema:
@@ -97,7 +98,7 @@ class StreamSchema:
     @cached_property
     def arrow(self) -> pa.Schema:
         """The columns as a schema of Arrow; a required column is not nullable there."""
-        return _arrow_of(self.text)
+        return _checked(self.text)[1]
 
     @property
     def fields(self) -> tuple[pa.Field, ...]:
@@ -205,44 +206,50 @@ class StreamSchema:
         return sql_columns(self.arrow)
 
 
-@lru_cache(maxsize=256)
+_known: Final[dict[str, pa.Schema]] = {}
+"""Columns by their text in its one form, of the schemas that were checked last."""
+_MOST_KNOWN: Final = 256
+
+
 def _checked(text: str) -> tuple[str, pa.Schema]:
     """Return the one form of a text, and its columns."""
-    from pravega_spark.schemas.column_types import canonical_schema
     from pravega_spark.schemas.delta_types import schema_from_json
 
+    known = _known.get(text)
+    if known is not None:
+        return text, known
     try:
         struct = json.loads(text)
     except (TypeError, ValueError) as error:
         raise InvalidSchema(f"this is not the JSON of a schema: {shown(text)}: {error}.") from None
     if not isinstance(struct, Mapping):
         raise InvalidSchema(f"this is not the JSON of a schema: {shown(text)}.")
-    arrow = canonical_schema(schema_from_json(struct))
-    return _text_of(arrow), arrow
+    return _remembered(schema_from_json(struct))
 
 
-def _of_arrow(schema: pa.Schema) -> StreamSchema:
-    """Return the schema of Arrow's, whose columns are checked once: there may be thousands."""
+def _remembered(schema: pa.Schema) -> tuple[str, pa.Schema]:
+    """Check columns, and return their text with them: a log that is written is read again."""
     from pravega_spark.schemas.column_types import canonical_schema
 
     arrow = canonical_schema(schema)
-    found = StreamSchema.__new__(StreamSchema)
-    object.__setattr__(found, "text", _text_of(arrow))
-    found.__dict__["arrow"] = arrow
-    return found
+    text = _text_of(arrow)
+    _known[text] = arrow
+    while len(_known) > _MOST_KNOWN:
+        with suppress(StopIteration, RuntimeError, KeyError):  # another thread removed it
+            del _known[next(iter(_known))]
+    return text, arrow
+
+
+def _of_arrow(schema: pa.Schema) -> StreamSchema:
+    text, _ = _remembered(schema)
+    return StreamSchema(text)
 
 
 def _text_of(canonical: pa.Schema) -> str:
     from pravega_spark.schemas.delta_types import fields_to_json
 
-    fields = fields_to_json(canonical)
-    return json.dumps(
-        {"type": "struct", "fields": fields}, separators=(",", ":"), ensure_ascii=False
-    )
+    return _compact({"type": "struct", "fields": fields_to_json(canonical)})
 
 
-@lru_cache(maxsize=256)
-def _arrow_of(text: str) -> pa.Schema:
-    from pravega_spark.schemas.delta_types import schema_from_json
-
-    return schema_from_json(json.loads(text))
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

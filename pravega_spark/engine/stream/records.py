@@ -124,8 +124,7 @@ class StreamRecord:
     def encode(self) -> str:
         """Return the JSON text, without the schema, which the table's metadata has."""
         last = self.truncation
-        configuration = self.configuration.to_json()
-        configuration.pop("schema", None)
+        configuration = self.configuration.without_schema()
         return to_json(
             {
                 "format": FORMAT,

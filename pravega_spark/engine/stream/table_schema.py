@@ -46,8 +46,7 @@ class SchemaVersion:
 
 def schema_domain(version: int, time_ms: int, schema: StreamSchema) -> dict[str, str | None]:
     """Return the domain that records a schema."""
-    value = {"created": time_ms, "schema": json.loads(schema.to_json())}
-    return {f"{SCHEMA_PREFIX}{version}": to_json(value)}
+    return {f"{SCHEMA_PREFIX}{version}": f'{{"created":{time_ms},"schema":{schema.to_json()}}}'}
 
 
 def schema_versions(snapshot: Snapshot) -> list[SchemaVersion]:

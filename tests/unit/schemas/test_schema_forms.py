@@ -250,7 +250,7 @@ def test_json_schema_is_a_schema_with_its_required_properties(tmp_path: Path) ->
     assert str(schema) == (
         "carrier string not null, number int, miles bigint, delay double, departure timestamp, "
         "day date, late boolean, cabin string not null, payload binary, tags array<string>, "
-        "seats map<string,bigint>, plane struct<tail:string>"
+        "seats map<string,bigint>, plane struct<tail:string not null>"
     )
     assert schema.arrow.field("carrier").metadata == {b"comment": b"IATA code"}
     assert not schema.arrow.field("plane").type.field("tail").nullable
@@ -334,7 +334,8 @@ def test_avro_record_is_a_schema_whose_unions_with_null_are_nullable(tmp_path: P
         "carrier string not null, number int not null, delay double, fare decimal(10,2) not null, "
         "departure timestamp not null, day date not null, cabin string not null, "
         "tags array<string> not null, seats map<string,bigint> not null, "
-        "plane struct<tail:string>, other struct<tail:string>, digest binary not null"
+        "plane struct<tail:string not null>, other struct<tail:string not null>, "
+        "digest binary not null"
     )
     assert schema.arrow.field("carrier").metadata == {b"comment": b"IATA code"}
     path = tmp_path / "nyc.Flight.avsc"
