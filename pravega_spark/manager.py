@@ -717,6 +717,10 @@ class StreamManager(ClosedByBlock):
         """See :meth:`Stream.tail`."""
         return self.stream(stream).tail()
 
+    def cut_at(self, stream: str, version: int) -> StreamCut:
+        """See :meth:`Stream.cut_at`."""
+        return self.stream(stream).cut_at(version)
+
     def save_cut(
         self,
         stream: str,

@@ -21,6 +21,7 @@ from pravega_spark.engine.stream import (
     epoch_history,
     fencing,
     lifecycle,
+    past_cuts,
     repair,
     saved_cuts,
     stream_sweep,
@@ -511,6 +512,15 @@ class Stream:
     def tail(self) -> StreamCut:
         """Return the cut after the last events."""
         return self._view().tail
+
+    def cut_at(self, version: int) -> StreamCut:
+        """Return the cut after the events of a version of the Delta table, and of all before it.
+
+        A job that has read the table up to a version goes on with the stream from there. Raises
+        InvalidInput for a version that does not exist yet, TruncatedData for one that the log has
+        no longer, and for one of an earlier life of the stream.
+        """
+        return past_cuts.cut_at(self._log(), self._view(), version)
 
     def save_cut(
         self, name: str, cut: StreamCut | str = StreamCut.LATEST, *, replace: bool = False

@@ -463,6 +463,7 @@ READS: dict[str, Callable[[World], Any]] = {
     "head": lambda w: w.manager.head(S),
     "head_filter": lambda w: w.manager.head_filter(S),
     "tail": lambda w: w.manager.tail(S),
+    "cut_at": lambda w: w.manager.cut_at(S, w.manager.stream_info(S).version),
     "segments": lambda w: w.manager.segments(S),
     "segment": lambda w: w.manager.segment(S, 0),
     "successors": lambda w: w.manager.successors(S, 0),

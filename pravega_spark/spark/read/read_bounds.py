@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pravega_spark.engine.layout.located_cut import LocatedCut, Order, locate
-from pravega_spark.engine.log.log_reader import snapshot_at
+from pravega_spark.engine.stream.past_cuts import cut_at
 from pravega_spark.engine.stream.saved_cuts import saved_cut
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import InvalidOption, NoSuchCut
+from pravega_spark.errors import InvalidInput, InvalidOption, NoSuchCut, TruncatedData
 from pravega_spark.model import StreamCut
 from pravega_spark.spark.kafka_values import AFTER_ALL_US, BEFORE_ALL_US, TimesBySegment
 from pravega_spark.spark.option_values import (
@@ -42,7 +42,7 @@ def resolve_bound(bound: ReadBound, stream: StreamLog, view: StreamView) -> Loca
     if isinstance(value, CutName):
         return locate(view, _saved(value.name, bound, view))
     if isinstance(value, LogVersion):
-        return locate(view, _tail_after(value.version, bound, stream, view))
+        return locate(view, _cut_at(value.version, bound, stream, view))
     if isinstance(value, str):
         return locate(view, view.head if value == "earliest" else view.tail)
     found = value.get(view.stream)
@@ -83,24 +83,12 @@ def _saved(name: str, bound: ReadBound, view: StreamView) -> StreamCut:
         raise InvalidOption(f"option {bound.option}: {error}") from None
 
 
-def _tail_after(version: int, bound: ReadBound, stream: StreamLog, view: StreamView) -> StreamCut:
+def _cut_at(version: int, bound: ReadBound, stream: StreamLog, view: StreamView) -> StreamCut:
     """Return the tail of the stream at a version."""
-    if version < view.version:
-        oldest = view.snapshot.commit_deletion_mark
-        if version < oldest:
-            raise InvalidOption(
-                f"option {bound.option}: the log of {view.stream} begins with version {oldest}, "
-                f"and version {version} is needed. Give a later version."
-            )
-        view_then = StreamView(snapshot_at(stream.log.reader, version))
-        view_then.check_life(view.life)
-        return view_then.tail
-    if version > view.version:
-        raise InvalidOption(
-            f"option {bound.option}: {view.stream} is at version {view.version}, which is before "
-            f"the one that is asked for. Give an earlier version."
-        )
-    return view.tail
+    try:
+        return cut_at(stream, view, version)
+    except (InvalidInput, TruncatedData) as error:
+        raise InvalidOption(f"option {bound.option}: {error}") from None
 
 
 def _resolve_offset(view: StreamView, segment_id: int, offset: int) -> int:
