@@ -255,7 +255,9 @@ def root_of(found: Mapping[str, Any]) -> str:
             "others; use a folder or an object store."
         )
     # Relative to the driver's folder: a task may have another working directory.
-    return _timed(root, found) if ":/" in root else os.path.abspath(root)
+    if ":/" in root:
+        return _timed(root, found)
+    return os.path.abspath(os.path.expanduser(root))
 
 
 def _timed(root: str, found: Mapping[str, Any]) -> str:

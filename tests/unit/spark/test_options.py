@@ -275,6 +275,8 @@ def test_relative_root_is_resolved_in_the_drivers_folder(
     monkeypatch.chdir(tmp_path)
     assert read_settings({"root": "streams", "path": "a/b"}).root == str(tmp_path / "streams")
     assert read_settings({"root": "s3://b/x", "path": "a/b"}).root == "s3://b/x"
+    monkeypatch.setenv("HOME", "/home/nyc")
+    assert read_settings({"root": "~/streams", "path": "a/b"}).root == "/home/nyc/streams"
 
 
 def test_time_outs_of_a_query_go_with_its_root_into_tasks() -> None:
