@@ -31,8 +31,8 @@ JAR := $(VENV)/.jar
 CLASSES := $(VENV)/spark-classes.jsa
 # For a JVM that ends within a minute or two, what the optimizing compiler costs is never earned.
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
-# A broker of Kafka and Spark's connector; the tests that need them are skipped without.
-KAFKA := $(VENV)/kafka/broker/complete
+# A broker of Kafka, Spark's connector, Hadoop's client for S3; the tests that need them are skipped without.
+OPTIONAL := $(VENV)/hadoop/s3a/complete
 DELTA := io.delta:delta-spark_4.2_2.13:4.4.0
 
 # Spark is the one in .venv, and its Python workers run what the driver runs, activated or not.
@@ -45,7 +45,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(INSTALLED) $(JAR) $(KAFKA) ## make .venv with everything pinned, and fetch the jars of Delta and Kafka
+setup: $(INSTALLED) $(JAR) $(OPTIONAL) ## make .venv with everything pinned, and fetch jars: of Delta, Kafka, and Hadoop's client for S3
 
 demo: $(FOR_DEMO) $(JAR) ## run the demo, examples/demo.py (ARGS="--help" for its options)
 	$(BIN)/spark-submit --packages $(DELTA) --conf spark.log.level=ERROR \
@@ -115,7 +115,7 @@ $(JAR): $(FOR_DEMO)
 	@touch $@
 
 # A failure is no error: nothing else needs these jars, and the next make tries again.
-$(KAFKA): $(INSTALLED)
-	@echo 'fetching a Kafka broker and Spark'"'"'s connector: 110 MB, once'
-	@$(BIN)/python -m tests.harness.kafka_jars >$(VENV)/kafka.log 2>&1 || \
-	{ tail -n 3 $(VENV)/kafka.log >&2; echo 'Kafka is missing: its tests will be skipped' >&2; }
+$(OPTIONAL): $(INSTALLED)
+	@echo 'fetching a Kafka broker, Spark'"'"'s connector and Hadoop'"'"'s client for S3: 130 MB, once'
+	@$(BIN)/python -m tests.harness.spark_jars >$(VENV)/jars.log 2>&1 || \
+	{ tail -n 3 $(VENV)/jars.log >&2; echo 'Kafka or the client is missing: their tests will be skipped' >&2; }

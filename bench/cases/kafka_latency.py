@@ -42,7 +42,7 @@ def kafka_latency(context: Context) -> Iterator[Figure]:
     has no figure without them.
     """
     from tests.harness.kafka_broker import running_broker
-    from tests.harness.kafka_jars import jars
+    from tests.harness.spark_jars import jars
 
     if not jars("broker") or importlib.util.find_spec("confluent_kafka") is None:
         context.console.print("  no figure: Kafka's jars or confluent-kafka are missing")

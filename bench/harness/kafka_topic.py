@@ -19,9 +19,9 @@ def filled_topic(context: Context, rows: int) -> Iterator[dict[str, str] | None]
     Yield None, and say so, where the jars are missing that ``make setup`` fetches.
     """
     from tests.harness.kafka_broker import running_broker
-    from tests.harness.kafka_jars import add_connector, are_fetched
+    from tests.harness.spark_jars import add_connector, has_kafka
 
-    if not are_fetched():
+    if not has_kafka():
         context.console.print("  no figure: Kafka's jars are missing")
         yield None
         return

@@ -108,13 +108,29 @@ def _is_configured_elsewhere(options: dict[str, Any]) -> bool:
 
 def _missing_settings(known: dict[str, str]) -> dict[str, str]:
     """Return the settings to add to those that are known."""
-    missing = {key: value for key, value in DEFAULTS.items() if key not in known}
+    defaults = {**DEFAULTS, **_s3_endpoint()}
+    missing = {key: value for key, value in defaults.items() if key not in known}
     if not _names_delta(known.get("spark.jars", "")):
         missing[PACKAGES] = _with_item(known.get(PACKAGES, ""), DELTA_PACKAGE)
     missing[EXTENSIONS] = _with_item(known.get(EXTENSIONS, ""), DELTA_EXTENSION)
     if CATALOG not in known:
         missing[CATALOG] = DELTA_CATALOG
     return missing
+
+
+def _s3_endpoint() -> dict[str, str]:
+    """Return how the JVM reaches the S3 server that the environment names to the clients of Python.
+
+    Spark itself passes AWS_ACCESS_KEY_ID and its like on to the JVM, and no server's name needs to
+    be secret. Such a server is asked for a bucket by path, as the clients of Python do.
+    """
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if not endpoint:
+        return {}
+    return {
+        "spark.hadoop.fs.s3a.endpoint": endpoint,
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+    }
 
 
 def with_packages(packages: Sequence[str]) -> dict[str, str]:

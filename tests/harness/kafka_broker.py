@@ -1,7 +1,7 @@
 """A real Kafka broker on loopback: one process of one node, with Kafka's own jars.
 
 A test that needs one calls :func:`start_kafka`, which skips it where the jars are missing
-(``make setup`` fetches them, see ``kafka_jars``). A benchmark calls :func:`running_broker`.
+(``make setup`` fetches them, see ``spark_jars``). A benchmark calls :func:`running_broker`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyspark
 
-from tests.harness.kafka_jars import are_fetched, jars
+from tests.harness.spark_jars import has_kafka, jars
 
 _START_ATTEMPTS = 3
 _START_SECONDS = 90.0
@@ -50,8 +50,8 @@ def start_kafka(partitions: int = 2) -> Iterator[str]:
     """
     import pytest
 
-    if not are_fetched():
-        pytest.skip("Kafka's jars are missing: python -m tests.harness.kafka_jars fetches them")
+    if not has_kafka():
+        pytest.skip("Kafka's jars are missing: python -m tests.harness.spark_jars fetches them")
     with running_broker(partitions) as servers:
         yield servers
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pravega_spark import StreamManager
 from tests.harness.copy_jobs import Copies
 from tests.harness.kafka_broker import start_kafka
-from tests.harness.kafka_jars import add_connector
+from tests.harness.spark_jars import add_connector
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -6,11 +6,9 @@ to the read. Chunks that a bound cuts are filtered by these; all others are read
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -21,6 +19,7 @@ from pravega_spark.engine.stream.stream_log import events_path
 from pravega_spark.errors import InvalidOption
 from pravega_spark.limits import ROW_GROUP_EVENTS
 from pravega_spark.model import KeyRange, segment_text
+from pravega_spark.spark.hadoop_url import hadoop_url
 from pravega_spark.spark.native.jvm_bridge import chunk_reads, java_schema
 from pravega_spark.spark.native.native_columns import (
     CONSTANTS,
@@ -72,8 +71,8 @@ class ChunkPart:
         ref, (scope, _, stream) = self.ref, self.stream.partition("/")
         bounds = ref.min_timestamp_us, ref.max_timestamp_us, self.key_range.low, self.key_range.high
         place = scope, stream, ref.segment_id, ref.base_offset, self.first_row, self.end_row
-        path = quote(f"{events_path(self.stream)}/{ref.path}")
-        return "\t".join(map(str, (f"{url}/{path}", ref.size, *place, *bounds)))
+        path = f"{url}/{quote(f'{events_path(self.stream)}/{ref.path}')}"
+        return "\t".join(map(str, (path, ref.size, *place, *bounds)))
 
 
 class ChunkRelation:
@@ -93,7 +92,7 @@ class ChunkRelation:
         self._columns = columns
         self._streaming = streaming
         self._reads = chunk_reads(spark)
-        self._url = spark_url(spark, settings.root)
+        self._url = _escaped(hadoop_url(spark, settings.root))
 
     def frame(self, partitions: Iterable[Any]) -> DataFrame:
         """Return the events of planned partitions.
@@ -176,12 +175,7 @@ def _union(left: DataFrame, right: DataFrame) -> DataFrame:
     return left.unionAll(right)
 
 
-def spark_url(spark: SparkSession, root: str) -> str:
-    """Return a root as a URL for Hadoop's clients: s3:// is s3a://, unless the session has s3."""
-    if ":/" not in root:
-        return Path(root).as_uri().rstrip("/")
-    url = str(root).rstrip("/")
-    configuration = spark.sparkContext._jsc.hadoopConfiguration()
-    if url.startswith("s3://") and configuration.get("fs.s3.impl") is None:
-        url = re.sub("^s3:", "s3a:", url)
-    return url
+def _escaped(url: str) -> str:
+    """Return a URL whose path has no character that Java would refuse, or read as another."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{quote(rest, safe='/@:')}"

@@ -28,6 +28,7 @@ def frame(
     Raises InvalidOption for options that a native frame cannot have; IllegalState for an encrypted
     stream, and for a session of Spark Connect; and what a batch read raises.
     """
+    from pravega_spark.spark.hadoop_url import hadoop_scheme
     from pravega_spark.spark.native.chunk_relation import ChunkRelation
     from pravega_spark.spark.native.jvm_bridge import chunk_reads
     from pravega_spark.spark.native.native_columns import NativeColumns
@@ -36,6 +37,7 @@ def frame(
     settings = native_settings(stream, root, options)
     check_batch(settings, streaming="stream_frame")
     chunk_reads(spark)  # before anything is read
+    hadoop_scheme(spark, settings.root)
     columns = NativeColumns(settings)
     reader = PravegaBatchReader(settings, columns.schema)
     return ChunkRelation(spark, settings, columns, streaming=False).frame(reader.partitions())

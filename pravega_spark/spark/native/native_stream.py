@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from pravega_spark.errors import PravegaSparkError
+from pravega_spark.spark.hadoop_url import hadoop_scheme
 from pravega_spark.spark.native.chunk_relation import ChunkRelation
 from pravega_spark.spark.native.jvm_bridge import (
     accept_callbacks,
@@ -32,6 +33,7 @@ def streaming_frame(spark: SparkSession, settings: ReadSettings) -> DataFrame:
     from pyspark.sql import DataFrame
 
     reads = chunk_reads(spark)  # before anything is read
+    hadoop_scheme(spark, settings.root)
     columns = NativeColumns(settings)
     accept_callbacks(spark)
     made = reads.stream(

@@ -25,7 +25,8 @@ from pravega_spark.spark.session import (
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_REMOTE"):
+    spark = ("PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_REMOTE")
+    for name in (*spark, "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -33,6 +34,21 @@ def test_bare_settings_get_delta() -> None:
     wanted = _missing_settings({})
     assert wanted[PACKAGES] == DELTA_PACKAGE
     assert (wanted[EXTENSIONS], wanted[CATALOG]) == (DELTA_EXTENSION, DELTA_CATALOG)
+
+
+def test_server_of_the_environment_is_that_of_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not [key for key in _missing_settings({}) if "s3a" in key], "AWS has its own server"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://all:9000")
+    wanted = _missing_settings({})
+    assert wanted["spark.hadoop.fs.s3a.endpoint"] == "http://all:9000"
+    assert wanted["spark.hadoop.fs.s3a.path.style.access"] == "true"
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://s3:9000")
+    assert _missing_settings({})["spark.hadoop.fs.s3a.endpoint"] == "http://s3:9000"
+    own = {
+        "spark.hadoop.fs.s3a.endpoint": "http://own",
+        "spark.hadoop.fs.s3a.path.style.access": "",
+    }
+    assert not [key for key in _missing_settings(own) if "s3a" in key]
 
 
 def test_settings_of_the_user_stay_and_packages_are_extended() -> None:

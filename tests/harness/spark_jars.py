@@ -1,7 +1,8 @@
-"""The jars of a real Kafka broker and of Spark's Kafka source, which ``make test`` fetches once.
+"""Jars of a real Kafka broker, of Spark's Kafka source, and of Hadoop's client for S3.
 
-They lie in the environment beside Spark's archive of classes. Without them the tests that need
-Kafka are skipped: no other test does, and fetching them must not fail a run of the others.
+``make test`` fetches them once. They lie in the environment beside Spark's archive of classes.
+Without them the tests that need them are skipped: no other test does, and fetching them must not
+fail a run of the others.
 """
 
 from __future__ import annotations
@@ -17,9 +18,20 @@ from pravega_spark.limits import KAFKA_PACKAGE
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FOLDER = Path(sys.prefix) / "kafka"
 BROKER_PACKAGE = "org.apache.kafka:kafka_2.13:4.1.0"
-PACKAGES = {"connector": KAFKA_PACKAGE, "broker": BROKER_PACKAGE}
+KAFKA = ("connector", "broker")
+_SDK = ("s3-transfer-manager", "apache-client", "netty-nio-client", "sts")
+S3A_PACKAGES = (
+    "org.apache.hadoop:hadoop-aws:3.5.0",
+    *(f"software.amazon.awssdk:{module}:2.35.5" for module in _SDK),
+)
+"""Hadoop's client, and what it needs of the SDK; that in place of its bundle, which has 650 MB."""
+PACKAGES = {
+    "connector": (KAFKA_PACKAGE,),
+    "broker": (BROKER_PACKAGE,),
+    "s3a": S3A_PACKAGES,
+}
+_EXCLUDED = "software.amazon.awssdk:bundle"
 _DONE = "complete"
 _SECONDS = 400
 _RESOLVE = """
@@ -28,19 +40,24 @@ from pyspark.sql import SparkSession
 
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.jars.packages", sys.argv[1]).config("spark.jars.ivy", sys.argv[2])
+builder = builder.config("spark.jars.excludes", sys.argv[3])
 builder.getOrCreate().stop()
 """
 
 
 def jars(name: str) -> list[Path]:
-    """Return the jars of ``connector`` or ``broker``; none if they were not fetched."""
-    folder = FOLDER / name
+    """Return the jars of ``connector``, ``broker`` or ``s3a``; none if they were not fetched."""
+    folder = _folder(name)
     return sorted((folder / "jars").glob("*.jar")) if (folder / _DONE).exists() else []
 
 
-def are_fetched() -> bool:
+def has_kafka() -> bool:
     """Return whether a broker and the connector are there."""
-    return all(jars(name) for name in PACKAGES)
+    return all(jars(name) for name in KAFKA)
+
+
+def _folder(name: str) -> Path:
+    return Path(sys.prefix) / ("kafka" if name in KAFKA else "hadoop") / name
 
 
 def add_connector(spark: SparkSession) -> None:
@@ -53,13 +70,13 @@ def add_connector(spark: SparkSession) -> None:
 
 def fetch() -> None:
     """Fetch what is missing by Spark's own resolver; each in a process of its own."""
-    for name, package in PACKAGES.items():
+    for name, packages in PACKAGES.items():
         if jars(name):
             continue
-        folder = FOLDER / name
+        folder = _folder(name)
         folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(
-            [sys.executable, "-c", _RESOLVE, package, str(folder)],
+            [sys.executable, "-c", _RESOLVE, ",".join(packages), str(folder), _EXCLUDED],
             env={k: v for k, v in os.environ.items() if k != "PYSPARK_SUBMIT_ARGS"},
             check=True,
             timeout=_SECONDS,
