@@ -24,31 +24,41 @@ _COLUMNS = {
 
 
 def table_statements(
-    manager: StreamManager, patterns: Sequence[str], *, scheme: str | None = None
+    manager: StreamManager,
+    patterns: Sequence[str],
+    *,
+    scheme: str | None = None,
+    catalog: str | None = None,
 ) -> Iterator[str]:
     """Yield the statements for all streams that match a pattern such as ``nyc/*``.
 
     The schema of the catalog is the scope and the table is the stream (see :func:`table_names`).
     The view ``<stream>_events`` has the column ``offset`` and leaves out what is truncated now:
     after a truncation, register again. ``scheme`` replaces that of the root's URL, such as s3a for
-    Spark outside of Databricks. Raises NoSuchStream for a pattern without a match, and InvalidInput
-    for streams that would have one table.
+    Spark outside of Databricks; without ``catalog`` it is the session's current one. Raises
+    NoSuchStream for a pattern without a match, and InvalidInput for streams that would have one
+    table, and for a name that no catalog has.
     """
     names = list(matching_streams(manager, patterns))
     _check_distinct(names)
-    for scope in dict.fromkeys(table_names(name)[0].partition(".")[0] for name in names):
-        yield f"CREATE SCHEMA IF NOT EXISTS {_quoted(scope)}"
+    tables = [table_names(name, catalog)[0] for name in names]
+    for schema in dict.fromkeys(table.rpartition(".")[0] for table in tables):
+        yield f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}"
     for name in names:
-        yield from _statements(manager, name, scheme)
+        yield create_table(manager, name, scheme=scheme, catalog=catalog)
+        yield create_view(manager, name, catalog=catalog)
 
 
-def table_names(name: str) -> tuple[str, str]:
+def table_names(name: str, catalog: str | None = None) -> tuple[str, str]:
     """Return the names of a stream's table and view, such as ``nyc.flights``.
 
     Catalogs know letters, digits and ``_`` alone, so ``_`` stands for ``-`` and ``.`` of a stream.
     """
+    if catalog is not None and not re.fullmatch(r"[\w-]+", catalog):
+        raise InvalidInput(f"{catalog!r} names no catalog: give one part, such as main.")
     scope, stream = (re.sub(r"[^A-Za-z0-9_]", "_", part) for part in split_stream(name))
-    return f"{scope}.{stream}", f"{scope}.{stream}_events"
+    schema = scope if catalog is None else f"{catalog}.{scope}"
+    return f"{schema}.{stream}", f"{schema}.{stream}_events"
 
 
 def _check_distinct(names: Sequence[str]) -> None:
@@ -81,21 +91,34 @@ def matching_streams(manager: StreamManager, patterns: Sequence[str]) -> Iterato
     yield from found
 
 
-def _statements(manager: StreamManager, name: str, scheme: str | None) -> Iterator[str]:
-    table, view = (".".join(map(_quoted, found.split("."))) for found in table_names(name))
-    root = manager.root.rstrip("/")
-    if scheme is not None:
-        root = re.sub(r"^[a-z0-9+]+:", f"{scheme}:", root)
-    location = f"{root}/{name}/events"
-    yield f"CREATE TABLE IF NOT EXISTS {table} USING delta LOCATION {_text(location)}"
+def create_table(
+    manager: StreamManager, name: str, *, scheme: str | None = None, catalog: str | None = None
+) -> str:
+    """Return the statement that makes a stream's Delta table one of the catalog."""
+    table = quoted(table_names(name, catalog)[0])
+    location = text(table_location(manager, name, scheme=scheme))
+    return f"CREATE TABLE IF NOT EXISTS {table} USING delta LOCATION {location}"
+
+
+def create_view(manager: StreamManager, name: str, *, catalog: str | None = None) -> str:
+    """Return the statement that makes or replaces the view of a stream's table."""
+    table, view = map(quoted, table_names(name, catalog))
     columns = {**_COLUMNS, **_payload_columns(manager, name)}
-    listed = ", ".join(_quoted(column) + _comment(text) for column, text in columns.items())
+    listed = ", ".join(_quoted_part(column) + _comment(about) for column, about in columns.items())
     expressions = {"offset": "base_offset + offset_delta AS `offset`", "segment_id": "segment_id"}
-    selected = ", ".join(expressions.get(column, _quoted(column)) for column in columns)
-    yield (
+    selected = ", ".join(expressions.get(column) or _quoted_part(column) for column in columns)
+    return (
         f"CREATE OR REPLACE VIEW {view} ({listed}){_comment(f'events of stream {name}')} AS "
         f"SELECT {selected} FROM {table} WHERE {manager.head_filter(name)}"
     )
+
+
+def table_location(manager: StreamManager, name: str, *, scheme: str | None = None) -> str:
+    """Return the URL of a stream's Delta table, with its path as it is."""
+    root = manager.root.rstrip("/")
+    if scheme is not None:
+        root = re.sub(r"^[a-z0-9+]+:", f"{scheme}:", root)
+    return f"{root}/{name}/events"
 
 
 def _payload_columns(manager: StreamManager, name: str) -> dict[str, str]:
@@ -106,13 +129,19 @@ def _payload_columns(manager: StreamManager, name: str) -> dict[str, str]:
     return {field["name"]: field["metadata"].get("comment", "") for field in schema.delta_fields}
 
 
-def _comment(text: str) -> str:
-    return f" COMMENT {_text(text)}" if text else ""
+def _comment(about: str) -> str:
+    return f" COMMENT {text(about)}" if about else ""
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return the name of a schema, a table or a view in backquotes, part by part."""
+    return ".".join(map(_quoted_part, name.split(".")))
+
+
+def _quoted_part(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _text(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+def text(value: str) -> str:
+    """Return a text as SQL."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

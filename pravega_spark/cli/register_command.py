@@ -13,9 +13,16 @@ from pravega_spark.cli.root_option import open_root, root_option
 @click.command("register")
 @click.argument("patterns", nargs=-1, required=True, metavar="SCOPE/STREAM|PATTERN...")
 @click.option("--scheme", metavar="NAME", help="Of the tables' URLs, such as s3a.")
+@click.option("--catalog", metavar="NAME", help="The catalog, if it is not the current one.")
 @root_option
 @output_option
-def register(patterns: Sequence[str], scheme: str | None, root: str | None, output: str) -> None:
+def register(
+    patterns: Sequence[str],
+    scheme: str | None,
+    catalog: str | None,
+    root: str | None,
+    output: str,
+) -> None:
     """Print SQL that makes streams tables of a catalog, with a view that has the column offset.
 
     Spark is not started: give the SQL to spark-sql, a notebook or a job. Safe to repeat; after a
@@ -26,7 +33,7 @@ def register(patterns: Sequence[str], scheme: str | None, root: str | None, outp
     from pravega_spark.table_statements import table_statements
 
     manager, _ = open_root(root)
-    statements = list(table_statements(manager, patterns, scheme=scheme))
+    statements = list(table_statements(manager, patterns, scheme=scheme, catalog=catalog))
     if output == TABLE:
         for statement in statements:
             click.echo(f"{statement};")

@@ -1,4 +1,7 @@
-"""Batch and streaming with Spark Connect, in its own process. Arguments: root, checkpoint."""
+"""Batch, streaming and SQL with Spark Connect, in its own process. Arguments: root, checkpoint.
+
+The third argument is a root on a local disk with a stream s/t, which Delta reads.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,19 @@ import time
 
 from pyspark.sql import SparkSession
 
-from pravega_spark import StreamLagListener, query_lag
+from pravega_spark import StreamLagListener, errors, frame, query_lag, register, session
 
 
-def main(root: str, checkpoint: str) -> dict[str, object]:
+def main(root: str, checkpoint: str, local: str) -> dict[str, object]:
     """Write, copy by a streaming query and read; return what the test checks."""
-    spark = (
-        SparkSession.builder.remote("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    frame = spark.range(100).selectExpr(
+    builder = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.sql.shuffle.partitions", "2")
+    builder = builder.config("spark.databricks.delta.snapshotPartitions", "2")
+    spark = session(builder.config("spark.sql.warehouse.dir", f"{checkpoint}-warehouse"))
+    written = spark.range(100).selectExpr(
         "concat('k', id % 7) routing_key", "cast(id AS string) event"
     )
-    frame.write.format("pravega").mode("append").option("root", root).save("s/a")
+    written.write.format("pravega").mode("append").option("root", root).save("s/a")
     listener = StreamLagListener()
     spark.streams.addListener(listener)
     reader = spark.readStream.format("pravega").options(root=root, startingOffsets="earliest")
@@ -47,7 +48,18 @@ def main(root: str, checkpoint: str) -> dict[str, object]:
         spark.read.format("pravega").options(root=root, startingOfset="x").load("s/a").collect()
     except Exception as caught:
         error = str(caught)
+    native = ""
+    try:
+        frame(spark, "s/a", root=root)
+    except errors.IllegalState as caught:
+        native = str(caught)
+    names = register(spark, "s/t", root=local)
+    segments = "(SELECT count(*) FROM pravega_segments)"
+    view = spark.sql(f"SELECT count(*), max(`offset`), {segments} FROM s.t_events").collect()
     found: dict[str, object] = {
+        "native": native,
+        "registered": names[:2],
+        "view": [list(row) for row in view],
         "session": type(spark).__module__,
         "failure": None if failure is None else str(failure),
         "events": [int(row.event) for row in sorted(rows, key=lambda row: row.offset)],

@@ -17,7 +17,7 @@ import pytest
 
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from tests.harness import failpoints, jvm
+from tests.harness import failpoints, jvm, spark_jars
 from tests.harness.s3_server import S3Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -178,10 +178,57 @@ def test_failed_and_slower_attempts_are_not_in_the_transaction(master: str, tmp_
 def test_spark_connect_batch_and_streaming_on_s3(s3: S3Server, tmp_path: Path) -> None:
     root = f"s3://{s3.bucket}/spark-connect"
     checkpoint = str(tmp_path / "checkpoint")
-    found = run("connect_app.py", root, checkpoint, **s3.environment)
+    local = filled(tmp_path / "local", "s/t")
+    found = run("connect_app.py", root, checkpoint, local.root, **s3.environment)
     assert found["session"] == "pyspark.sql.connect.session"
     assert found["failure"] is None
     assert found["events"] == list(range(100))
     assert found["streams"] == ["a", "b"]
     assert "did you mean startingOffsets" in found["error"]
     assert (found["lag"], found["listener"]) == (0, [40, 0])
+    assert "Spark Connect: read the stream with format('pravega')" in found["native"]
+    assert found["registered"] == ["s.t", "s.t_events"]
+    assert found["view"] == [[20, 19, 1]]
+
+
+def filled(root: Path | str, name: str, **options: Any) -> StreamManager:
+    """Create a root with a stream of twenty events of seven keys."""
+    manager = StreamManager(root, storage_options=options or None)
+    manager.create_scope("s")
+    manager.create_stream(name)
+    with manager.create_writer(name) as writer:
+        futures = [writer.write_event(b"%d" % n, routing_key=f"k{n % 7}") for n in range(20)]
+        writer.flush()
+    assert all(future.done() for future in futures)
+    return manager
+
+
+def test_hive_metastore_keeps_streams_for_other_sessions_and_drops_no_file(tmp_path: Path) -> None:
+    filled(tmp_path / "root", "s/a")
+    found = run("metastore_app.py", str(tmp_path / "root"), str(tmp_path / "hive"))
+    assert found["names"] == ["s.a", "s.a_events"]
+    assert [row[1] for row in found["tables"]] == ["a", "a_events"]
+    assert found["events"] == [[20, 19]]
+    assert found["deleted"] == [[0, None]]
+    assert found["created again"] == [[0, "k", 7]]
+    assert found["left"] == []
+    assert found["files"] == [{"delay": 7}]
+
+
+@pytest.mark.s3
+def test_native_frames_and_tables_on_s3_are_read_by_hadoops_client(
+    s3: S3Server, tmp_path: Path
+) -> None:
+    if not spark_jars.jars("s3a"):
+        pytest.skip("Hadoop's client for S3 is missing: python -m tests.harness.spark_jars fetches")
+    # A name, no address: only by path is the bucket found below it.
+    server = s3.endpoint_url.replace("127.0.0.1", "localhost")
+    root = f"s3://{s3.bucket}/native é 20%"
+    filled(root, "s/a", **s3.options)
+    environment = {**s3.environment, "AWS_ENDPOINT_URL": server}
+    found = run("s3a_app.py", root, str(tmp_path), **environment)
+    assert found["batch"] == [1, 8, 15]
+    assert found["followed"] == found["delta"] == 20
+    assert found["view"] == [[20, 19]]
+    assert found["location"] == f"s3a://{s3.bucket}/native é 20%/s/a/events"
+    assert found["has secret"] is False

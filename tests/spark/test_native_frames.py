@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -258,6 +259,37 @@ def test_bounds_below_the_head_or_of_another_life_are_errors(
         native(startingStreamCut=cut)
 
 
+def test_session_without_a_client_of_the_storage_is_told_the_package(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(f"AWS_{name}", "none")
+    advice = r"client for s3a://. Start Spark with --packages org.apache.hadoop:hadoop-aws:3\.\d"
+    for url in ("s3://bucket/streams", "s3a://bucket/streams"):
+        for read in (frame, stream_frame, register):
+            with pytest.raises(errors.IllegalState, match=advice):
+                read(spark, "s/a", root=url)
+
+
+def test_root_with_any_characters_is_read_and_registered(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    odd = "a b%20#1?x+y'z"
+    folder, url = f"{tmp_path}/{odd}", f"file://{tmp_path}/url {odd}"
+    try:
+        for root in (folder, url):
+            manager = StreamManager(root)
+            manager.create_scope("odd")
+            manager.create_stream("odd/a")
+            with manager.create_writer("odd/a") as writer:
+                writer.write_event(b"7").result()
+            assert values(frame(spark, "odd/a", root=root)) == [7]
+        register(spark, "odd/a", root=folder, metadata=False)
+        assert values(spark.table("odd.a_events")) == [7]
+    finally:
+        spark.sql("DROP SCHEMA IF EXISTS odd CASCADE")
+
+
 def test_session_without_a_jvm_is_told_what_works(root: str, make: Make) -> None:
     make()
     with pytest.raises(errors.IllegalState, match=r"Spark Connect.*format\('pravega'\)"):
@@ -408,6 +440,8 @@ def test_registered_streams_are_tables_views_and_a_function(
         assert {row.segment_id for row in found} == active, "every active segment has events"
         assert all(r.active == (r.routing_key and r.segment_id) for r in found)
         assert spark.sql("SELECT pravega_segment('s/b', 'k')").collect() == [(0,)]
+        named = register(spark, "s/b", root=root, metadata=False, catalog="spark_catalog")
+        assert named == ["spark_catalog.s.b", "spark_catalog.s.b_events"]
         with pytest.raises(Exception, match="register the stream s/c first"):
             spark.sql("SELECT pravega_segment('s/c', 'k')").collect()
         segments = spark.table("pravega_segments").where("stream = 'a'")
@@ -416,5 +450,36 @@ def test_registered_streams_are_tables_views_and_a_function(
         spark.sql("DROP SCHEMA s CASCADE")
     with pytest.raises(errors.NoSuchStream):
         register(spark, "s/none*", root=root)
+    for catalog, message in (("a.b", "give one part"), ("none", "no such catalog.*none")):
+        with pytest.raises(errors.InvalidInput, match=message):
+            register(spark, "s/b", root=root, catalog=catalog)
     with pytest.raises(AnalysisException):
         spark.table("s.a_events")
+
+
+def test_name_that_shows_another_stream_is_taken(
+    spark: SparkSession, root: str, make: Make, tmp_path: Path
+) -> None:
+    write(make(), [("k", b"1")])
+    other = StreamManager(tmp_path / "other")
+    other.create_scope("s")
+    other.create_stream("s/a")
+    other.create_stream("s/b")
+    try:
+        register(spark, "s/a", root=root, metadata=False)
+        with pytest.raises(errors.IllegalState, match=r"s\.a is taken .*root/s/a/events, .*DROP"):
+            register(spark, "s/*", root=other.root, metadata=False)
+        assert not spark.catalog.tableExists("s.b"), "nothing is registered"
+        assert values(spark.table("s.a_events")) == [1]
+        shutil.rmtree(root)
+        with pytest.raises(errors.IllegalState, match=r"s\.a is taken"):
+            register(spark, "s/a", root=other.root, metadata=False)
+        for kind in ("VIEW s.a_events", "TABLE s.a"):
+            spark.sql(f"DROP {kind}")
+        spark.sql("CREATE VIEW s.a AS SELECT 1 AS one")
+        with pytest.raises(errors.IllegalState, match=r"s\.a is taken .* by a view"):
+            register(spark, "s/a", root=other.root, metadata=False)
+        spark.sql("DROP VIEW s.a")
+        assert register(spark, "s/a", root=other.root, metadata=False) == ["s.a", "s.a_events"]
+    finally:
+        spark.sql("DROP SCHEMA IF EXISTS s CASCADE")

@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pravega_spark.errors import IllegalState, InvalidInput
-from pravega_spark.limits import DELTA_PACKAGE
+from pravega_spark.errors import InvalidInput
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import Segment
-from pravega_spark.table_statements import matching_streams, table_names, table_statements
+from pravega_spark.spark.hadoop_url import hadoop_scheme
+from pravega_spark.spark.native.registered_tables import check_free, explained
+from pravega_spark.table_statements import (
+    matching_streams,
+    table_location,
+    table_names,
+    table_statements,
+    text,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,9 +26,6 @@ if TYPE_CHECKING:
 SEGMENT_FUNCTION = "pravega_segment"
 _ROUTES = "_pravega_spark_routes"
 _POSITION = "shiftrightunsigned(xxhash64(key), 11) / 9007199254740992D"
-_NO_DELTA = frozenset(
-    {"DATA_SOURCE_NOT_FOUND", "DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG"}
-)
 
 
 def register(
@@ -29,61 +33,53 @@ def register(
     *patterns: str,
     root: str | os.PathLike[str],
     scheme: str | None = None,
+    catalog: str | None = None,
     metadata: bool = True,
 ) -> list[str]:
     """Put the streams that match patterns such as ``nyc/*`` into the catalog; return its names.
 
     Each stream is a Delta table ``scope.stream``, and a view ``scope.stream_events`` that has the
     column ``offset``, comments, and no truncated events; ``_`` stands for ``-`` and ``.``. They
-    stay where the session's catalog does: in a Hive metastore, in Unity Catalog, or with the
-    session. Of the session alone are the function ``pravega_segment(stream, key)``, the active
-    segment of a key, and, unless ``metadata`` is False, the metadata frames of the root, as views
-    ``pravega_segments`` and so on. Safe to repeat: call it again after a truncation (for the views)
-    or a scale (for the function).
+    stay where the catalog does: in a Hive metastore, in Unity Catalog, or with the session;
+    ``catalog`` names another one than the current. Of the session alone are the function
+    ``pravega_segment(stream, key)``, the active segment of a key, and, unless ``metadata`` is
+    False, the metadata frames of the root, as views ``pravega_segments`` and so on. Safe to repeat:
+    call it again after a truncation (for the views) or a scale (for the function).
 
     Raises NoSuchStream for a pattern without a match, InvalidInput without a pattern and for
-    streams that would have one table, and IllegalState for a session without Delta.
+    streams that would have one table, and IllegalState for a session without Delta or a client of
+    the storage, and for a name that is taken; nothing is registered then.
     """
     from pravega_spark.spark.monitor.metadata.metadata_reader import TABLES
 
     if not patterns:
         raise InvalidInput("name the streams to register, such as 'nyc/*'.")
     manager = StreamManager(root)
-    for statement in table_statements(manager, patterns, scheme=scheme):
-        _run(spark, statement)
+    scheme = scheme or hadoop_scheme(spark, manager.root)
     names = list(matching_streams(manager, patterns))
+    statements = list(table_statements(manager, names, scheme=scheme, catalog=catalog))
+    tables = {name: table_names(name, catalog)[0] for name in names}
+    check_free(spark, {t: table_location(manager, n, scheme=scheme) for n, t in tables.items()})
+    for statement in statements:
+        with explained(statement):
+            spark.sql(statement)
     routes: dict[str, str] = getattr(spark, _ROUTES, {})
     routes |= {name: _route(manager.stream(name).segments()) for name in names}
     setattr(spark, _ROUTES, routes)
     spark.sql(_function(routes))
-    found = [table for name in names for table in table_names(name)]
+    found = [table for name in names for table in table_names(name, catalog)]
     for table in TABLES if metadata else ():
         view = f"pravega_{_snake(table)}"
         spark.sql(
             f"CREATE OR REPLACE TEMPORARY VIEW {view} USING pravega "
-            f"OPTIONS (root {_text(manager.root)}, metadata '{table}')"
+            f"OPTIONS (root {text(manager.root)}, metadata '{table}')"
         )
         found.append(view)
     return found
 
 
-def _run(spark: SparkSession, statement: str) -> None:
-    from pyspark.errors import PySparkException
-
-    try:
-        spark.sql(statement)
-    except PySparkException as error:
-        if error.getCondition() not in _NO_DELTA:
-            raise
-        raise IllegalState(
-            "this session has no Delta Lake, so its catalog cannot hold streams: create the "
-            f"session by pravega_spark.session(), or start Spark with --packages {DELTA_PACKAGE}. "
-            "Native frames need none: frame(...).createOrReplaceTempView(name)."
-        ) from error
-
-
 def _function(routes: dict[str, str]) -> str:
-    cases = " ".join(f"WHEN {_text(name)} THEN {route}" for name, route in sorted(routes.items()))
+    cases = " ".join(f"WHEN {text(name)} THEN {route}" for name, route in sorted(routes.items()))
     unknown = "raise_error(concat('register the stream ', stream, ' first'))"
     return (
         f"CREATE OR REPLACE TEMPORARY FUNCTION {SEGMENT_FUNCTION}(stream STRING, key STRING) "
@@ -107,7 +103,3 @@ def _route(segments: Sequence[Segment]) -> str:
 
 def _snake(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-
-
-def _text(value: Any) -> str:
-    return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -19,6 +19,12 @@ def test_each_matching_stream_is_a_table_and_a_view(shell: Shell) -> None:
     assert statement.endswith(f"LOCATION '{shell.manager.root.rstrip('/')}/other/c/events'")
     (statement,) = [s for s in shell.json("register", "s/a", "--scheme", "s3a") if "TABLE" in s]
     assert "LOCATION 's3a:" in statement
+    schema, table, view = shell.json("register", "s/a", "--catalog", "main")
+    assert schema == "CREATE SCHEMA IF NOT EXISTS `main`.`s`"
+    assert "TABLE IF NOT EXISTS `main`.`s`.`a` USING delta" in table
+    assert "VIEW `main`.`s`.`a_events` (" in view
+    assert "FROM `main`.`s`.`a` WHERE" in view
+    assert "'a.b' names no catalog" in shell.failed("register", "s/a", "--catalog", "a.b")
 
 
 def test_patterns_without_a_stream_are_errors(shell: Shell) -> None:
