@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import re
 import sys
 import time
 from argparse import Namespace
@@ -20,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError
 from pravega_spark.jobs import early_signals
+from pravega_spark.jobs.copy_errors import PACKAGES, text_of
 from pravega_spark.jobs.job_runner import INTERRUPTED, is_on_databricks, start_listening
 from pravega_spark.jobs.launcher_stderr import launcher_stderr
 from pravega_spark.jobs.signals import StopSignal
-from pravega_spark.limits import DELTA_PACKAGE, KAFKA_PACKAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,14 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 REQUIRED = ("pyspark",)
-PACKAGES = {"kafka": KAFKA_PACKAGE, "delta": DELTA_PACKAGE}
-"""What a format needs of Maven; other formats are Spark's own."""
 SHOWN_ROWS = 5
 """Rows that a dry run shows."""
 _LOOK_SECONDS = 1
-_OWN_ERROR = re.compile(r"pravega_spark\.errors\.\w+: (.+)")
-"""An error of a task or of the driver's Python process, in Spark's text of it."""
-_MISSING = ("DATA_SOURCE_NOT_FOUND", "STREAM_FAILED_TO_FIND_DATA_SOURCE")
 
 
 @dataclass(frozen=True)
@@ -130,7 +124,7 @@ def copy_rows(
     except _errors_of_spark() as error:
         if not stop.is_set:
             sums.failed = 1
-            print(f"{prog}: {_text_of(error, copy.kind)}", file=sys.stderr)
+            print(f"{prog}: {text_of(error, prog, copy.kind, copy.what)}", file=sys.stderr)
     counts = {"rows": sums.rows, "batches": sums.batches, "failed": sums.failed}
     seconds = round(time.monotonic() - started, 3)
     record = {**counts, "dry_run": arguments.dry_run, "copied": copy.what, "seconds": seconds}
@@ -176,16 +170,3 @@ def _errors_of_spark() -> tuple[type[Exception], ...]:
     from pyspark.errors import PySparkException
 
     return PravegaSparkError, PySparkException, Py4JError
-
-
-def _text_of(error: Exception, kind: str) -> str:
-    """Return what the user needs of an error: the cause, or how Spark finds a missing format."""
-    text = str(error)
-    if kind in PACKAGES and (f"data source: {kind}" in text or any(n in text for n in _MISSING)):
-        return f"Spark has no format {kind}: start it with --packages {PACKAGES[kind]}."
-    own = _OWN_ERROR.findall(text)
-    if own:
-        return str(own[-1])
-    if "INVALID_UTF8_STRING" in text:
-        return f"an event is not text: use --event-as base64. ({text.splitlines()[0]})"
-    return text.partition("\n\n")[0]

@@ -6,6 +6,7 @@ For a typed stream they are routing_key, timestamp and the columns of the stream
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.errors import InvalidInput
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_LINE = "__line"
+_LINE = "__pravega_line"
+ORDER = "__pravega_order_"
+"""How the names of the columns begin that order a batch; the source has none that do."""
 _OF_READS = frozenset({"scope", "stream", "segment_id", "offset", "routing_key", "timestamp"})
 """Columns of a read beside those of its events."""
 _OF_EXPORTS = _OF_READS | {"event"}
@@ -56,15 +59,15 @@ def table_frame(spark: SparkSession, arguments: Namespace, *, is_stream: bool) -
     columns are those that an export writes.
     """
     kind = "text" if arguments.source == "json" else arguments.source
-    options = dict(arguments.options)
-    schema = _schema(spark, arguments)
+    options = _options(arguments)
+    schema = _schema(spark, arguments, options)
     reader: Any = (spark.readStream if is_stream else spark.read).format(kind).options(**options)
     if arguments.max_rows is not None and is_stream:
         raise InvalidInput(
             "--max-rows is for Kafka; limit files by --option maxFilesPerTrigger=100."
         )
     if kind == "text":
-        frame = _with_line(reader.load(arguments.path), schema)
+        frame = _with_line(reader.load(arguments.path), schema, arguments, options)
     elif kind == "delta":
         frame = reader.load(arguments.path)
     else:
@@ -72,7 +75,25 @@ def table_frame(spark: SparkSession, arguments: Namespace, *, is_stream: bool) -
     return frame.selectExpr(*_chosen(arguments, frame))
 
 
-def _schema(spark: SparkSession, arguments: Namespace) -> StructType | None:
+def _options(arguments: Namespace) -> dict[str, str]:
+    """Return the options of Spark's format: by themselves they lose no value of a row.
+
+    Spark's own defaults make null of a value that does not fit, drop what a row of CSV has too
+    much, take columns of CSV by their place and not by the header, and ignore the columns of
+    Parquet that the first file lacks. An option of the user's comes first, in any case.
+    """
+    strict = {
+        "csv": {"mode": "FAILFAST", "enforceSchema": "false"},
+        "json": {"mode": "FAILFAST"} if arguments.typed else {},  # else the line is the event
+        "parquet": {"mergeSchema": "true"},
+    }.get(arguments.source, {})
+    given = {name.lower() for name in arguments.options}
+    return {**{n: v for n, v in strict.items() if n.lower() not in given}, **arguments.options}
+
+
+def _schema(
+    spark: SparkSession, arguments: Namespace, options: Mapping[str, str]
+) -> StructType | None:
     """Return the schema of files: the one that was given, or that of the files that are there."""
     from pyspark.sql.types import StructType
 
@@ -82,17 +103,24 @@ def _schema(spark: SparkSession, arguments: Namespace) -> StructType | None:
         return found
     if arguments.source == "delta":
         return None
-    options = dict(arguments.options)
     if arguments.source == "csv":
-        options.setdefault("inferSchema", "true")
+        options = {"inferSchema": "true", **options}
     return spark.read.format(arguments.source).options(**options).load(arguments.path).schema
 
 
-def _with_line(frame: DataFrame, schema: StructType | None) -> DataFrame:
+def _with_line(
+    frame: DataFrame,
+    schema: StructType | None,
+    arguments: Namespace,
+    options: Mapping[str, str],
+) -> DataFrame:
+    """Return lines with their columns; a typed stream has no row for an empty line."""
     from pyspark.sql import functions as F
 
     assert schema is not None
-    parsed = F.from_json("value", schema)
+    parsed = F.from_json("value", schema, dict(options))
+    if arguments.typed:
+        frame = frame.where("trim(value) <> ''")
     metadata = F.col("_metadata").alias("_metadata")
     return frame.select(F.col("value").alias(_LINE), parsed.alias("row"), metadata).select(
         "row.*", _LINE, "_metadata"
@@ -115,18 +143,18 @@ def _chosen(arguments: Namespace, frame: DataFrame) -> list[str]:
         value = arguments.event or ("event" if is_export else _whole(frame, names))
         chosen = [f"{text} AS key", f"{value} AS value", at]
     if arguments.order_by:
-        return [*chosen, f"{arguments.order_by} AS __order"]
+        return [*chosen, f"{arguments.order_by} AS {ORDER}by"]
     if key is None:  # nothing has an order
         return chosen
     if is_export and {"segment_id", "offset"} <= set(names):  # the order of the stream
-        return [*chosen, "segment_id AS __segment", "offset AS __offset"]
+        return [*chosen, f"segment_id AS {ORDER}0", f"offset AS {ORDER}1"]
     if arguments.source == "delta":
         raise InvalidInput(
             f"the Delta table {arguments.path} keeps no order of its rows, and the rows of a key "
             "need one: name it by --order-by, such as --order-by updated_at; or --order-by 0 if "
             "their order means nothing."
         )
-    return [*chosen, *(f"_metadata.{name} AS __{name}" for name in _PLACE)]
+    return [*chosen, *(f"_metadata.{name} AS {ORDER}{name}" for name in _PLACE)]
 
 
 def _whole(frame: DataFrame, names: list[str]) -> str:
@@ -150,11 +178,11 @@ def in_order(frame: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    place = [name for name in frame.columns if name.startswith("__")]
+    place = [name for name in frame.columns if name.startswith(ORDER)]
     columns = [name for name in frame.columns if name not in place]
     if not place:
         return frame
-    ordered = frame.withColumn("__row", F.monotonically_increasing_id())
-    order = [F.col(name) for name in (*place, "__row")]
+    ordered = frame.withColumn(f"{ORDER}row", F.monotonically_increasing_id())
+    order = [F.col(name) for name in (*place, f"{ORDER}row")]
     spread = ordered.repartition(columns[0]).sortWithinPartitions(*order)
     return spread.select(*(F.col(_quoted(name)) for name in columns))

@@ -24,6 +24,8 @@ Examples:
 What it never does:
   It never changes what it reads, and never commits offsets to Kafka. It drops no row: what a stream
   cannot hold, such as headers or a row without a value, ends the run with an error that says how.
+  So does a file whose rows or header do not fit its columns; --option mode=PERMISSIVE and
+  --option enforceSchema=true read such files of CSV as Spark does by itself.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from pravega_spark.jobs.copy_command_line import (
     stream_name,
 )
 from pravega_spark.jobs.copy_runner import Copy, run_copy
-from pravega_spark.jobs.import_sources import in_order, kafka_frame, table_frame
+from pravega_spark.jobs.import_sources import ORDER, in_order, kafka_frame, table_frame
 from pravega_spark.manager import StreamManager
 from pravega_spark.names import is_name
 from pravega_spark.spark.write.sink import QUERY_ID
@@ -151,7 +153,7 @@ def import_of(arguments: argparse.Namespace) -> Copy:
 def _preview(arguments: argparse.Namespace, spark: SparkSession) -> DataFrame:
     read = kafka_frame if arguments.source == KAFKA else table_frame
     frame = read(spark, arguments, is_stream=False)
-    shown = [name for name in frame.columns if not name.startswith("__")]
+    shown = [name for name in frame.columns if not name.startswith(ORDER)]
     texts = {"key", "value", "payload"}
     return frame.selectExpr(*(f"CAST({n} AS STRING) AS {n}" if n in texts else n for n in shown))
 

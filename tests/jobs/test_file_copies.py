@@ -9,6 +9,8 @@ import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pravega_spark import StreamManager
@@ -127,6 +129,35 @@ def test_columns_of_files_are_those_of_a_typed_stream(copies: Copies) -> None:
     copies.import_(*back, copies.folder / "out", "--typed", stream="s/back")
     copied = [(e.routing_key, e.data) for e in StreamManager(copies.root).read("s/back")]
     assert copied == found
+
+
+def test_rows_and_headers_that_do_not_fit_end_an_import_that_loses_no_value(
+    copies: Copies,
+) -> None:
+    source = copies.folder / "rows"
+    source.mkdir()
+    given = ["--from", "csv", "--path", source, "--option", "header=true", "--schema"]
+    given += ["id STRING, name STRING"]
+    (source / "a.csv").write_text("id,name\n1,a\n2,b,more\n")
+    failed = copies.import_(*given)
+    assert (failed["status"], failed["rows"]) == (1, 0)
+    assert "--option mode=PERMISSIVE" in str(failed["output"])
+    (source / "a.csv").write_text("name,id\na,1\n")
+    failed = copies.import_(*given, "--checkpoint", copies.folder / "header")
+    assert (failed["status"], failed["rows"]) == (1, 0)
+    assert "Expected: id but found: name" in str(failed["output"])
+    assert not StreamManager(copies.root).stream_exists("s/in") or not copies.events()
+
+
+def test_columns_of_all_files_are_imported_whatever_their_names(copies: Copies) -> None:
+    source = copies.folder / "files"
+    source.mkdir()
+    pq.write_table(pa.table({"n": [1], "__op": ["c"]}), source / "1.parquet")
+    pq.write_table(pa.table({"n": [2], "more": ["x"]}), source / "2.parquet")
+    given = ["--from", "parquet", "--path", source, "--typed", "--key", "n"]
+    assert copies.import_(*given)["status"] == 0
+    found = sorted((e.data for e in StreamManager(copies.root).read("s/in")), key=lambda d: d["n"])
+    assert found == [{"n": 1, "__op": "c", "more": None}, {"n": 2, "__op": None, "more": "x"}]
 
 
 def test_bytes_that_are_no_text_end_an_export_of_text_with_the_way_on(copies: Copies) -> None:
