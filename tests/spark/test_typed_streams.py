@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from functools import reduce
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.functions import expr
 
+from pravega_spark import StreamSchema
+from pravega_spark.engine.chunks import chunk_encoder
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import StreamConfiguration
+from pravega_spark.spark.native.native_frame import frame as native_frame
 from tests.spark.conftest import Load, finish
 
 EVERY_TYPE = """
@@ -58,6 +63,66 @@ def test_every_type_is_written_and_read_as_it_is(
     assert found.where("routing_key = carrier AND timestamp = departure").count() == 40
     pruned = load(columns="carrier,legs").where("carrier = 'c1'").selectExpr("legs[0].x")
     assert sorted(row[0] for row in pruned.collect()) == [1, 6, 11, 16, 21, 26, 31, 36]
+
+
+CONDITIONS = [
+    "fare IN (1.00, 2.00) AND carrier LIKE 'c1%'",
+    "NOT fare <= 37.5 AND day > DATE'2013-01-06' AND NOT late",
+    "departure > TIMESTAMP'2013-01-01 10:00:00.000036Z' AND real > 9",
+    "odd > 2",
+    "odd <=> double('NaN') AND tiny <=> 7 AND nothing IS NULL",
+    "blob = CAST('b7' AS BINARY) AND plane.tail = 'N7' AND small < 8",
+]
+"""``odd`` is NaN in the eighth row of ten."""
+
+
+def test_pushed_conditions_and_native_frames_skip_row_groups_and_keep_every_row(
+    spark: SparkSession,
+    root: str,
+    load: Load,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The row groups of ten rows are made here: the writers of a frame are other processes."""
+    monkeypatch.setattr(chunk_encoder, "ROW_GROUP_EVENTS", 10)
+    odd = "IF(id % 10 = 7, double('NaN'), id / 20D) AS odd", "CAST(NULL AS INT) AS nothing"
+    table = flights(spark, 40).withColumn("id", F.col("big")).selectExpr("*", *odd).drop("id")
+    save(table, root, "s/given", schema="infer")
+    manager = StreamManager(root)
+    given_rows = manager.read_table("s/given", columns=table.columns).sort_by("flight")
+    manager.create_stream("s/a", StreamConfiguration(schema=StreamSchema.of(table)))
+    with manager.create_writer("s/a") as writer:
+        writer.write_table(given_rows).result()
+    answers = [f"coalesce({condition}, false)" for condition in CONDITIONS]
+    every = load().selectExpr("flight", *answers).collect()
+    places = range(1, len(CONDITIONS) + 1)
+    expected = {(place, row[0]) for row in every for place in places if row[place]}
+    assert {place for place, _ in expected} == {*places}
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        for read in (
+            lambda: load(pushFilters="true"),
+            lambda: native_frame(spark, "s/a", root=root),
+        ):
+            parts = [
+                read().where(condition).select(F.lit(place).alias("place"), "flight")
+                for place, condition in enumerate(CONDITIONS, 1)
+            ]
+            found = {(row[0], row[1]) for row in reduce(DataFrame.unionAll, parts).collect()}
+            assert found == expected
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    for condition, rows in (("flight >= 35", 10), ("fare < 1", 10), ("odd > 100", 40)):
+        assert scanned_rows(native_frame(spark, "s/a", root=root).where(condition)) == rows, (
+            condition
+        )
+
+
+def scanned_rows(frame: DataFrame) -> int:
+    """Run a frame, and return the rows that Spark's Parquet reader returned."""
+    frame.collect()
+    plan = frame._jdf.queryExecution().executedPlan()
+    scan = plan.collectLeaves().head()
+    return int(scan.metrics().apply("numOutputRows").value())
 
 
 def test_query_copies_a_typed_stream_with_keys_times_and_nulls(

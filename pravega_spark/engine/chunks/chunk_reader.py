@@ -126,13 +126,13 @@ def read_ahead(
         _read_range(
             store, table_path, part, _common(rng, part), names, READ_BATCH_EVENTS, event_format
         )
-        for part in _parts(wanted)
+        for part in parts_of(wanted)
     )
     return runtime.read_ahead(parts, READ_AHEAD_PARTS)
 
 
-def _parts(refs: Iterable[ChunkRef]) -> Iterator[list[ChunkRef]]:
-    """Yield neighbouring chunks that make one batch, and each large chunk."""
+def parts_of(refs: Iterable[ChunkRef]) -> Iterator[list[ChunkRef]]:
+    """Yield what is read ahead at once: neighbouring chunks of one batch, or a large chunk."""
     part: list[ChunkRef] = []
     rows = size = 0
     for ref in refs:
@@ -162,7 +162,7 @@ def _read_range(
 ) -> Generator[pa.Table | pa.RecordBatch, None, None]:
     at = rng.start
     wanted = (ref for ref in refs if ref.end > rng.start and ref.base_offset < rng.end)
-    for run in runs(_fetched(store, table_path, wanted), batch_rows):
+    for run in runs(fetched(store, table_path, wanted), batch_rows):
         is_whole = run[0][0].base_offset == at and run[-1][0].end <= rng.end
         if event_format.is_raw and len(run) > 1 and is_whole:
             events = _together(run, rng.segment_id, names)
@@ -235,7 +235,7 @@ def checked_names(columns: Sequence[str] | None, event_format: EventFormat) -> t
     return names
 
 
-def _fetched(store: Store, table_path: str, refs: Iterable[ChunkRef]) -> Iterator[Fetched]:
+def fetched(store: Store, table_path: str, refs: Iterable[ChunkRef]) -> Iterator[Fetched]:
     """Yield each chunk; small ones with their file, fetched together with their neighbours."""
     group: list[ChunkRef] = []
     size = 0

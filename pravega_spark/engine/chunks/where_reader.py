@@ -6,7 +6,7 @@ are not read for the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +14,12 @@ import pyarrow as pa
 from pravega_spark.arguments import shown
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.chunk_file import open_chunk
-from pravega_spark.engine.chunks.chunk_reader import checked_names, read_rows
+from pravega_spark.engine.chunks.chunk_reader import checked_names, fetched, parts_of, read_rows
 from pravega_spark.engine.chunks.event_format import EventFormat
+from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import InvalidInput
-from pravega_spark.limits import READ_BATCH_EVENTS
+from pravega_spark.limits import READ_AHEAD_PARTS, READ_BATCH_EVENTS
 from pravega_spark.model import SegmentRange
 
 
@@ -87,6 +88,10 @@ def _cause(error: Exception) -> str:
     return str(error).partition("\n")[0].partition(" in offset:")[0].rstrip(".")
 
 
+Part = tuple[int, pa.RecordBatch | None]
+"""The offset of the end of a part of a range, and its events; None for what need not be read."""
+
+
 def read_filtered(
     store: Store,
     table_path: str,
@@ -95,23 +100,38 @@ def read_filtered(
     wanted: WhereExpression,
     *,
     columns: Sequence[str] | None = None,
-) -> Iterator[tuple[int, pa.RecordBatch | None]]:
-    """Yield, for each part of a range, the offset of its end and its events, before the filter.
+    ahead: Runtime | None = None,
+) -> Iterator[Part]:
+    """Yield the parts of a range, with the events that its row groups have before the filter.
 
-    They have the columns that the filter needs, too. None stands for what had not to be read.
-    Raises what ``chunk_reader.read`` does.
+    They have the columns that the filter needs, too. With ``ahead`` later parts are read in its
+    background, as by ``chunk_reader.read_ahead``. Raises what ``chunk_reader.read`` does.
     """
-    event_format = wanted.event_format
-    names = {*checked_names(columns, event_format), *wanted.needed}
-    needed = tuple(name for name in event_format.batch_names if name in names)
-    for ref in refs:
+    names = {*checked_names(columns, wanted.event_format), *wanted.needed}
+    needed = tuple(name for name in wanted.event_format.batch_names if name in names)
+    held = [ref for ref in refs if ref.end > rng.start and ref.base_offset < rng.end]
+    if ahead is None:
+        return _read(store, table_path, held, rng, wanted, needed)
+    parts = (_read(store, table_path, part, rng, wanted, needed) for part in parts_of(held))
+    return ahead.read_ahead(parts, READ_AHEAD_PARTS)
+
+
+def _read(
+    store: Store,
+    table_path: str,
+    refs: Iterable[ChunkRef],
+    rng: SegmentRange,
+    wanted: WhereExpression,
+    needed: tuple[str, ...],
+) -> Generator[Part, None, None]:
+    # From a local disk a footer is cheap. From any other store small files come many at a time.
+    files = ((ref, None) for ref in refs) if store.is_local else fetched(store, table_path, refs)
+    for ref, data in files:
         start, end = max(ref.base_offset, rng.start), min(ref.end, rng.end)
-        if start >= end:
-            continue
-        with open_chunk(store, table_path, ref) as chunk:
+        with open_chunk(store, table_path, ref, data) as chunk:
             groups = chunk.groups_with(wanted.where, wanted.columns)
             for at, batch in read_rows(
-                chunk, ref, start, end, needed, READ_BATCH_EVENTS, event_format, groups
+                chunk, ref, start, end, needed, READ_BATCH_EVENTS, wanted.event_format, groups
             ):
                 yield at + batch.num_rows, batch
         yield end, None

@@ -69,11 +69,11 @@ def read_range(
     stream has by the last known view when the read begins, or raw ones if it has none: a process
     that reads chunks of a typed stream without its log is given the format. With ``where``, an
     expression of ``pyarrow.compute``, only the events for which it is true are in the batches,
-    which may be empty. With ``ahead`` the next chunks are fetched and decoded in the background,
-    except with ``where``. ``on_loss`` decides
-    about events that are truncated (TruncatedData), that no chunk of the log holds, or whose file
-    is lost (both DataLoss): by default it raises. Raises CorruptChunk for a damaged file;
-    StaleIdentity or NoSuchStream if the life of the range has ended when the log is read.
+    which may be empty. With ``ahead`` the next chunks are fetched and decoded in the background.
+    ``on_loss`` decides about events that are truncated (TruncatedData), that no chunk of the log
+    holds, or whose file is lost (both DataLoss): by default it raises. Raises CorruptChunk for a
+    damaged file; StaleIdentity or NoSuchStream if the life of the range has ended when the log is
+    read.
     """
     reader = _RangeReader(stream, rng, refs or (), columns, batch_rows, on_loss)
     reader.payload_bytes = payload_bytes
@@ -168,7 +168,9 @@ class _RangeReader:
             self._filter = WhereExpression(rng.stream, self.where, event_format)
         wanted, names = self._filter, self._columns or event_format.batch_names
         store, path = self._stream.store, self._stream.path
-        for end, batch in read_filtered(store, path, refs, rng, wanted, columns=self._columns):
+        ahead = self._stream.runtime if self.ahead else None
+        parts = read_filtered(store, path, refs, rng, wanted, columns=self._columns, ahead=ahead)
+        for end, batch in parts:
             if batch is not None:
                 full = with_payload(self._stream, batch, self.payload_bytes)
                 if observers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -9,13 +10,14 @@ import pyarrow.compute as pc
 import pytest
 
 from pravega_spark import StreamSchema
-from pravega_spark.engine.chunks import chunk_encoder
+from pravega_spark.engine.chunks import chunk_encoder, chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
 from pravega_spark.engine.chunks.chunk_encoder import UnexpectedNaN
 from pravega_spark.engine.chunks.chunk_file import ChunkFile, open_chunk
 from pravega_spark.engine.chunks.chunk_writer import ChunkWriter, stage
 from pravega_spark.engine.chunks.event_format import EventFormat, format_of
 from pravega_spark.engine.chunks.where_reader import WhereExpression, read_filtered
+from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import SegmentRange
@@ -98,6 +100,30 @@ def test_a_part_of_a_range_is_read_over_chunks(store: MemoryStore) -> None:
     refs = [staged(store, 300), staged(store, 300, 300)]
     wanted = [n for n in range(250, 351) if n != 300]
     assert read(store, refs, pc.field("n") != 300, 250, 351)[0] == wanted
+
+
+@pytest.mark.parametrize("ahead", [None, SYSTEM])
+def test_small_chunks_of_a_remote_store_come_many_at_a_time_also_ahead(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, ahead: Runtime | None
+) -> None:
+    refs = [staged(store, 30, 30 * number) for number in range(9)]
+    asked: list[int] = []
+    get_many = store.get_many
+
+    def counted(keys: Sequence[str]) -> list[bytes | None]:
+        asked.append(len(keys))
+        return get_many(keys)
+
+    monkeypatch.setattr(store, "get_many", counted)
+    monkeypatch.setattr(store, "open", None)
+    monkeypatch.setattr(store, "is_local", False)
+    monkeypatch.setattr(chunk_reader, "READ_BATCH_EVENTS", 100)
+    wanted = WhereExpression("s/t", pc.bit_wise_and(pc.field("n"), 1) == 0, FORMAT)
+    rng = SegmentRange("s/t", 1, 0, 40, 250)
+    parts = read_filtered(store, TABLE, refs, rng, wanted, columns=["n"], ahead=ahead)
+    found = [n for _, batch in parts if batch for n in wanted.of(batch, ["n"])["n"].to_pylist()]
+    assert found == [*range(40, 250, 2)]
+    assert asked == ([8] if ahead is None else [3, 3, 2])
 
 
 def test_a_chunk_of_an_older_schema_has_null_for_the_expression(store: MemoryStore) -> None:
