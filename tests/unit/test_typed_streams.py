@@ -34,6 +34,7 @@ from pravega_spark.errors import (
     SchemaChangeRefused,
     SchemaMismatch,
 )
+from pravega_spark.schemas.column_types import canonical_field
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 
 S = "nyc/flights"
@@ -520,6 +521,26 @@ def test_the_log_has_bounds_of_the_first_schema_s_columns_whoever_stages_a_chunk
     with manager.create_writer(S) as writer:
         writer.write_event(b"bytes").result()
     assert [*stats_of(manager)[0]["minValues"]] == ["timestamp"]
+
+
+def test_an_update_checks_each_column_once(
+    manager: StreamManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a thousand updates that add a column each cost what their columns cost."""
+    wide = pa.schema([*COLUMNS, *((f"c{n}", pa.int32()) for n in range(50))])
+    manager.update_stream(S, schema=wide)
+    checked: list[str] = []
+
+    def count(field: pa.Field, path: str) -> pa.Field:
+        checked.append(path)
+        return canonical_field(field, path)
+
+    monkeypatch.setattr("pravega_spark.schemas.column_types.canonical_field", count)
+    grown = wide.append(pa.field("last", pa.int32()))
+    assert manager.update_stream(S, schema=grown)
+    top = [path for path in checked if "." not in path]
+    assert sorted(top) == sorted(grown.names)
+    assert manager.schemas(S)[-1].schema.names == tuple(grown.names)
 
 
 def test_comments_change_in_one_commit(manager: StreamManager) -> None:
