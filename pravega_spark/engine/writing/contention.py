@@ -35,6 +35,8 @@ class Pace:
     """The owner of an offer waits this long for a commit, at least."""
     pause: tuple[float, float]
     """The shortest and the longest time between two looks for the next commit."""
+    looks: int
+    """After a look that found nothing an interval divided by this passes, within ``pause``."""
     early: float
     """Two looks that find commits begin half an interval apart, at most this much longer."""
     crowd: float
@@ -48,6 +50,7 @@ LOCAL = Pace(
     window=0.25,
     patience=0.015,
     pause=(0.001, 0.050),
+    looks=8,
     early=0.050,
     crowd=math.inf,
     linger=(0.001, 0.010),
@@ -57,6 +60,7 @@ REMOTE = Pace(
     window=10.0,
     patience=0.2,
     pause=(0.002, 0.050),
+    looks=3,
     early=0.250,
     crowd=8.0,
     linger=(0.0, 0.0),
@@ -138,7 +142,7 @@ class Contention:
     def pause(self) -> float:
         """The time between two looks for the next commit."""
         shortest, longest = self._pace.pause
-        return max(shortest, min(self.interval / 8, longest))
+        return max(shortest, min(self.interval / self._pace.looks, longest))
 
     def early(self, now: float) -> float:
         """Return for how long a look for the next commit would be too early; 0 if it is not.
