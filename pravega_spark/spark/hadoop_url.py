@@ -23,9 +23,11 @@ _GROUP = "org.apache.hadoop"
 def hadoop_scheme(spark: SparkSession, root: str) -> str:
     """Return the scheme by which Spark reads a root, such as ``file`` or ``s3a``.
 
-    Raises IllegalState if the session has no client for it; one of Spark Connect is not asked.
+    Raises IllegalState if the session has no client for it, or runs in a locale that lacks a
+    character of a local folder; a session of Spark Connect is not asked.
     """
-    scheme = open_store(root).url.partition("://")[0]
+    url = open_store(root).url
+    scheme = url.partition("://")[0]
     known = _HADOOP_SCHEMES.get(scheme, scheme)
     if not hasattr(spark, "_jsparkSession"):
         return known
@@ -34,6 +36,8 @@ def hadoop_scheme(spark: SparkSession, root: str) -> str:
     if configuration.get(f"fs.{scheme}.impl") is None:
         scheme = known
     _check_client(context._jvm, configuration, scheme, root)
+    if scheme == "file":
+        _check_locale(context._jvm, url)
     return scheme
 
 
@@ -56,3 +60,18 @@ def _check_client(jvm: Any, configuration: Any, scheme: str, root: str) -> None:
             f"Spark with {way}, or read the stream with format('pravega'), which needs none. "
             f"The JVM says: {str(error.java_exception)[:200]}"
         ) from None
+
+
+def _check_locale(jvm: Any, url: str) -> None:
+    """Raise IllegalState for a folder that the JVM would look for under another name."""
+    name = jvm.System.getProperty("sun.jnu.encoding")
+    try:
+        url.encode(name)
+    except UnicodeEncodeError:
+        raise IllegalState(
+            f"this session's JVM cannot open {url}: its locale has the characters of {name} alone. "
+            "Start it with LC_ALL=C.UTF-8 in the environment, or read the stream with "
+            "format('pravega')."
+        ) from None
+    except LookupError:  # an encoding that Python lacks; the JVM will tell
+        return

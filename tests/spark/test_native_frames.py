@@ -290,6 +290,22 @@ def test_root_with_any_characters_is_read_and_registered(
         spark.sql("DROP SCHEMA IF EXISTS odd CASCADE")
 
 
+def test_locale_without_the_characters_of_a_folder_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    manager = StreamManager(tmp_path / "é")
+    manager.create_scope("s")
+    manager.create_stream("s/a")
+    system = spark._jvm.System  # type: ignore[union-attr]
+    encoding = system.setProperty("sun.jnu.encoding", "US-ASCII")
+    try:
+        for read in (frame, stream_frame, register):
+            with pytest.raises(errors.IllegalState, match=r"é: .*US-ASCII alone.*LC_ALL=C\.UTF-8"):
+                read(spark, "s/a", root=manager.root)
+    finally:
+        system.setProperty("sun.jnu.encoding", encoding)
+
+
 def test_session_without_a_jvm_is_told_what_works(root: str, make: Make) -> None:
     make()
     with pytest.raises(errors.IllegalState, match=r"Spark Connect.*format\('pravega'\)"):
