@@ -44,16 +44,17 @@ def spark_copy(context: Context, stream: str, kind: str) -> str:
     return context.shared(f"{stream}-as-{kind}", make)
 
 
-def frame_copy(context: Context, stream: str, kind: str) -> str:
-    """Return a table that Spark wrote with the rows and all columns of a stream's frame.
+def frame_copy(context: Context, stream: str, kind: str, *columns: str) -> str:
+    """Return a table that Spark wrote with the rows of a stream's frame, by default all columns.
 
     It has a file for each file of the stream, with as many rows and row groups.
     """
+    name = "-".join((kind, *columns))
 
     def make(context: Context) -> str:
-        path = str(context.folder / f"{stream.replace('/', '-')}-frame-{kind}")
+        path = str(context.folder / f"{stream.replace('/', '-')}-frame-{name}")
         spark = context.spark
-        rows = frame(spark, stream, root=context.root)
+        rows = frame(spark, stream, root=context.root).select(*columns or "*")
         with (
             spark_setting(spark, "spark.sql.files.maxPartitionBytes", "1g"),
             spark_setting(spark, "spark.sql.files.openCostInBytes", "1g"),
@@ -64,7 +65,7 @@ def frame_copy(context: Context, stream: str, kind: str) -> str:
         assert ours == copied, f"files by (rows, row groups): {ours}, and in the copy {copied}"
         return path
 
-    return context.shared(f"{stream}-frame-as-{kind}", make)
+    return context.shared(f"{stream}-frame-as-{name}", make)
 
 
 def layout(frame: Any) -> Counter[tuple[int, int]]:
