@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pravega_spark.errors import InvalidInput, NoSuchStream
 from pravega_spark.manager import StreamManager
 from pravega_spark.names import split_stream
+from pravega_spark.schemas.sql_types import quoted_name
 
 _COLUMNS = {
     "segment_id": "creation epoch in the high 32 bits, number in the low 32",
@@ -104,9 +105,9 @@ def create_view(manager: StreamManager, name: str, *, catalog: str | None = None
     """Return the statement that makes or replaces the view of a stream's table."""
     table, view = map(quoted, table_names(name, catalog))
     columns = {**_COLUMNS, **_payload_columns(manager, name)}
-    listed = ", ".join(_quoted_part(column) + _comment(about) for column, about in columns.items())
+    listed = ", ".join(quoted_name(column) + _comment(about) for column, about in columns.items())
     expressions = {"offset": "base_offset + offset_delta AS `offset`", "segment_id": "segment_id"}
-    selected = ", ".join(expressions.get(column) or _quoted_part(column) for column in columns)
+    selected = ", ".join(expressions.get(column) or quoted_name(column) for column in columns)
     return (
         f"CREATE OR REPLACE VIEW {view} ({listed}){_comment(f'events of stream {name}')} AS "
         f"SELECT {selected} FROM {table} WHERE {manager.head_filter(name)}"
@@ -135,11 +136,7 @@ def _comment(about: str) -> str:
 
 def quoted(name: str) -> str:
     """Return the name of a schema, a table or a view in backquotes, part by part."""
-    return ".".join(map(_quoted_part, name.split(".")))
-
-
-def _quoted_part(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return ".".join(map(quoted_name, name.split(".")))
 
 
 def text(value: str) -> str:

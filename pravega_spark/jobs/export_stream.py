@@ -45,6 +45,7 @@ from pravega_spark.jobs.copy_command_line import (
 from pravega_spark.jobs.copy_runner import Copy, run_copy
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamInfo
+from pravega_spark.schemas.sql_types import quoted_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -149,7 +150,7 @@ def _typed_topic(frame: DataFrame, names: Sequence[str]) -> DataFrame:
     """Return a typed stream as records: payload and headers of an import, or JSON objects."""
     if "payload" in names and set(names) <= {"payload", "headers"}:
         return frame.selectExpr("routing_key AS key", "payload AS value", *set(names) - {"payload"})
-    columns = ", ".join(f"`{name}`" for name in names)
+    columns = ", ".join(quoted_name(name) for name in names)
     return frame.selectExpr("routing_key AS key", f"to_json(struct({columns})) AS value")
 
 

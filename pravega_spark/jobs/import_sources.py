@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pravega_spark.errors import InvalidInput
 from pravega_spark.jobs.copy_command_line import KAFKA, kafka_options
+from pravega_spark.schemas.sql_types import quoted_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -135,7 +136,7 @@ def _chosen(arguments: Namespace, frame: DataFrame) -> list[str]:
     time = arguments.time or ("timestamp" if is_export and "timestamp" in names else "now()")
     at = f"CAST({time} AS TIMESTAMP) AS timestamp"
     if arguments.typed:
-        own = [_quoted(name) for name in names if name not in _OF_READS]
+        own = [quoted_name(name) for name in names if name not in _OF_READS]
         chosen = [f"CAST({key or 'NULL'} AS STRING) AS routing_key", at, *own]
     else:
         is_binary = key is not None and _is_binary(frame, key)
@@ -159,11 +160,9 @@ def _chosen(arguments: Namespace, frame: DataFrame) -> list[str]:
 
 def _whole(frame: DataFrame, names: list[str]) -> str:
     """Return the expression of a row as one event: its line, or a JSON object."""
-    return _LINE if _LINE in frame.columns else f"to_json(struct({', '.join(map(_quoted, names))}))"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    if _LINE in frame.columns:
+        return _LINE
+    return f"to_json(struct({', '.join(map(quoted_name, names))}))"
 
 
 def _is_binary(frame: DataFrame, sql: str) -> bool:
@@ -185,4 +184,4 @@ def in_order(frame: DataFrame) -> DataFrame:
     ordered = frame.withColumn(f"{ORDER}row", F.monotonically_increasing_id())
     order = [F.col(name) for name in (*place, f"{ORDER}row")]
     spread = ordered.repartition(columns[0]).sortWithinPartitions(*order)
-    return spread.select(*(F.col(_quoted(name)) for name in columns))
+    return spread.select(*(F.col(quoted_name(name)) for name in columns))

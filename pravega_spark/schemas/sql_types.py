@@ -52,10 +52,15 @@ def sql_type(kind: pa.DataType, *, comments: bool = False) -> str:
     return _SQL.get(name, name)
 
 
+def quoted_name(name: str) -> str:
+    """Return the name of one column, schema or table in backquotes, as Spark's SQL takes any."""
+    return f"`{name.replace('`', '``')}`"
+
+
 def _declared(field: pa.Field, separator: str, *, comments: bool) -> str:
     name = field.name
     if not _PLAIN_NAME.fullmatch(name):
-        name = f"`{name.replace('`', '``')}`"
+        name = quoted_name(name)
     kind = sql_type(field.type, comments=comments)
     text = f"{name}{separator}{kind}{'' if field.nullable else ' not null'}"
     comment = (field.metadata or {}).get(b"comment", b"").decode() if comments else ""

@@ -157,7 +157,8 @@ def test_typed_stream_has_its_columns_over_a_change_of_its_schema(
     with manager.create_writer("s/a") as writer:
         writer.write_event({"carrier": "UA", "delay": 4}, routing_key="UA").result()
     described = pa.field("gate", pa.string(), metadata={"comment": "where it left"})
-    manager.update_stream("s/a", schema=first.append(described))
+    quote = pa.field("with`quote.and-dot", pa.int32())  # SQL takes it in backquotes
+    manager.update_stream("s/a", schema=first.append(described).append(quote))
     with manager.create_writer("s/a") as writer:
         writer.write_event({"carrier": "DL", "delay": None, "gate": "B"}, routing_key="DL").result()
     theirs = load()

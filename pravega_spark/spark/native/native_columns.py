@@ -12,6 +12,7 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import IllegalState, NoSuchScope, NoSuchStream
+from pravega_spark.schemas.sql_types import quoted_name
 from pravega_spark.spark.read.columns import HEADERS, WATERMARK, Column, columns_of, schema_of
 from pravega_spark.spark.read.typed_reads import check_columns, typed_columns
 from pravega_spark.spark.settings import ReadSettings
@@ -94,13 +95,15 @@ class NativeColumns:
         time = "CAST(NULL AS TIMESTAMP)"
         if watermark_us is not None:
             time = f"timestamp_micros({watermark_us})"
-        return [f"{self._sql(column, time)} AS `{column.name}`" for column in self._chosen]
+        return [
+            f"{self._sql(column, time)} AS {quoted_name(column.name)}" for column in self._chosen
+        ]
 
     def _sql(self, column: Column, watermark: str) -> str:
         if column.source == WATERMARK.source:
             return watermark
         if column in self._own:
-            return f"`{column.source}`"
+            return quoted_name(column.source)
         if column.name == column.source and column.name in _STORED:
             return column.name
         return _SQL.get(column.source) or f"CAST({column.source} AS {column.type.simpleString()})"

@@ -17,6 +17,7 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import window_at
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import StreamCut
+from pravega_spark.schemas.sql_types import quoted_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -68,5 +69,5 @@ def with_stream_watermark(
     tag = marked.schema[WATERMARK_COLUMN].metadata
     kept = [name for name in marked.columns if name not in (WATERMARK_COLUMN, event_time)]
     times = {**marked.schema[event_time].metadata, **tag}
-    tagged = F.col(f"`{event_time}`").alias(event_time, metadata=times)
-    return marked.select(*(F.col(f"`{name}`") for name in kept), tagged)
+    tagged = F.col(quoted_name(event_time)).alias(event_time, metadata=times)
+    return marked.select(*(F.col(quoted_name(name)) for name in kept), tagged)
