@@ -12,7 +12,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput, InvalidOption, NoSuchCut, TruncatedData
-from pravega_spark.model import StreamCut
+from pravega_spark.model import StreamCut, segment_text
 from pravega_spark.spark.kafka_values import AFTER_ALL_US, BEFORE_ALL_US, TimesBySegment
 from pravega_spark.spark.option_values import (
     EARLIEST_OFFSET,
@@ -109,6 +109,7 @@ def starting_cut(
     """
     if isinstance(bound.value, Timestamp | TimesBySegment):
         search = _time_search(bound, stream)
+        _check_segments(bound, search, view)
         cut = search.cut(view)
         if not _has_found(search) and timestamp_strategy == "error":
             raise InvalidOption(
@@ -117,6 +118,21 @@ def starting_cut(
             )
         return cut
     return resolve_bound(bound, stream, view)
+
+
+def _check_segments(bound: ReadBound, search: TimeSearch, view: StreamView) -> None:
+    """Raise InvalidOption for a time of a segment that the stream lacks: it would have no effect.
+
+    An end is not checked: a query may outlive a segment that its end names.
+    """
+    for segment_id in search.segment_times:
+        if not view.has_segment(segment_id):
+            known = ", ".join(str(segment) for segment in view.active.segments)
+            raise InvalidOption(
+                f"option {bound.option}: stream {view.stream} has no segment "
+                f"{segment_text(segment_id)}; it was never there, or a truncation removed it. The "
+                f"active segments are {known}."
+            )
 
 
 def _has_found(search: TimeSearch) -> bool:

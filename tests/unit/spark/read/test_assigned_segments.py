@@ -161,3 +161,10 @@ def test_times_must_name_every_stream_of_the_read(root: str) -> None:
         reader(
             root, subscribe="s/a,s/b", startingOffsetsByTimestamp='{"s/a": {"0": -2}}'
         ).partitions()
+
+
+def test_start_at_a_time_of_a_segment_that_is_not_there_is_refused(root: str) -> None:
+    fill(created(root, segments=2), 0, 3)
+    given = '{"s/a": {"0": -2, "7": 1000}}'
+    with pytest.raises(InvalidOption, match=r"OffsetsByTimestamp: stream s/a has no segment 7#0"):
+        reader(root, startingOffsetsByTimestamp=given, stream="s/a").partitions()
