@@ -36,6 +36,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pravega_spark.errors import InvalidInput
 from pravega_spark.jobs.copy_command_line import (
     FORMATS,
     KAFKA,
@@ -160,6 +161,7 @@ def _preview(arguments: argparse.Namespace, spark: SparkSession) -> DataFrame:
 
 def _query(arguments: argparse.Namespace, spark: SparkSession) -> DataStreamWriter:
     """Return the query, which writes a batch at most once, however often it is repeated."""
+    _check_checkpoint(arguments, spark)
     options = _sink_options(arguments)
     if arguments.source == KAFKA:
         frame = kafka_frame(spark, arguments, is_stream=True)
@@ -171,6 +173,28 @@ def _query(arguments: argparse.Namespace, spark: SparkSession) -> DataStreamWrit
     if arguments.interval is None:
         return writer.trigger(availableNow=True)
     return writer.trigger(processingTime=f"{round(arguments.interval * 1_000)} milliseconds")
+
+
+def _check_checkpoint(arguments: argparse.Namespace, spark: SparkSession) -> None:
+    """Raise InvalidInput if batches were written, and the stream is not there.
+
+    The run would go on after them, and report rows as copied that the stream never got.
+    """
+    from pyspark.errors import AnalysisException
+
+    if arguments.stream is None or StreamManager(arguments.root).stream_exists(arguments.stream):
+        return
+    try:
+        is_new = spark.read.text(f"{arguments.checkpoint}/commits").isEmpty()
+    except AnalysisException:  # no such folder
+        return
+    if not is_new:
+        raise InvalidInput(
+            f"the checkpoint {arguments.checkpoint} is of an import that has written batches, and "
+            f"stream {arguments.stream} does not exist: it was deleted, or the checkpoint is that "
+            "of another stream. Give each import a checkpoint of its own; a new one copies from "
+            "the start. To go on after those batches, create the stream first."
+        )
 
 
 def _sink_options(arguments: argparse.Namespace) -> dict[str, str]:

@@ -54,6 +54,9 @@ def test_lines_are_events_as_they_are_with_each_key_in_the_order_of_the_files(
     lines(source, "b.json", 60, 70, at=1_700_000_300)
     assert copies.import_(*given)["rows"] == 10
     assert copies.import_(*given)["rows"] == 0
+    failed = copies.import_(*given, stream="s/other")  # with the checkpoint of s/in
+    assert failed["status"] == 2
+    assert "stream s/other does not exist" in str(failed["output"])
 
     by_user: dict[str | None, list[str]] = defaultdict(list)
     for user, line in copies.events():
