@@ -136,6 +136,7 @@ def _chosen(arguments: Namespace, frame: DataFrame) -> list[str]:
     time = arguments.time or ("timestamp" if is_export and "timestamp" in names else "now()")
     at = f"CAST({time} AS TIMESTAMP) AS timestamp"
     if arguments.typed:
+        _check_no_loss(names)
         own = [quoted_name(name) for name in names if name not in _OF_READS]
         chosen = [f"CAST({key or 'NULL'} AS STRING) AS routing_key", at, *own]
     else:
@@ -156,6 +157,17 @@ def _chosen(arguments: Namespace, frame: DataFrame) -> list[str]:
             "their order means nothing."
         )
     return [*chosen, *(f"_metadata.{name} AS {ORDER}{name}" for name in _PLACE)]
+
+
+def _check_no_loss(names: list[str]) -> None:
+    """Raise InvalidInput for columns that a typed stream lacks, unless an export made them."""
+    lost = sorted({"scope", "stream", "segment_id", "offset"} & set(names))
+    if lost and not {"segment_id", "offset"} <= set(names):
+        raise InvalidInput(
+            f"a typed stream has no column {lost[0]} of the user's, since streams have one of that "
+            "name, and the import would lose it: rename it in the source, or import without "
+            "--typed, which writes rows as JSON objects with all their columns."
+        )
 
 
 def _whole(frame: DataFrame, names: list[str]) -> str:

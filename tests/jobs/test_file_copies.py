@@ -163,6 +163,15 @@ def test_columns_of_all_files_are_imported_whatever_their_names(copies: Copies) 
     assert found == [{"n": 1, "__op": "c", "more": None}, {"n": 2, "__op": None, "more": "x"}]
 
 
+def test_column_that_a_typed_stream_cannot_have_is_refused(copies: Copies) -> None:
+    source = copies.folder / "files"
+    source.mkdir()
+    pq.write_table(pa.table({"n": [1], "offset": [5]}), source / "1.parquet")
+    failed = copies.import_("--from", "parquet", "--path", source, "--typed")
+    assert failed["status"] == 2
+    assert "no column offset of the user's" in str(failed["output"])
+
+
 def test_bytes_that_are_no_text_end_an_export_of_text_with_the_way_on(copies: Copies) -> None:
     manager = StreamManager(copies.root)
     manager.create_stream("s/in")
