@@ -109,7 +109,7 @@ def frame_read(context: Context) -> Iterator[Figure]:
         note=compare(meters["ours"], meters["parquet"]),
         limited_by="rows on their way from Python into the JVM, and from Arrow into its rows, "
         "which alone costs what Spark's own read of Parquet costs",
-    ).within(ratio_at_least=0.8)
+    ).within(ratio_at_least=0.85)
 
 
 def _rates(

@@ -53,7 +53,10 @@ def stream_to_stream(context: Context) -> Iterator[Figure]:
 
         return _median_ms(run_to_end(context, reader.load(path), sink), batches)
 
-    for manager, name in ((None, "default checkpoints"), (_FILE_SYSTEM_BASED, "FileSystem-based")):
+    for manager, name, limit in (
+        (None, "default checkpoints", 150.0),
+        (_FILE_SYSTEM_BASED, "FileSystem-based", 110.0),
+    ):
         with spark_setting(context.spark, _MANAGER, manager):
             ours()
             found = interleave(context.size(3, 1), {"ours": ours, "delta": delta})
@@ -66,7 +69,7 @@ def stream_to_stream(context: Context) -> Iterator[Figure]:
             note="exactly-once; the peer has the same checkpoint files",
             limited_by="Spark's own checkpoint files, its planning of a micro-batch, and the "
             "round trips to Python workers",
-        ).within(at_most=250.0, ratio_at_most=0.25)
+        ).within(at_most=limit)
 
 
 @benchmark(Phase.SPARK)
