@@ -54,7 +54,7 @@ demo: $(FOR_DEMO) $(JAR) ## run the demo, examples/demo.py (ARGS="--help" for it
 check: lint ## lint, then the tests that need neither a JVM nor a server: about nine minutes
 	$(PYTEST) -m '$(LIGHT)' $(ARGS)
 
-test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about 31 minutes
+test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about 35 minutes
 	$(PYTEST) -m '$(LIGHT)' $(if $(ARGS),,--cov --cov-report=) $(ARGS)
 	$(PYTEST) -m 'not ($(LIGHT))' $(IN_ORDER) $(ARGS)
 
