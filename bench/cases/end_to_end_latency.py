@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from bench.harness.context import Context
 from bench.harness.figures import Figure
 from bench.harness.floor import AppendFloor, last_append
-from bench.harness.measure import percentile, ratio, timed
+from bench.harness.measure import percentile, percentile_ratio, timed
 from bench.harness.registry import benchmark
 from bench.harness.tail_reader import STREAM_READER, TailReader, stamped
 
@@ -41,7 +41,6 @@ def writer_to_reader(context: Context) -> Iterator[Figure]:
                 floors.append(1e3 * timed(floor))
                 time.sleep(_PAUSE_SECONDS * randomness.uniform(0.5, 1.5))
         delays = reader.delays_ms()
-    parts = [slice(i, i + calls) for i in range(0, len(delays), calls)]
     for share, name, limit, why in (
         (0.50, "p50", 2.5, "the writer's fsyncs, and the reader's fsync of the log's folder "
          "before it returns an event"),
@@ -53,10 +52,7 @@ def writer_to_reader(context: Context) -> Iterator[Figure]:
             "ms",
             f"the writer's durable writes alone, {name}",
             percentile(floors, share),
-            ratio(
-                [percentile(delays[part], share) for part in parts],
-                [percentile(floors[part], share) for part in parts],
-            ),
+            percentile_ratio(delays, floors, share, calls),
             note=f"an event about every {2e3 * _PAUSE_SECONDS:.0f} ms",
             limited_by=why,
         ).within(at_most=limit)

@@ -10,9 +10,9 @@ from bench.harness.cpu_time import CpuMeter, compare
 from bench.harness.dataset import backlog
 from bench.harness.figures import Figure
 from bench.harness.kafka_topic import filled_topic, topic_stream
-from bench.harness.measure import interleave, timed
+from bench.harness.measure import interleave
 from bench.harness.registry import Phase, benchmark
-from bench.harness.spark_frames import run_to_end
+from bench.harness.spark_frames import read_rate
 from pravega_spark import stream_frame
 
 
@@ -24,14 +24,7 @@ def kafka_backlog(context: Context) -> Iterator[Figure]:
     meters: dict[str, CpuMeter] = {}
 
     def run(name: str, source: Any) -> float:
-        queries: list[Any] = []
-        with meters[name]:
-            seconds = timed(
-                lambda: queries.append(run_to_end(context, source, lambda w: w.format("noop")))
-            )
-        read = sum(progress["numInputRows"] for progress in queries[0].recentProgress)
-        assert read == rows, f"{read} of {rows} rows"
-        return rows / seconds
+        return read_rate(context, source, rows, meters[name])
 
     with filled_topic(context, rows) as topic:
         if topic is None:

@@ -12,7 +12,7 @@ from functools import partial
 
 from bench.harness.context import Context
 from bench.harness.figures import Figure
-from bench.harness.measure import percentile, ratio, timed
+from bench.harness.measure import percentile, percentile_ratio, timed
 from bench.harness.registry import benchmark
 from bench.harness.tail_reader import KAFKA_READER, STREAM_READER, TailReader, stamped
 
@@ -131,17 +131,13 @@ def _run(sides: dict[str, _Side], count: int) -> None:
 
 def _figure(name: str, times: dict[str, list[float]], share: float, calls: int) -> Figure:
     ours, synced = times[OURS], times[SYNCED]
-    parts = [slice(i, i + calls) for i in range(0, len(ours), calls)]
     return Figure(
         name,
         percentile(ours, share),
         "ms",
         f"Kafka 4.1 {SYNCED}",
         percentile(synced, share),
-        ratio(
-            [percentile(ours[part], share) for part in parts],
-            [percentile(synced[part], share) for part in parts],
-        ),
+        percentile_ratio(ours, synced, share, calls),
         note=f"Kafka {UNSYNCED}: {percentile(times[UNSYNCED], share):.2f} ms; an event about "
         f"every {1e3 * _PAUSE_SECONDS:.0f} ms, to each in turn",
     )

@@ -10,9 +10,9 @@ from bench.harness.cpu_time import CpuMeter, compare
 from bench.harness.dataset import backlog
 from bench.harness.figures import Figure
 from bench.harness.large_chunks import LARGE_FILES, stream_of_40m
-from bench.harness.measure import interleave, timed
+from bench.harness.measure import interleave
 from bench.harness.registry import Phase, benchmark
-from bench.harness.spark_frames import drain, run_to_end
+from bench.harness.spark_frames import drain, read_rate
 from bench.harness.spark_frames import stream_frame as python_frame
 from bench.harness.spark_tables import MeteredReads, frame_copy
 from pravega_spark import frame, stream_frame
@@ -105,14 +105,7 @@ def native_backlog(context: Context) -> Iterator[Figure]:
     meters = {"native": CpuMeter(), "delta": CpuMeter()}
 
     def run(name: str, source: Any) -> float:
-        queries: list[Any] = []
-        with meters[name]:
-            seconds = timed(
-                lambda: queries.append(run_to_end(context, source, lambda w: w.format("noop")))
-            )
-        read = sum(progress["numInputRows"] for progress in queries[0].recentProgress)
-        assert read == rows, f"{read} of {rows} rows"
-        return rows / seconds
+        return read_rate(context, source, rows, meters[name])
 
     def native() -> float:
         given = {"root": context.root, "startingOffsets": "earliest"}

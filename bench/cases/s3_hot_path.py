@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -16,23 +13,10 @@ from bench.harness.distant_bucket import CALL_SECONDS, DistantBucket, start_dist
 from bench.harness.figures import Figure
 from bench.harness.measure import percentile, timed, timed_each
 from bench.harness.registry import benchmark
+from bench.harness.tail_reader import STREAM_READER, TailReader, stamped
 from pravega_spark import EventStreamWriter, ScalingPolicy, StreamConfiguration, StreamManager
 
 _KEYS = [f"key-{number}" for number in range(KEYS)]
-_FOLLOWER = """
-import json, sys, time
-from pravega_spark import StreamCut, StreamManager
-
-root, options, stream, count = json.loads(sys.argv[1])
-manager, found = StreamManager(root, storage_options=options), []
-for event in manager.follow(stream, StreamCut.EARLIEST, timeout=60.0):
-    found.append((int(event.data[:20]), time.monotonic_ns()))
-    if len(found) == 1:
-        print("ready", flush=True)
-    if len(found) == count:
-        break
-print(json.dumps(found))
-"""
 
 
 def _manager(bucket: DistantBucket, stream: str) -> StreamManager:
@@ -92,27 +76,18 @@ def s3_follower(context: Context) -> Iterator[Figure]:
     randomness = random.Random(1)
     with start_distant_bucket() as bucket:
         manager = _manager(bucket, "s/tail")
-        given = json.dumps([bucket.root, bucket.options, "s/tail", 1 + count])
         with (
             manager.create_writer("s/tail") as writer,
-            subprocess.Popen(
-                [sys.executable, "-c", _FOLLOWER, given], stdout=subprocess.PIPE, text=True
-            ) as reader,
+            TailReader(STREAM_READER, bucket.root, "s/tail", 1 + count, bucket.options) as reader,
         ):
-            assert reader.stdout is not None
-
-            def write() -> None:
-                writer.write_event(b"%020d" % time.monotonic_ns() + b"e" * 80, "key")
-
-            write()
-            assert reader.stdout.readline() == "ready\n"
+            writer.write_event(stamped(), "key")
+            reader.wait_until_it_reads()
             bucket.endpoint.calls()
             for _ in range(count):
                 time.sleep(0.25 * randomness.uniform(0.5, 1.5))
-                write()
+                writer.write_event(stamped(), "key")
             calls = bucket.endpoint.calls()
-            found = json.loads(reader.stdout.read())
-    delays = [(seen - sent) / 1e6 for sent, seen in found[1:]]
+            delays = reader.delays_ms()
     yield Figure.of_rounds(
         "writer to reader in another process, S3 with 30 ms a call, p50",
         [percentile(delays, 0.5)],

@@ -11,9 +11,9 @@ from bench.harness.context import Context
 from bench.harness.cpu_time import CpuMeter, compare
 from bench.harness.dataset import backlog
 from bench.harness.figures import Figure
-from bench.harness.measure import interleave, ratio, timed
+from bench.harness.measure import interleave, ratio
 from bench.harness.registry import Phase, benchmark
-from bench.harness.spark_frames import backlog_copy, run_to_end
+from bench.harness.spark_frames import backlog_copy, read_rate
 from bench.harness.spark_session import SNAPSHOT_PARTITIONS, spark_setting
 
 
@@ -27,16 +27,7 @@ def streaming_backlog(context: Context) -> Iterator[Figure]:
     path = backlog_copy(context, "delta")
 
     def run(frame: Any, meter: CpuMeter) -> float:
-        queries: list[Any] = []
-
-        def query() -> None:
-            queries.append(run_to_end(context, frame, lambda writer: writer.format("noop")))
-
-        with meter:
-            seconds = timed(query)
-        read = sum(progress["numInputRows"] for progress in queries[0].recentProgress)
-        assert read == rows, f"{read} of {rows} rows"
-        return rows / seconds
+        return read_rate(context, frame, rows, meter)
 
     def ours() -> float:
         source = context.spark.readStream.format("pravega").option("root", context.root)

@@ -46,6 +46,17 @@ def interleave(rounds: int, sides: Mapping[str, Side]) -> dict[str, list[float]]
     return found
 
 
+def percentile_ratio(
+    ours: Sequence[float], peer: Sequence[float], share: float, calls: int
+) -> float:
+    """Return the median over rounds of ``calls`` values of the ratio of a percentile."""
+    parts = [slice(i, i + calls) for i in range(0, len(ours), calls)]
+    return ratio(
+        [percentile(ours[part], share) for part in parts],
+        [percentile(peer[part], share) for part in parts],
+    )
+
+
 def ratio(ours: Sequence[float], peer: Sequence[float]) -> float:
     """Return the median of the ratios of each round."""
     return statistics.median(a / b for a, b in zip(ours, peer, strict=True))

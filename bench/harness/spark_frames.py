@@ -7,7 +7,9 @@ from itertools import count
 from typing import Any
 
 from bench.harness.context import Context
+from bench.harness.cpu_time import CpuMeter
 from bench.harness.dataset import KEYS, backlog
+from bench.harness.measure import timed
 
 _checkpoints = count()
 
@@ -74,6 +76,21 @@ def run_to_end(context: Context, frame: Any, sink: Callable[[Any], Any]) -> Any:
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     return query
+
+
+def read_rate(context: Context, frame: Any, rows: int, meter: CpuMeter) -> float:
+    """Read a streaming frame of ``rows`` rows to its end, into no sink; return the rows a second.
+
+    The time is that from ``start()`` to the end of the query.
+    """
+    queries: list[Any] = []
+    with meter:
+        seconds = timed(
+            lambda: queries.append(run_to_end(context, frame, lambda writer: writer.format("noop")))
+        )
+    read = sum(progress["numInputRows"] for progress in queries[0].recentProgress)
+    assert read == rows, f"{read} of {rows} rows"
+    return rows / seconds
 
 
 def backlog_copy(context: Context, kind: str) -> str:

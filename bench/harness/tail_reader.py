@@ -15,9 +15,9 @@ STREAM_READER = """
 import json, sys, time
 from pravega_spark import StreamCut, StreamManager
 
-root, stream, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-found = []
-for event in StreamManager(root).follow(stream, StreamCut.EARLIEST, timeout=60.0):
+root, stream, count, options = json.loads(sys.argv[1])
+manager, found = StreamManager(root, storage_options=options), []
+for event in manager.follow(stream, StreamCut.EARLIEST, timeout=60.0):
     found.append((int(event.data[:20]), time.monotonic_ns()))
     if len(found) == 1:
         print("ready", flush=True)
@@ -30,7 +30,7 @@ KAFKA_READER = """
 import json, sys, time
 from confluent_kafka import Consumer, TopicPartition
 
-servers, topic, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+servers, topic, count, _ = json.loads(sys.argv[1])
 consumer = Consumer({"bootstrap.servers": servers, "group.id": topic, "enable.auto.commit": False})
 consumer.assign([TopicPartition(topic, 0, 0)])
 found = []
@@ -53,9 +53,12 @@ def stamped() -> bytes:
 class TailReader:
     """A process that reads ``count`` events; the first one only shows that it reads."""
 
-    def __init__(self, script: str, place: str, name: str, count: int) -> None:
-        """Start it; ``place`` and ``name`` say where it reads."""
-        command = [sys.executable, "-c", script, place, name, str(count)]
+    def __init__(
+        self, script: str, place: str, name: str, count: int, options: object = None
+    ) -> None:
+        """Start it; ``place``, ``name`` and a storage's ``options`` say where it reads."""
+        given = json.dumps([place, name, count, options])
+        command = [sys.executable, "-c", script, given]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self._output = self._process.stdout
