@@ -34,6 +34,15 @@ _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _SURROGATES: Final = range(0xD800, 0xE000)
 
 
+def text_above(prefix: str) -> str | None:
+    """Return the first text, by code, after all that begin with a prefix; None if there is none."""
+    kept = prefix.rstrip(chr(sys.maxunicode))
+    if not kept:
+        return None
+    after = ord(kept[-1]) + 1
+    return kept[:-1] + chr(_SURROGATES.stop if after in _SURROGATES else after)
+
+
 class _Bounded(NamedTuple):
     """A column with bounds: its place among the file's columns, and how a bound becomes a text."""
 
@@ -155,8 +164,5 @@ def _high_text(value: bytes) -> str | None:
     text = value.decode()
     if len(text) <= MOST_CHARACTERS:
         return quoted(text)
-    kept = text[:MOST_CHARACTERS].rstrip(chr(sys.maxunicode))
-    if not kept:
-        return None
-    after = ord(kept[-1]) + 1
-    return quoted(kept[:-1] + chr(_SURROGATES.stop if after in _SURROGATES else after))
+    above = text_above(text[:MOST_CHARACTERS])
+    return None if above is None else quoted(above)

@@ -7,17 +7,16 @@ orders floats as Spark does, in which a NaN is equal to itself and above all oth
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from operator import and_
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import datasource
 
-_SURROGATES: Final = range(0xD800, 0xE000)
+from pravega_spark.engine.chunks.column_bounds import text_above
 
 
 def expression_of(
@@ -100,12 +99,10 @@ def _is_in(column: pc.Expression, kind: pa.DataType, given: Iterable[Any]) -> pc
 
 def _starts_with(column: pc.Expression, prefix: str) -> pc.Expression:
     """Return that a text begins so as bounds, which row groups have: texts are in order of code."""
-    rest = prefix.rstrip(chr(sys.maxunicode))
-    if not rest:
+    above = text_above(prefix)
+    if above is None:
         return pc.starts_with(column, prefix)
-    after = ord(rest[-1]) + 1
-    after = _SURROGATES.stop if after in _SURROGATES else after
-    return (column >= prefix) & (column < rest[:-1] + chr(after))
+    return (column >= prefix) & (column < above)
 
 
 def _is_nan(value: Any) -> bool:
