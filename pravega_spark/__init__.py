@@ -132,7 +132,7 @@ if TYPE_CHECKING:
     from pravega_spark.transactions.transaction import Transaction
     from pravega_spark.transactions.transactional_writer import TransactionalWriter
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def session(builder: Any = None, **conf: Any) -> Any:

@@ -52,7 +52,7 @@ class LoneEvent(NamedTuple):
         return len(self.event) + (0 if self.key is None else len(self.key.encode()))
 
 
-_CREATED_BY: Final = b"pravega_spark version 0.1.0"
+_CREATED_BY: Final = b"pravega_spark version 0.2.0"
 _INT32, _INT64, _BYTE_ARRAY = 1, 2, 6
 _PLAIN, _RLE = 0, 3
 _LENGTH: Final = Struct("<I")

@@ -27,7 +27,7 @@ from pravega_spark.engine.principal import principal
 from pravega_spark.errors import CorruptLog, ForeignTable
 from pravega_spark.limits import CLOCK_SKEW_MS
 
-ENGINE = "pravega_spark/0.1.0"
+ENGINE = "pravega_spark/0.2.0"
 RESTORE = "RESTORE"
 """Operation of the commits with which a restore replaces the commits that it drops."""
 REQUEST = "REQUEST"

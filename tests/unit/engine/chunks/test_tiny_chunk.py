@@ -19,7 +19,7 @@ from pravega_spark.engine.chunks.footer import has_digest, length_of
 from pravega_spark.engine.chunks.tiny_chunk import TINY_BYTES, TINY_ROWS, LoneEvent
 
 NOW_US = 1_700_000_000_123_456
-AUTHOR = "pravega_spark version 0.1.0"
+AUTHOR = "pravega_spark version 0.2.0"
 
 a_row = st.tuples(
     st.none() | st.text(max_size=40),
