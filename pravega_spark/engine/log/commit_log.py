@@ -329,7 +329,8 @@ class Log:
         self.durable.sent(version)
         with span("commit", self.path, version=version, operation=body.operation):
             won = self._put(version, token, data, body.added_paths)
-        if won and known is not None and follower.is_stale() and follower.was_cleaned_past(known):
+        if won and known is not None and follower.landed_late(known):
+            self.forget()
             raise CommitUnknown(
                 f"{self.reader.where}: version {version} was written after cleanup had deleted the "
                 "versions before it, so it does not count. Open the object again.",

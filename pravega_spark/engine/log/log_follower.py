@@ -83,12 +83,24 @@ class LogFollower:
         """How long the calls of the last :meth:`read_ahead` took."""
         self._newest_at: ClockReadings | None = None
         """A time at or before which the snapshot was last known to be the newest."""
+        self._dated: tuple[float, int] | None = None
+        """The date of our last commit and when it was read, where answers bear no dates."""
+
+    @property
+    def is_undated(self) -> bool:
+        """Whether no answer tells the storage's time, so a process cannot tell that it stood still.
+
+        The clocks of a machine that was paused stand still with it.
+        """
+        return not self.store.is_local and self.store.has_clock and self.store.dated is None
 
     def clock_readings(self) -> ClockReadings:
         """Return the present readings of all clocks, without a storage call."""
-        dated = self.store.dated
+        dated, elapsed = self.store.dated, self.runtime.monotonic()
         storage_ms = None if dated is None else dated.storage_ms
-        return ClockReadings(self.runtime.monotonic(), self.runtime.now_ms(), storage_ms)
+        if dated is None and self._dated is not None:
+            storage_ms = self._dated[1] + int((elapsed - self._dated[0]) * 1_000)
+        return ClockReadings(elapsed, self.runtime.now_ms(), storage_ms)
 
     def is_stale(self) -> bool:
         """Return whether, by any clock, the snapshot was last known to be the newest long ago."""
@@ -106,6 +118,7 @@ class LogFollower:
         """
         check_same(self.store)
         known, gaps = self.snapshot, 0
+        damage: CorruptLog | None = None
         if known is None and not self.store.is_local and self._open_at_once():
             return
         while True:
@@ -117,13 +130,18 @@ class LogFollower:
                     return
             try:
                 is_valid = self._read_on(base)
-            except CorruptLog:
-                if not self._was_cleaned(base, is_opened):
-                    raise
+            except CorruptLog as error:
+                if is_opened and not self._was_cleaned(base, is_opened):
+                    raise damage or error from None
+                damage = damage or error  # or this process stood still, which no clock has to show
             else:
                 if is_valid and not self._was_cleaned(base, is_opened):
+                    newest = self.snapshot
+                    if damage and known and newest and newest.version < known.version:
+                        raise damage  # an older copy
                     if not is_opened or self._is_complete(refuse=gaps > 0):
-                        self._newest_at = readings
+                        if is_opened or not self.is_undated or self.is_stale():
+                            self._newest_at = readings
                         if self.snapshot is not known:
                             self.on_change()
                         return
@@ -177,7 +195,7 @@ class LogFollower:
         readings = self.clock_readings()
         data = self.reader.commit_bytes(base.version + 1)
         if data is None:
-            self._newest_at = readings
+            self._note_absent(readings)
             return None
         return data if self.accept(data) else None
 
@@ -200,11 +218,20 @@ class LogFollower:
         self._ahead_seconds = min(seconds, _LONGEST_AHEAD_SECONDS)
         for applied, data in enumerate(found):
             if data is None:
-                self._newest_at = readings
+                self._note_absent(readings)
                 return applied
             if not self.accept(data):
                 return applied + 1
         return len(found)
+
+    def _note_absent(self, readings: ClockReadings) -> None:
+        """Note that the next version is absent: the snapshot is the newest, or others deleted it.
+
+        Where answers bear no dates only :meth:`catch_up` tells these apart, once the snapshot is
+        stale: a poll makes no call more for it.
+        """
+        if not self.is_undated:
+            self._newest_at = readings
 
     def left_to_requester(self, own: str | None) -> float:
         """Return how long to wait before the next look, in seconds; 0 if nothing is left to others.
@@ -252,6 +279,8 @@ class LogFollower:
         """Apply a commit of this process, which was sent at that time and is the newest."""
         self._apply(commit)
         self._newest_at = sent_at
+        if self._dated is not None:
+            self._newest_at = sent_at._replace(storage_ms=self._dated[1])
         self.on_change()
 
     def _is_complete(self, *, refuse: bool) -> bool:
@@ -290,13 +319,31 @@ class LogFollower:
         commit = self.reader.commit(snapshot.version, light=True)
         return commit is not None and commit.token == snapshot.token
 
+    def landed_late(self, known: Snapshot) -> bool:
+        """Return whether our commit after ``known`` was stored after cleanup had passed it.
+
+        Costs no call, unless a clock says that a long time passed since ``known`` was the newest
+        version. Where answers bear no dates, the date of the commit itself is one of these clocks.
+        """
+        is_first = self.is_undated and self._dated is None
+        if self.is_undated:
+            written_ms = self.reader.written_ms(known.version + 1)
+            if written_ms < 0:
+                return True
+            if written_ms == 0:  # this storage dates nothing, so nothing is deleted by age
+                is_first = False
+            else:
+                self._dated = self.runtime.monotonic(), written_ms
+        return (is_first or self.is_stale()) and self.was_cleaned_past(known)
+
     def was_cleaned_past(self, known: Snapshot) -> bool:
         """Return whether cleanup may have deleted the version on which our commit was based.
 
-        An object store deletes in any order, so there a later commit makes this unknown.
+        An object store deletes in any order. So there all commits after ours must follow it without
+        a gap, and none may be older: what cleanup leaves of a deleted version's successors is.
         """
         ours = known.version + 1
-        if not self.store.is_local and self.reader.last_listed(ours) > ours:
+        if not self.store.is_local and not self.reader.is_followed_by_newer(ours):
             return True
         if known.version > 0:
             return not self.has_commit_of(known)
@@ -310,7 +357,13 @@ class LogFollower:
         if self.is_stale():
             self.catch_up()
         if self._files is None or self._files.recent > self._files_limit:
-            self._files = self.reader.files(self._recent_files(), self._recent_files)
+            try:
+                recent = self._recent_files()
+            except CorruptLog:  # or this process stood still, which no clock has to show
+                self.forget()
+                self.catch_up()
+                recent = self._recent_files()
+            self._files = self.reader.files(recent, self._recent_files)
             self._files_limit = max(RECENT_FILES, 2 * self._files.recent)
         return self._files
 

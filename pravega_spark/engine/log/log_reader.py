@@ -150,6 +150,17 @@ class LogReader:
         versions = [v for v in (state_version(entry.key) for entry in entries) if v > after]
         return max(versions, default=after)
 
+    def is_followed_by_newer(self, version: int) -> bool:
+        """Return whether the listed commits after a version have no gap and no older date."""
+        entries = self.store.list(self.folder, after=self.key(version - 1))
+        dates = {state_version(entry.key): entry.modified_ms for entry in entries}
+        later = sorted(found for found in dates if found > version)
+        own_ms = dates.get(version, 0)
+        return all(
+            found == expected and own_ms <= dates[found]
+            for expected, found in enumerate(later, version + 1)
+        )
+
     def hint(self) -> tuple[int, int]:
         """Return the versions of the newest state file and checkpoint; -1 if unknown."""
         return parse_hint(self.store.get_many([self.hint_key])[0])

@@ -124,6 +124,8 @@ class _RangeReader:
                 if misses > LOOK_UPS:
                     yield from self._read_each_chunk()
                 else:
+                    if misses == LOOK_UPS:  # the log as this process knows it may be an old one
+                        self._stream.log.forget()
                     self._stream.view(life=self._rng.life)
                     self._refs = ()
 

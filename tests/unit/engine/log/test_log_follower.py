@@ -98,6 +98,91 @@ def test_stray_commit_of_one_stalled_writer_is_no_proof_for_the_next() -> None:
     assert newest.get("test") == 11
 
 
+# ----------------------------------------- a machine that was paused: its clocks stood still, too
+
+
+def with_paused_machine() -> tuple[FakeRuntime, RemoteSpy, Log, Log]:
+    """A log of an object store whose answers bear no dates, and that of a machine that pauses."""
+    runtime = FakeRuntime()
+    store = RemoteSpy(memory(runtime))
+    log = table_log(store, runtime)
+    for n in range(1, 6):
+        put(log, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
+    paused = Log(store, log.path, FakeRuntime())
+    assert paused.refresh() is not None
+    return runtime, store, log, paused
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_commit_held_back_on_a_paused_machine_is_unknown_where_answers_bear_no_dates(
+    is_first: bool,
+) -> None:
+    runtime, _, log, paused = with_paused_machine()
+    if not is_first:
+        put(paused, "6")
+    with (
+        at_failpoint("commit.before", lambda: others_clean(runtime, log)),
+        pytest.raises(CommitUnknown, match="does not count"),
+    ):
+        put(paused, "lost")
+    newest = log.refresh()
+    assert newest is not None
+    assert newest.get("test") == 11
+    assert put(paused, "12") == newest.version + 1
+    assert paused.refresh() == log.refresh()
+
+
+def test_late_commit_is_acknowledged_where_others_have_built_on_it() -> None:
+    """Hours pass, but nothing is deleted, and another writer's commit follows at once."""
+    runtime, store, log, paused = with_paused_machine()
+
+    def follow(operation: str, key: str) -> None:
+        if operation == "modified_ms":
+            store.hook = None
+            put(log, "7")
+
+    store.hook = follow
+    with at_failpoint("commit.before", lambda: runtime.sleep(10_000)):
+        assert put(paused, "6") == 6
+    assert store.hook is None
+    assert put(paused, "8") == 8
+
+
+def test_proof_of_a_commit_costs_one_call_more_and_idle_polls_cost_none() -> None:
+    _, store, _, paused = with_paused_machine()
+    put(paused, "6")
+    store.calls.clear()
+    put(paused, "7")
+    assert [operation for operation, _ in store.calls] == ["put_if_absent", "modified_ms"]
+    store.calls.clear()
+    for _ in range(5):
+        paused.read_next()
+    assert [operation for operation, _ in store.calls] == ["get"] * 5
+
+
+def test_reader_of_a_paused_machine_opens_the_log_again_where_it_meets_a_gap() -> None:
+    runtime, store, log, paused = with_paused_machine()
+    reader = Log(store, log.path, FakeRuntime())
+    assert reader.refresh() is not None
+    stall = at_failpoint("commit.before", lambda: others_clean(runtime, log))
+    with stall, pytest.raises(CommitUnknown):
+        put(paused, "lost")
+    assert reader.reader.has(6)  # an orphan, behind which the log has a gap
+    assert reader.refresh() == log.refresh()
+
+
+def test_reader_of_a_paused_machine_that_finds_nothing_looks_again_after_half_an_hour() -> None:
+    runtime, store, log, _ = with_paused_machine()
+    own = FakeRuntime()
+    reader = Log(store, log.path, own)
+    assert reader.refresh() is not None
+    others_clean(runtime, log)
+    for _ in range(40):
+        own.sleep(60)
+        reader.read_next()
+    assert reader.snapshot == log.refresh()
+
+
 def test_refresh_on_an_object_store_ends_however_fast_others_commit() -> None:
     runtime = FakeRuntime()
     store = memory(runtime)
