@@ -30,13 +30,14 @@ from pravega_spark.jobs.launcher_stderr import launcher_stderr
 from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.jobs.stream_tasks import find_root, find_streams
 from pravega_spark.jobs.text_table import TextTable
+from pravega_spark.limits import DELTA_PACKAGE
 from pravega_spark.maintenance.round_record import RoundRecord, recorded_scopes
 from pravega_spark.maintenance.round_retries import RoundRetries
 from pravega_spark.manager import StreamManager
 from pravega_spark.metrics.metrics_textfile import MetricsTextfile
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.root_settings import SETTING_NAMES, EffectiveSettings, SettingSources
-from pravega_spark.spark.session import environment_settings, with_packages
+from pravega_spark.spark.session import environment_settings, session, with_packages
 from pravega_spark.spark.worker_python import worker_python
 
 if TYPE_CHECKING:
@@ -167,7 +168,9 @@ def start_spark(prog: str, packages: Sequence[str] = ()) -> SparkSession:
     """Return a Spark session, and leave a shared server's settings alone.
 
     A JVM that this process starts fetches the packages of Maven that it was not given as jars; one
-    that already runs, such as that of spark-submit, has what its own command names.
+    that already runs, such as that of spark-submit, has what its own command names. With Delta
+    among the packages the session has Delta's extension and catalog, too, unless the user named
+    another catalog.
     """
     from pyspark.sql import SparkSession
 
@@ -176,6 +179,8 @@ def start_spark(prog: str, packages: Sequence[str] = ()) -> SparkSession:
     is_served = os.environ.get("SPARK_REMOTE", "").startswith("sc://")
     if is_served or is_on_databricks():
         return builder.getOrCreate()
+    if DELTA_PACKAGE in packages:
+        return session(builder, **QUIET)
     for key, value in {**QUIET, **with_packages(packages)}.items():
         builder = builder.config(key, value)
     with worker_python(environment_settings()):
