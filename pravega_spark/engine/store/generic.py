@@ -12,6 +12,7 @@ from typing import Any
 
 import fsspec
 import pyarrow as pa
+from fsspec.spec import AbstractFileSystem
 
 from pravega_spark.engine.store.base import Entry, Put
 from pravega_spark.engine.store.generic_errors import is_denied, is_passing
@@ -82,8 +83,8 @@ class GenericStore:
     def _connection(self) -> tuple[Any, str]:
         """Return the driver of this process and the root's path in it, ending in a slash.
 
-        Raises StoreRefused if the driver is missing, InvalidInput for options it does not accept,
-        and StoreError if the server cannot be reached.
+        Raises StoreRefused if the driver is missing or has no exclusive create, InvalidInput for
+        options it does not accept, and StoreError if the server cannot be reached.
         """
         process = os.getpid()
         found = self._drivers.get(process)
@@ -111,7 +112,9 @@ class GenericStore:
                 "the network and the credentials, or name another root.",
                 url=self._url,
             ) from error
-        return self._given or fs, root.rstrip("/") + "/"
+        fs = self._given or fs
+        _refuse_without_create(fs, self._url)
+        return fs, root.rstrip("/") + "/"
 
     def _at(self, key: str) -> tuple[Any, str]:
         fs, root = self._connection()
@@ -342,6 +345,28 @@ class GenericStore:
             f"{self.url}/{key}: {error}. Check the credentials and their rights.",
             url=f"{self.url}/{key}",
         )
+
+
+def _refuse_without_create(fs: Any, url: str) -> None:
+    """Raise StoreRefused for a driver whose create is that of fsspec's base class.
+
+    That looks whether the file exists and then opens it, so two creators can both succeed; a race
+    shows it only sometimes. Drivers that wrap another one are unwrapped.
+    """
+    inner = fs
+    while True:
+        if getattr(inner.pipe_file, "__func__", None) is AbstractFileSystem.pipe_file:
+            raise StoreRefused(
+                f"{url} cannot hold streams: its driver {type(inner).__name__} has no exclusive "
+                "create of its own, so two writers could both create one version. Use a path or "
+                "file:// for a local disk, S3, or another store with conditional writes.",
+                url=url,
+            )
+        wrapped = (getattr(inner, name, None) for name in ("fs", "sync_fs"))
+        found = next((each for each in wrapped if isinstance(each, AbstractFileSystem)), None)
+        if found is None or found is inner:
+            return
+        inner = found
 
 
 def _name(item: Mapping[str, Any]) -> str:

@@ -16,7 +16,9 @@ from pravega_spark.errors import InvalidInput, StoreRefused
 _SCHEME = re.compile(r"([^/]*?):/")
 _S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 _HADOOP_SCHEMES = frozenset({"hdfs", "viewfs"})
-_WITHOUT_OPTIONS = frozenset({"file", "memory"})
+_DISK_SCHEMES = frozenset({"file", "local"})
+"""Of a local disk; ``local`` is fsspec's name, whose own driver creates nothing exclusively."""
+_WITHOUT_TIMEOUTS = _DISK_SCHEMES | {"memory"}
 _SERVER_SCHEMES = frozenset({"tcp", "tls", "pravega", "kafka", "pulsar"})
 _ALIASES = {"abfss": "abfs"}
 """Schemes that a driver accepts although fsspec's table does not list them."""
@@ -31,8 +33,9 @@ _NO_SERVER = (
 def open_store(url: str | os.PathLike[str], **storage_options: Any) -> Store:
     """Return the store whose root is ``url``; the same object for the same call in a process.
 
-    A path or ``file://`` is a local disk, ``s3://`` (and ``s3a://``) S3 or a compatible server,
-    ``memory://name`` this process's memory; any other URL that fsspec knows is usable if
+    A path, ``file://`` or ``local://`` is a local disk, ``s3://`` (and ``s3a://``) S3 or a
+    compatible server, ``memory://name`` this process's memory; any other URL that fsspec knows is
+    usable if its driver has an exclusive create of its own and
     :func:`~pravega_spark.engine.store.probe.probe` accepts it. ``storage_options`` are those of
     s3fs, or of the driver of fsspec; for S3 the usual ``AWS_*`` variables are the defaults. Three
     of them are this package's: ``retry_timeout``, how long a call is repeated while the storage
@@ -54,7 +57,7 @@ def open_store(url: str | os.PathLike[str], **storage_options: Any) -> Store:
 def has_timeouts(url: str) -> bool:
     """Return whether the storage of a URL may not answer; a local disk always does."""
     match = _SCHEME.match(url)
-    return match is not None and match[1].lower() not in _WITHOUT_OPTIONS
+    return match is not None and match[1].lower() not in _WITHOUT_TIMEOUTS
 
 
 def is_s3(url: str) -> bool:
@@ -72,11 +75,13 @@ def _open(address: str, options: dict[str, Any]) -> Store:
     match = _SCHEME.match(address)
     scheme = match[1].lower() if match else "file"
     rest = address[match.end() :] if match else address
-    if scheme == "file":
+    if scheme in _DISK_SCHEMES:
         if match and rest.startswith("/") and not rest.startswith("//"):
             raise InvalidInput(
-                f"{address!r} names a host or no path: write file:///path, with three slashes."
+                f"{address!r} names a host or no path: write {scheme}:///path, with three slashes."
             )
+        if scheme == "local":
+            options = {name: value for name, value in options.items() if name != "auto_mkdir"}
         return _open_local(address, "/" + rest.lstrip("/") if match else rest, options)
     if not rest.startswith("/"):
         raise InvalidInput(f"{address!r} is no URL: write {scheme}:// with two slashes.")

@@ -22,13 +22,19 @@ from pravega_spark.engine.store.s3 import S3Store
 from pravega_spark.errors import InvalidInput, StoreError, StoreRefused
 
 
-@pytest.mark.parametrize("prefix", ["", "file:", "file://", "FILE://"])
+@pytest.mark.parametrize("prefix", ["", "file:", "file://", "FILE://", "local://"])
 def test_paths_and_file_urls_are_one_local_store(tmp_path: Path, prefix: str) -> None:
     store = open_store(f"{prefix}{tmp_path}/root/")
     assert store is open_store(tmp_path / "root")
     assert isinstance(store, LocalStore)
     assert store.is_local
     assert store.url == f"file://{tmp_path}/root"
+
+
+def test_local_is_another_name_of_file_and_takes_the_option_of_its_driver(tmp_path: Path) -> None:
+    assert open_store(f"local://{tmp_path}", auto_mkdir=True) is open_store(tmp_path)
+    with pytest.raises(InvalidInput, match="takes no storage options, got other"):
+        open_store(f"local://{tmp_path}", other=1)
 
 
 def test_relative_and_home_paths_become_absolute(

@@ -6,8 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
+from fsspec.asyn import AsyncFileSystem
+from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
+from fsspec.implementations.cached import SimpleCacheFileSystem
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.spec import AbstractFileSystem
 
 from pravega_spark.engine.store import Put, ensure_probed, probe
 from pravega_spark.engine.store.generic import GenericStore
@@ -85,16 +90,56 @@ def test_creates_without_effect_are_refused() -> None:
         probe(Forgetful())
 
 
+class _Racing(LocalFileSystem):
+    """Creates as fsspec's base class does, but says that it has its own way."""
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        super().pipe_file(path, value, mode=mode, **options)
+
+
 def _probe_often(store: GenericStore) -> None:
     for _ in range(20):
         probe(store)
 
 
-def test_fsspec_local_driver_is_refused(tmp_path: Path) -> None:
-    driver = fsspec.filesystem("file", auto_mkdir=True)
-    store = GenericStore(f"file://{tmp_path}/root", {}, fs=driver)
+def test_driver_that_looks_before_it_creates_fails_the_race(tmp_path: Path) -> None:
+    store = GenericStore(f"file://{tmp_path}/root", {}, fs=_Racing(auto_mkdir=True))
     with pytest.raises(StoreRefused, match=r"succeeded|does not hold"):
         _probe_often(store)
+
+
+def _drivers() -> dict[str, AbstractFileSystem]:
+    local = LocalFileSystem(auto_mkdir=True)
+    return {
+        "plain": local,
+        "folder": DirFileSystem("/tmp", local),
+        "folder of a folder": DirFileSystem("a", DirFileSystem("/tmp", local)),
+        "asynchronous": AsyncFileSystemWrapper(local),
+        "cached": SimpleCacheFileSystem(fs=local, cache_storage="TMP"),
+    }
+
+
+@pytest.mark.parametrize("name", _drivers())
+def test_driver_without_a_create_of_its_own_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    with pytest.raises(StoreRefused, match="LocalFileSystem has no exclusive create"):
+        GenericStore(f"file://{tmp_path}/root", {}, fs=_drivers()[name])
+
+
+def test_driver_without_a_create_is_refused_where_a_marker_says_that_it_passed(
+    tmp_path: Path,
+) -> None:
+    ensure_probed(LocalStore(str(tmp_path)))
+    with pytest.raises(StoreRefused, match="has no exclusive create"):
+        GenericStore(f"file://{tmp_path}", {})
+
+
+def test_drivers_of_object_stores_pass() -> None:
+    class Objects(AsyncFileSystem):
+        async def _pipe_file(self, path: str, value: bytes, mode: str = "", **_: Any) -> None:
+            raise NotImplementedError
+
+    GenericStore("memory://objects", {}, fs=Objects())
+    GenericStore("memory://objects", {}, fs=DirFileSystem("a", Objects()))
 
 
 def test_stale_listing_is_refused() -> None:
