@@ -26,7 +26,7 @@ from pravega_spark.reader_groups.query_member import (
     with_finished_batch,
 )
 from pravega_spark.spark.monitor.checkpoint_folder import CommittedBatch, last_committed_batch
-from pravega_spark.spark.source_offsets import decode, owner_of
+from pravega_spark.spark.source_offsets import decode, owner_of, present
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _steps(batch: CommittedBatch, checkpoint: str, group: str | None) -> list[_S
     steps: list[_SyncStep] = []
     for record in batch.offsets:
         owner = owner_of(record)
-        cuts = {name: offset.cut for name, offset in decode(record).items()}
+        cuts = {name: offset.cut for name, offset in present(decode(record)).items()}
         if owner is not None and owner.group is not None:
             run = owner.generation, owner.query
             steps.append(_SyncStep(owner.root, owner.group, *run, cuts))

@@ -4,12 +4,14 @@ Spark stores an offset as text and compares texts, so :func:`encode` alone build
 
     {"v": 1, "root": "s3://bucket/streams", "group": {"name": "nyc/dashboards", "generation": 0,
      "query": 7}, "streams": {"nyc/flights": {"id": "5f..", "life": 1,
-        "origin": {"0#0": 0}, "cut": {"0#0": 120}}}}
+        "origin": {"0#0": 0}, "cut": {"0#0": 120}, "reads": {"segments": ["0#0"]}}}}
 
 ``origin`` is the cut at which the query started. After a crash in the first batch Spark asks for
 the initial offset again and may get another one, so the origin in the batch's end offset counts.
-``root`` and ``group`` (of a query in a reader group) identify the query to programs that find the
-offset in a progress report or a checkpoint. Offsets of older versions may lack both.
+``reads`` is the part of the stream that the query reads (``Coverage``). A stream with ``"away":
+true`` is one that the query has left where it is. ``root`` and ``group`` (of a query in a reader
+group) identify the query to programs that find the offset in a progress report or a checkpoint.
+Offsets of older versions may lack all of these.
 """
 
 from __future__ import annotations
@@ -20,18 +22,56 @@ from dataclasses import dataclass
 from typing import Any
 
 from pravega_spark.errors import InvalidInput
-from pravega_spark.model import StreamCut
+from pravega_spark.model import StreamCut, parse_segment, segment_text
 
 FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
+class Coverage:
+    """The part of a stream that a query reads.
+
+    ``segments`` are those whose events before the cut were read; None: all. ``keys`` is a digest of
+    the option routingKeys; None: all events of the segments.
+    """
+
+    segments: tuple[int, ...] | None = None
+    keys: str | None = None
+
+    def has(self, segment_id: int) -> bool:
+        """Return whether a segment is read."""
+        return self.segments is None or segment_id in self.segments
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the canonical form; {} for the whole stream."""
+        record: dict[str, Any] = {}
+        if self.segments is not None:
+            record["segments"] = [segment_text(s) for s in sorted(self.segments)]
+        if self.keys is not None:
+            record["keys"] = self.keys
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Coverage:
+        """Return the coverage of a record."""
+        names = record.get("segments")
+        segments = None if names is None else tuple(sorted(map(parse_segment, names)))
+        return cls(segments, record.get("keys"))
+
+
+@dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """How far a query has read one stream: ``cut``; and where it started: ``origin``."""
+    """How far a query has read one stream: ``cut``; and where it started: ``origin``.
+
+    ``reads`` is None in offsets of version 0.1.0, which do not say it. ``is_away`` is True for a
+    stream that the query reads no more, but may read again from there.
+    """
 
     stream_id: str
     origin: StreamCut
     cut: StreamCut
+    reads: Coverage | None = None
+    is_away: bool = False
 
     @property
     def life(self) -> int:
@@ -49,6 +89,11 @@ class StreamOffset:
 
 StreamOffsets = Mapping[str, StreamOffset]
 """An offset of the source, by stream."""
+
+
+def present(offsets: StreamOffsets) -> dict[str, StreamOffset]:
+    """Return the offsets of the streams that the query reads: those that are not away."""
+    return {name: offset for name, offset in offsets.items() if not offset.is_away}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +120,22 @@ def encode(offsets: StreamOffsets, owner: OffsetOwner | None = None) -> dict[str
                 "generation": owner.generation,
                 "query": owner.query,
             }
-    record["streams"] = {
-        name: {
-            "id": offset.stream_id,
-            "life": offset.life,
-            "origin": offset.origin.to_json(),
-            "cut": offset.cut.to_json(),
-        }
-        for name, offset in sorted(offsets.items())
-    }
+    record["streams"] = {name: _encode(offset) for name, offset in sorted(offsets.items())}
     return record
+
+
+def _encode(offset: StreamOffset) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "id": offset.stream_id,
+        "life": offset.life,
+        "origin": offset.origin.to_json(),
+        "cut": offset.cut.to_json(),
+    }
+    if offset.reads is not None:
+        fields["reads"] = offset.reads.to_json()
+    if offset.is_away:
+        fields["away"] = True
+    return fields
 
 
 def find_record(candidate: Any) -> Mapping[str, Any] | None:
@@ -112,8 +163,13 @@ def decode(record: Mapping[str, Any]) -> dict[str, StreamOffset]:
 
 def _decode(name: str, fields: Mapping[str, Any]) -> StreamOffset:
     life = fields["life"]
-    origin = StreamCut.from_json(name, life, fields["origin"])
-    return StreamOffset(fields["id"], origin, StreamCut.from_json(name, life, fields["cut"]))
+    return StreamOffset(
+        fields["id"],
+        StreamCut.from_json(name, life, fields["origin"]),
+        StreamCut.from_json(name, life, fields["cut"]),
+        None if (reads := fields.get("reads")) is None else Coverage.from_json(reads),
+        bool(fields.get("away")),
+    )
 
 
 def owner_of(record: Mapping[str, Any]) -> OffsetOwner | None:

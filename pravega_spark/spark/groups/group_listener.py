@@ -24,7 +24,7 @@ from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.limits import GROUP_INTERVAL_MS
 from pravega_spark.reader_groups.group_lifecycle import open_group
 from pravega_spark.reader_groups.query_member import acknowledge_batch
-from pravega_spark.spark.source_offsets import decode, find_record, owner_of
+from pravega_spark.spark.source_offsets import decode, find_record, owner_of, present
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -48,7 +48,7 @@ def _acknowledge(record: Record) -> None:
     owner = owner_of(record)
     assert owner is not None
     assert owner.group is not None
-    cuts = {name: offset.cut for name, offset in decode(record).items()}
+    cuts = {name: offset.cut for name, offset in present(decode(record)).items()}
     group = open_group(owner.root, owner.group)
     acknowledge_batch(group, owner.generation, cuts, owner.query)
 

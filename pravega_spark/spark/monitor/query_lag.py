@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 from pravega_spark.engine.stream.backlog import backlog, files
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import InvalidInput
-from pravega_spark.spark.source_offsets import StreamOffset, decode, find_record, owner_of
+from pravega_spark.spark.source_offsets import (
+    StreamOffset,
+    decode,
+    find_record,
+    owner_of,
+    present,
+)
 from pravega_spark.units import size_text, time_text
 
 if TYPE_CHECKING:
@@ -179,7 +185,7 @@ def _measure(number: int, record: Progress, root: str | None) -> SourceLag:
         )
     segments: list[QuerySegmentLag] = []
     file_count = 0
-    for name, offset in decode(record).items():
+    for name, offset in present(decode(record)).items():
         stream_segments, stream_files = _stream_lag(root, name, offset)
         segments += stream_segments
         file_count += stream_files

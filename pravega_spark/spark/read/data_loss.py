@@ -1,4 +1,4 @@
-"""What a read does about events that were truncated: fail with advice, or log and skip them."""
+"""What a read does about events that are gone: fail with advice, or log and skip them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import logging
 
 from pravega_spark.engine.layout.located_cut import LocatedCut, lost_text
 from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.root_marker import is_away
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import TruncatedData
+from pravega_spark.errors import RootChanged, TruncatedData
 from pravega_spark.model import SegmentRange
 
 logger = logging.getLogger(__name__)
@@ -40,6 +42,16 @@ def log_skipped(view: StreamView, lost: tuple[SegmentRange, ...]) -> None:
         _described(view, lost),
         extra=log_fields("read", view.stream, view.version, lost=count),
     )
+
+
+def check_root(store: Store) -> None:
+    """Raise RootChanged if no root is at a store's URL, where a query has read streams before."""
+    if is_away(store):
+        raise RootChanged(
+            f"{store.url} is no root any more, and the query has read streams there: the root was "
+            "removed, moved or unmounted. Mount or restore it, and start the query again: it "
+            "continues where it is. failOnDataLoss does not cover a root that is gone."
+        )
 
 
 def _described(view: StreamView, lost: tuple[SegmentRange, ...]) -> str:

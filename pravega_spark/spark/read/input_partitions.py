@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +24,7 @@ from pravega_spark.engine.chunks.event_format import format_of
 from pravega_spark.engine.chunks.routing import positions
 from pravega_spark.engine.layout.read_plan import share
 from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.limits import PARTITION_BYTES, READ_BATCH_EVENTS
@@ -170,7 +172,7 @@ def read_events(
             refs,
             columns=columns,
             batch_rows=READ_BATCH_EVENTS,
-            on_loss=fail if settings.fail_on_data_loss else _skip,
+            on_loss=fail if settings.fail_on_data_loss else partial(_skip, stream.store),
             payload_bytes=settings.max_event_bytes,
             event_format=event_format,
             where=partition.where,
@@ -184,7 +186,10 @@ def read_events(
                 yield rows(selected, partition.watermark_us)
 
 
-def _skip(lost: SegmentRange, error: PravegaSparkError) -> None:
+def _skip(store: Store, lost: SegmentRange, error: PravegaSparkError) -> None:
+    from pravega_spark.spark.read.data_loss import check_root  # late: few tasks lose events
+
+    check_root(store)
     logger.warning(
         "failOnDataLoss=false: skipped %d events of %s: %s",
         len(lost),

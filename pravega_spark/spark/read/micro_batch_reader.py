@@ -30,9 +30,9 @@ from pravega_spark.engine.tables.maintenance_table import AUTO
 from pravega_spark.errors import NoSuchStream, StaleIdentity, TruncatedData
 from pravega_spark.maintenance.auto_setting import is_auto
 from pravega_spark.model import KeyRange, SegmentRange, StreamCut
-from pravega_spark.spark.read.assigned_segments import only_assigned
+from pravega_spark.spark.read.assigned_segments import covered, wanted_of
 from pravega_spark.spark.read.columns import constants_of
-from pravega_spark.spark.read.data_loss import log_skipped, recovery_advice
+from pravega_spark.spark.read.data_loss import check_root, log_skipped, recovery_advice
 from pravega_spark.spark.read.event_filter import PlannedRange, of_keys, planned
 from pravega_spark.spark.read.input_partitions import (
     EventPartition,
@@ -51,6 +51,7 @@ from pravega_spark.spark.source_offsets import (
     decode,
     encode,
     owner_of,
+    present,
 )
 
 if TYPE_CHECKING:
@@ -136,13 +137,15 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         processed.
         """
         begin = decode(start)
-        self.planner.check_order(begin)
+        self.planner.check_start(begin)
         membership = self.membership
         if membership is not None:
-            membership.check(begin, owner_of(start))
+            membership.check(present(begin), owner_of(start))
         end = self.planner.next_offsets(begin, limited=not isinstance(limit, ReadAllAvailable))
         if membership is not None:
-            membership.finish_batch(begin, last=self.planner.is_available_now and end == begin)
+            membership.finish_batch(
+                present(begin), last=self.planner.is_available_now and end == begin
+            )
         return start if end == begin else self._encode(end)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -156,7 +159,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the micro-batch as ranges of segments, with the chunks that hold them."""
-        begin, until = decode(start), decode(end)
+        begin, until = decode(start), present(decode(end))
         starts = {name: _batch_start(begin.get(name), offset) for name, offset in until.items()}
         if self.membership is not None:
             self.membership.check(starts, owner_of(end))
@@ -192,6 +195,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             stream, view = self.planner.newest(name)
             view.check_life(offset.life)
         except (NoSuchStream, StaleIdentity) as error:
+            check_root(open_store(self.settings.root))
             if self.settings.fail_on_data_loss:
                 raise
             logger.warning(
@@ -201,17 +205,21 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 extra=log_fields("read", name),
             )
             return []
+        reads = offset.reads or wanted_of(self.settings, name)
+        if offset.reads is not None:
+            self.planner.check_coverage(view, offset)  # the batch may be of an earlier run
         start, end = locate(view, begin), locate(view, offset.cut)
-        if not self.settings.fail_on_data_loss:
-            start, lost = start.clipped_to_head()
-            end, _ = end.clipped_to_head()
+        clipped, all_lost = start.clipped_to_head()
+        lost = tuple(covered(reads, all_lost))
+        if not (lost and self.settings.fail_on_data_loss):
+            start, end = clipped, end.clipped_to_head()[0]
             if lost:
                 log_skipped(view, lost)
         if start.is_at_or_after(end):
             return []
         schema = check_columns(view, self._schema, self.settings.column_names)
         found = []
-        for rng in only_assigned(self.settings, name, start.ranges_to(end)):
+        for rng in covered(reads, start.ranges_to(end)):
             key_range = view.lineage.find(rng.segment_id).key_range
             constants = constants_of(name, rng.segment_id)
             chunks = partial(self._chunks, stream)

@@ -15,16 +15,30 @@ from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import StaleIdentity
+from pravega_spark.errors import (
+    InvalidInput,
+    NoSuchSegment,
+    PravegaSparkError,
+    StaleIdentity,
+    TruncatedData,
+)
 from pravega_spark.model import StreamCut
 from pravega_spark.spark.kafka_values import warn_of_leftovers
-from pravega_spark.spark.read.assigned_segments import check_assigned, only_assigned
+from pravega_spark.spark.read.assigned_segments import (
+    begun_late,
+    check_assigned,
+    continued,
+    only_assigned,
+    passed,
+    passed_error,
+    wanted_of,
+)
 from pravega_spark.spark.read.data_loss import log_skipped, truncated_error
 from pravega_spark.spark.read.read_bounds import STREAMING_START, check_order, starting_cut
 from pravega_spark.spark.read.read_limits import ReadLimits, StreamLimit, events_within
 from pravega_spark.spark.read.stream_discovery import StreamDiscovery
 from pravega_spark.spark.settings import ReadSettings
-from pravega_spark.spark.source_offsets import StreamOffset, StreamOffsets
+from pravega_spark.spark.source_offsets import StreamOffset, StreamOffsets, present
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +54,9 @@ class OffsetPlanner:
         self._streams = StreamDiscovery(settings, clock)
         self._limits = ReadLimits(settings, clock)
         self._initial: StreamOffsets | None = None
+        self._unresolved: PravegaSparkError | None = None
+        self._last: StreamOffsets = {}
+        self._warned: set[str] = set()
         self._initial_order_is_checked = True
         self._available_now_end: dict[str, StreamCut] | None = None
         self._idle: tuple[StreamOffsets, tuple[tuple[str, int], ...]] | None = None
@@ -49,13 +66,20 @@ class OffsetPlanner:
     def initial_offsets(self, group_cuts: Mapping[str, StreamCut] | None = None) -> StreamOffsets:
         """Return where the query starts, which stays the same for the whole run.
 
-        ``group_cuts`` are the positions of the query's reader group, if it has any.
+        ``group_cuts`` are the positions of the query's reader group, if it has any. Where the start
+        options have no place in the streams any more there are no offsets, and
+        :meth:`check_start` raises the error: after a crash in the first batch Spark asks for the
+        start again, and that batch has its own.
         """
         if self._initial is None:
             views = self._streams.views(self._streams.names())
-            self._initial = {
-                name: self._initial_offset(name, view, group_cuts) for name, view in views.items()
-            }
+            try:
+                self._initial = {
+                    name: self._initial_offset(name, view, group_cuts)
+                    for name, view in views.items()
+                }
+            except (InvalidInput, NoSuchSegment, TruncatedData) as error:
+                self._initial, self._unresolved = {}, error
             self._initial_order_is_checked = group_cuts is not None
         return self._initial
 
@@ -69,7 +93,11 @@ class OffsetPlanner:
             stream, settings = self._streams.tracked(name).stream, self._settings
             bound = settings.starting or STREAMING_START
             cut = starting_cut(bound, settings.timestamp_strategy, stream, view).cut
-        return StreamOffset(view.record.stream_id, cut, cut)
+        return self._beginning(view, cut)
+
+    def _beginning(self, view: StreamView, cut: StreamCut) -> StreamOffset:
+        reads = wanted_of(self._settings, view.stream)
+        return StreamOffset(view.record.stream_id, cut, cut, reads)
 
     def _group_cut(self, name: str, view: StreamView, cut: StreamCut) -> StreamCut:
         """Return the group's cut, or the head if the cut is of another life and loss is allowed."""
@@ -88,13 +116,19 @@ class OffsetPlanner:
         )
         return view.head
 
-    def check_order(self, start: StreamOffsets) -> None:
-        """Raise InvalidOption if this run starts at ``start`` and the ending options are before it.
+    def check_start(self, start: StreamOffsets) -> None:
+        """Raise an error if this run starts at ``start``, and its start or its end cannot be.
+
+        InvalidOption if the ending options are before the start; and what the start options raised.
 
         :meth:`initial_offsets` cannot check this: after a crash in the first batch Spark asks for
         the initial offset again, and by then ``latest`` may lie behind the end.
         """
-        if self._initial_order_is_checked or start != self._initial:
+        if start != self._initial:
+            return
+        if self._unresolved is not None:
+            raise self._unresolved
+        if self._initial_order_is_checked:
             return
         settings = self._settings
         starting = settings.starting or STREAMING_START
@@ -121,11 +155,17 @@ class OffsetPlanner:
         }
 
     def latest_offsets(self) -> StreamOffsets:
-        """Return the tail of every stream in its last view, without a refresh."""
-        return {
-            name: StreamOffset(view.record.stream_id, view.tail, view.tail)
-            for name, view in self._streams.known_views().items()
-        }
+        """Return the tail of every stream in its last view, without a refresh.
+
+        A query that has read everything is exactly there: the rest is as in its last offset.
+        """
+        found = dict(self._last)
+        for name, view in self._streams.known_views().items():
+            at = found.get(name)
+            if at is None or (at.stream_id, at.life) != (view.record.stream_id, view.life):
+                at = self._beginning(view, view.tail)
+            found[name] = replace(at, cut=view.tail)
+        return found
 
     def next_offsets(self, start: StreamOffsets, *, limited: bool) -> StreamOffsets:
         """Return the end of the micro-batch from ``start``; ``start`` if there is nothing to read.
@@ -133,10 +173,8 @@ class OffsetPlanner:
         The batch is one round of each stream (see ``read_plan``), so a segment's successors
         follow in a later batch. ``limited`` is False if Spark asks for all available data.
         """
-        dropped = self._streams.dropped(start)
-        end = self._available_now_end
-        names = self._streams.names() if end is None else tuple(end)
-        views = self._streams.views({*names, *start} - set(dropped), start)
+        self._last = start
+        views = self._streams.views(self._names(start), start)
         state = (start, tuple((name, view.version) for name, view in views.items()))
         if state == self._idle:
             return start
@@ -156,15 +194,31 @@ class OffsetPlanner:
                 steps[name] = self._limited_step(name, views[name], offsets[name].cut, limit)
         for name, step in steps.items():
             offsets[name] = replace(offsets[name], cut=step.end.cut)
-        self._idle = state if offsets == start else None
-        return offsets
+        for name in sorted(set(start) - set(views)):
+            if not self._streams.is_deleted(name):
+                offsets[name] = replace(start[name], is_away=True)
+        is_idle = _places(offsets) == _places(start)
+        self._idle = state if is_idle else None
+        if not is_idle:
+            self._last = offsets
+        return self._last
+
+    def _names(self, start: StreamOffsets) -> set[str]:
+        """Return the streams to read: those that the options name, and all of the checkpoint."""
+        reading = present(start)
+        left = self._streams.dropped(reading)
+        end = self._available_now_end
+        names = self._streams.names() if end is None else tuple(end)
+        return {*names, *reading} - set(left)
 
     def _resume(self, name: str, view: StreamView, start: StreamOffset | None) -> StreamOffset:
         """Return the offset to continue at in a stream; a new stream starts at its head."""
         if start is None:
-            return StreamOffset(view.record.stream_id, view.head, view.head)
+            return self._at_head(view)
         if (start.stream_id, start.life) == (view.record.stream_id, view.life):
-            return self._resume_at_or_after_head(view, start)
+            check_assigned(self._settings, view, start)
+            resumed = self._resume_at_or_after_head(view, start)
+            return replace(self._covering(view, resumed), is_away=False)
         self._check_loss_allowed(
             StaleIdentity(
                 f"stream {name} was deleted and created again, or restored from a copy: the query "
@@ -176,16 +230,57 @@ class OffsetPlanner:
                 current_life=view.life,
             )
         )
-        return StreamOffset(view.record.stream_id, view.head, view.head)
+        return self._at_head(view)
+
+    def _at_head(self, view: StreamView) -> StreamOffset:
+        check_assigned(self._settings, view)
+        return self._beginning(view, view.head)
 
     def _resume_at_or_after_head(self, view: StreamView, start: StreamOffset) -> StreamOffset:
-        clipped, lost = locate(view, start.cut).clipped_to_head()
-        if not lost:
+        clipped, all_lost = locate(view, start.cut).clipped_to_head()
+        if not all_lost:
             return start
-        if self._settings.fail_on_data_loss:
+        lost = tuple(only_assigned(self._settings, view.stream, all_lost))
+        if lost and self._settings.fail_on_data_loss:
             raise truncated_error(view, clipped, lost, self._settings.group)
-        log_skipped(view, lost)
+        if lost:
+            log_skipped(view, lost)
         return replace(start, cut=clipped.cut)
+
+    def _covering(self, view: StreamView, offset: StreamOffset) -> StreamOffset:
+        """Return an offset with what the options now cover."""
+        self.check_coverage(view, offset)
+        wanted = wanted_of(self._settings, view.stream)
+        late = begun_late(view, offset, wanted)
+        if late:
+            self._warn(late, view.stream)
+        return replace(offset, reads=continued(view, offset, wanted))
+
+    def check_coverage(self, view: StreamView, offset: StreamOffset) -> None:
+        """Raise InvalidOption if the options pass events of a stream that no run has read.
+
+        Events before the offset were read as it says. Warns once, if such a loss is allowed, and of
+        other routing keys.
+        """
+        name, wanted = view.stream, wanted_of(self._settings, view.stream)
+        lost = passed(view, offset, wanted)
+        if lost:
+            error = passed_error(lost, name, offset.reads)
+            if self._settings.fail_on_data_loss:
+                raise error
+            self._warn(f"failOnDataLoss=false: {error}", name)
+        if offset.reads is not None and offset.reads.keys != wanted.keys:
+            self._warn(
+                f"stream {name}: option routingKeys has changed, and the query goes on at "
+                f"{offset.cut}: earlier events of the keys that are new are not read, and a query "
+                "with a new checkpoint folder reads them.",
+                name,
+            )
+
+    def _warn(self, text: str, stream: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            logger.warning("%s", text, extra=log_fields("read", stream))
 
     def _check_loss_allowed(self, error: StaleIdentity) -> None:
         """Raise the error, or log it if failOnDataLoss is false."""
@@ -221,3 +316,8 @@ class OffsetPlanner:
     def newest(self, name: str) -> tuple[StreamLog, StreamView]:
         """Return a stream and the newest view that this process has, without a refresh."""
         return self._streams.newest(name)
+
+
+def _places(offsets: StreamOffsets) -> dict[str, object]:
+    """Return what of an offset makes a batch if it changes: without what the options cover."""
+    return {name: replace(offset, reads=None) for name, offset in offsets.items()}

@@ -11,12 +11,16 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.stream.lifecycle import current_view
 from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption, NoSuchStream
 from pravega_spark.limits import DISCOVERY_SECONDS, STREAM_REFRESH_SECONDS
+from pravega_spark.spark.read.data_loss import check_root
 from pravega_spark.spark.read.read_bounds import EndingCut
 from pravega_spark.spark.settings import ReadSettings
 
@@ -41,6 +45,7 @@ class StreamDiscovery:
     clock: Callable[[], float]
     _tracked: dict[str, TrackedStream] = field(default_factory=dict)
     _missing: dict[str, tuple[float, NoSuchStream]] = field(default_factory=dict)
+    _deleted: dict[str, bool] = field(default_factory=dict)
     _names: tuple[str, ...] = ()
     _listed_at: float | None = None
 
@@ -92,14 +97,15 @@ class StreamDiscovery:
 
         With failOnDataLoss=false a missing stream is left out, unless the query names its streams
         and none of them exists. Otherwise NoSuchStream is raised; for a stream of the checkpoint
-        it says that unread events may be lost.
+        it says that unread events may be lost. Raises RootChanged if the root of such a stream is
+        gone.
         """
         strict = self.settings.fail_on_data_loss
         found: dict[str, StreamView] = {}
         errors = []
         for name in sorted(names):
             try:
-                found[name] = self._view(name)
+                found[name] = self._view(name, was_read=name in in_checkpoint)
             except NoSuchStream as error:
                 may_lose = strict and name in in_checkpoint
                 errors.append(_unread_error(name, error) if may_lose else error)
@@ -107,7 +113,7 @@ class StreamDiscovery:
             raise errors[0]
         return found
 
-    def _view(self, name: str) -> StreamView:
+    def _view(self, name: str, *, was_read: bool) -> StreamView:
         """Return a stream's view; search for a missing stream only when it is due."""
         now = self.clock()
         if name in self._missing:
@@ -117,6 +123,9 @@ class StreamDiscovery:
         try:
             view = self.track(name)[1]
         except NoSuchStream as error:
+            if was_read:
+                check_root(open_store(self.settings.root))
+            self._deleted.pop(name, None)
             if name not in self._missing and not self.settings.fail_on_data_loss:
                 logger.warning(
                     "failOnDataLoss=false: continued without stream %s: %s",
@@ -130,10 +139,23 @@ class StreamDiscovery:
         self._missing.pop(name, None)
         return view
 
-    def dropped(self, in_checkpoint: Iterable[str]) -> list[str]:
-        """Return the streams of the checkpoint that the query's options no longer name.
+    def is_deleted(self, name: str) -> bool:
+        """Return whether the log of a stream that is not read says that it was deleted.
 
-        Raises InvalidOption if their unread events may not be skipped (failOnDataLoss).
+        Without a log it may come back. Looked up once, and again after a search for the stream.
+        Raises RootChanged if the root of the stream is gone.
+        """
+        if name not in self._deleted:
+            view = current_view(open_stream(self.settings.root, name))
+            if view is None:
+                check_root(open_store(self.settings.root))
+            self._deleted[name] = view is not None and view.record.state is StreamState.DELETED
+        return self._deleted[name]
+
+    def dropped(self, in_checkpoint: Iterable[str]) -> list[str]:
+        """Return the streams that the query was reading and that its options no longer name.
+
+        Raises InvalidOption if it may not leave their unread events (failOnDataLoss).
         """
         settings = self.settings
         pattern = None if settings.pattern is None else re.compile(settings.pattern)
@@ -151,10 +173,13 @@ class StreamDiscovery:
             if settings.fail_on_data_loss:
                 raise InvalidOption(
                     f"{change}. Name {lost} too, start with a new checkpoint folder, or set "
-                    f"failOnDataLoss to false to skip the unread events of {lost}."
+                    f"failOnDataLoss to false to leave the unread events of {lost}."
                 )
             logger.warning(
-                "failOnDataLoss=false: %s.", change, extra=log_fields("read", dropped=lost)
+                "failOnDataLoss=false: %s. A query that names %s again continues there.",
+                change,
+                lost,
+                extra=log_fields("read", dropped=lost),
             )
         return dropped
 

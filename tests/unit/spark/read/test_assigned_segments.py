@@ -15,7 +15,7 @@ from pravega_spark.model import StreamCut
 from pravega_spark.spark.read.batch_reader import PravegaBatchReader
 from pravega_spark.spark.source import PravegaDataSource
 from tests.harness.small_streams import created, scale
-from tests.harness.spark_reading import events, fill, rows, stream_reader
+from tests.harness.spark_reading import events, fill, first_batch, rows, stream_reader
 from tests.harness.spark_writing import TEXT, batch_writer
 from tests.harness.spark_writing import rows as numbered
 
@@ -68,9 +68,8 @@ def test_segment_that_is_not_there_is_refused_with_those_that_are(root: str) -> 
     fill(created(root, segments=2), 0, 10)
     with pytest.raises(InvalidOption, match=r"no segment 5#0; .* active segments are 0#0, 1#0"):
         reader(root, assign=assigned(5)).partitions()
-    source = PravegaDataSource({"root": root, "assign": assigned("5#0")})
     with pytest.raises(InvalidOption, match="no segment 5#0"):
-        source.streamReader(source.schema()).initialOffset()
+        first_batch(stream_reader(root, path="", assign=assigned("5#0")))
 
 
 def test_query_reads_the_assigned_segments_over_a_scale_and_a_restart(root: str) -> None:

@@ -20,6 +20,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.model import make_segment_id
 from pravega_spark.spark.read.filtered_reader import PravegaFilteredReader
 from pravega_spark.spark.read.input_partitions import EventPartition
+from pravega_spark.spark.source_offsets import decode
 from tests.harness.small_streams import created, scale, staged
 from tests.harness.spark_reading import batch_reader, events, rows, stream_reader
 
@@ -229,7 +230,7 @@ def test_the_option_routing_keys_selects_in_batch_and_in_micro_batches(root: str
     other = unfiltered.initialOffset()
     while (end := unfiltered.latestOffset(other, ReadAllAvailable())) != other:
         other = end
-    assert at == other, "a filter moves no position"
+    assert decode(at)["s/a"].cut == decode(other)["s/a"].cut, "a filter moves no position"
 
 
 def test_min_partitions_divide_what_the_filter_leaves(root: str) -> None:

@@ -21,7 +21,7 @@ from pravega_spark.spark.option_values import Timestamp
 from pravega_spark.spark.read.offset_planner import OffsetPlanner
 from pravega_spark.spark.read.stream_discovery import matching_streams
 from pravega_spark.spark.settings import ReadBound, ReadSettings
-from pravega_spark.spark.source_offsets import StreamOffsets
+from pravega_spark.spark.source_offsets import StreamOffsets, present
 from tests.harness.small_streams import created, scale, write
 from tests.harness.truncating import truncate
 
@@ -45,6 +45,11 @@ def planner(root: str, *names: str, clock: Clock | None = None, **settings: Any)
     }
     read_settings = ReadSettings(root, **{**given, **settings})
     return OffsetPlanner(read_settings, clock or Clock())
+
+
+def begin(run: OffsetPlanner) -> None:
+    """Begin a new query, as far as its start options are concerned."""
+    run.check_start(run.initial_offsets())
 
 
 def cut(offsets: StreamOffsets, name: str = "s/a") -> dict[int, int]:
@@ -77,9 +82,9 @@ def test_default_start_is_the_tail_and_explicit_ones_are_resolved(root: str) -> 
 def test_start_that_leaves_out_a_stream_or_is_not_in_it_is_refused(root: str) -> None:
     created(root)
     with pytest.raises(InvalidOption, match=r"startingOffsets names s/b.*also reads s/a"):
-        planner(root, starting=ReadBound("startingOffsets", {"s/b": {0: 2}})).initial_offsets()
+        begin(planner(root, starting=ReadBound("startingOffsets", {"s/b": {0: 2}})))
     with pytest.raises(InvalidStreamCut):
-        planner(root, starting=ReadBound("startingOffsets", {"s/a": {0: 2}})).initial_offsets()
+        begin(planner(root, starting=ReadBound("startingOffsets", {"s/a": {0: 2}})))
 
 
 def test_limit_is_shared_over_the_streams_by_backlog(root: str) -> None:
@@ -223,7 +228,7 @@ def test_start_time_without_a_later_event_follows_the_strategy(root: str) -> Non
     fill(stream, 5)
     late = ReadBound("startingTimestamp", Timestamp(stream.runtime.now_us() + 10_000_000))
     with pytest.raises(InvalidOption, match="no event at or after startingTimestamp"):
-        planner(root, starting=late).initial_offsets()
+        begin(planner(root, starting=late))
     run = planner(root, starting=late, timestamp_strategy="latest")
     assert cut(run.initial_offsets()) == {0: 5}
     early = ReadBound("startingTimestamp", Timestamp(0))
@@ -264,7 +269,7 @@ def test_stream_that_is_no_longer_named_fails_the_query_or_is_dropped(
     if available_now:
         lax.prepare_available_now()
     end = lax.next_offsets(at, limited=True)
-    assert {name: sum(cut(end, name).values()) for name in end} == {"s/b": 4}
+    assert {name: sum(cut(end, name).values()) for name in present(end)} == {"s/b": 4}
     assert "has read s/a, and the query now reads" in caplog.text
     assert lax.next_offsets(end, limited=True) == end
 
