@@ -29,7 +29,6 @@ from pravega_spark.spark.key_encoding import encode_keys, first_foreign
 from pravega_spark.spark.settings import WriteSettings
 
 _TEXT = (StringType, BinaryType)
-_TIME = (TimestampType, TimestampNTZType)
 _TIMESTAMP = EVENT_SCHEMA.field("timestamp").type
 
 _PRAVEGA_NAMES = ("event", "routing_key")
@@ -83,7 +82,7 @@ class InputColumns:
             _check_type(key_column, types[key_column], _TEXT, "string or binary")
         time_column = named_column("eventTime", settings.event_time, types)
         if time_column is not None:
-            _check_type(time_column, types[time_column], _TIME, "timestamp")
+            check_time(time_column, types[time_column])
         return cls(
             event, key_column, time_column, headers, settings.key_encoding, settings.null_values
         )
@@ -144,6 +143,17 @@ def named_column(option: str, column: str | None, types: dict[str, DataType]) ->
         f'use frame.withColumn("{added}", expr({column!r})), with the option '
         f"{option}={added}."
     )
+
+
+def check_time(column: str, found: DataType) -> None:
+    """Raise InvalidOption for a column of event times that are not instants."""
+    if isinstance(found, TimestampNTZType):
+        raise InvalidOption(
+            f"column {column} is {found.simpleString()}: its times have no time zone, and that of "
+            f"the session does not reach the tasks. Use CAST({column} AS TIMESTAMP), which takes "
+            "them in the session's time zone."
+        )
+    _check_type(column, found, (TimestampType,), "a timestamp")
 
 
 def _check_type(

@@ -25,7 +25,6 @@ from pyspark.sql.types import (
     IntegralType,
     StringType,
     StructType,
-    TimestampType,
 )
 
 from pravega_spark.engine.chunks.arrow_arrays import constant
@@ -36,7 +35,7 @@ from pravega_spark.limits import MAX_EVENT_BYTES, MAX_ROUTING_KEY_LENGTH
 from pravega_spark.schemas.schema_forms import all_nullable
 from pravega_spark.schemas.table_fit import BadRow
 from pravega_spark.spark.settings import WriteSettings
-from pravega_spark.spark.write.input_columns import find_column, named_column
+from pravega_spark.spark.write.input_columns import check_time, find_column, named_column
 from pravega_spark.stream_schema import StreamSchema
 
 _KEY, _TIME = "routing_key", "timestamp"
@@ -68,11 +67,8 @@ class TypedColumns:
         if key is not None:
             _check_key(settings.stream, key, types[key])
         at = named_column("eventTime", settings.event_time, types) or find_column(types, _TIME)
-        if at is not None and not isinstance(types[at], TimestampType):
-            raise InvalidOption(
-                f"column {at} must be a timestamp, but is {types[at].simpleString()}; cast it "
-                "first."
-            )
+        if at is not None:
+            check_time(at, types[at])
         own = _own_columns(types, schema, {settings.routing_key, settings.event_time})
         found = cls(settings.stream, schema, own, key, at)
         found._check_types(frame)

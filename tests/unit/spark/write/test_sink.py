@@ -181,7 +181,7 @@ def test_sealed_stream_is_refused_before_any_task(tmp_path: Path) -> None:
         ({"event": "long"}, {}, "column event must be binary or string, but is bigint; cast"),
         ({"event": "string", "routing_key": "integer"}, {}, "routing_key must be string.*is int"),
         (TEXT, {"routingkey": "upper(x)"}, r"routingKey names 'upper\(x\)'.*not an expression"),
-        (TEXT, {"eventtime": "event"}, "column event must be timestamp, but is string"),
+        (TEXT, {"eventtime": "event"}, "column event must be a timestamp, but is string"),
         (TEXT, {"columnnames": "kafka"}, "no column 'value'"),
         (
             {**KAFKA, "topic": "string", "partition": "integer", "offset": "long"},

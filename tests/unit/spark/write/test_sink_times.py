@@ -15,6 +15,7 @@ from pravega_spark.errors import InvalidOption
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import WriterMark
 from pravega_spark.spark.settings import write_settings
+from pravega_spark.spark.source import PravegaDataSource
 from pravega_spark.spark.write.sink import PravegaStreamWriter
 from tests.harness.spark_writing import batch_writer, schema, source
 
@@ -100,3 +101,31 @@ def test_a_delay_needs_times_and_a_writer(tmp_path: Path) -> None:
         write_settings(transaction)
     with pytest.raises(InvalidOption, match="only with txnAppId"):
         batch_writer(tmp_path, COLUMNS, eventtime="at", eventtimedelay="1s")
+
+
+@pytest.mark.parametrize(
+    ("columns", "options"),
+    [
+        ({"event": "string", "at": "timestamp_ntz"}, {"eventTime": "at"}),
+        (
+            {"event": "string", "at": "timestamp_ntz"},
+            {"eventTime": "AT", "eventTimeDelay": "1s", "txnAppId": "a", "txnVersion": "1"},
+        ),
+        (
+            {"value": "binary", "at": "timestamp_ntz"},
+            {"columnNames": "kafka", "eventTime": "at", "keyEncoding": "percent"},
+        ),
+    ],
+)
+def test_times_without_a_zone_are_refused_with_the_cast(
+    tmp_path: Path, columns: dict[str, str], options: dict[str, str]
+) -> None:
+    with pytest.raises(InvalidOption, match=r"time zone.*CAST\(at AS TIMESTAMP\)"):
+        batch_writer(tmp_path, columns, **options)
+
+
+def test_times_without_a_zone_are_refused_for_rows_that_name_their_stream(tmp_path: Path) -> None:
+    fields = {"stream": "string", "event": "string", "at": "timestamp_ntz"}
+    given = PravegaDataSource({"root": str(tmp_path), "eventTime": "at"})
+    with pytest.raises(InvalidOption, match=r"CAST\(at AS TIMESTAMP\)"):
+        given.writer(schema(**fields), False)

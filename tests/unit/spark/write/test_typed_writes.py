@@ -137,6 +137,7 @@ def _arrow(kind: str) -> pa.DataType:
         ({**FRAME, "f": "double"}, {"routingKey": "f"}, "f, since double has no text form"),
         (FRAME, {"eventTime": "flight"}, "column flight must be a timestamp, but is int"),
         ({**FRAME, "timestamp": "long"}, {}, "column timestamp must be a timestamp"),
+        ({**FRAME, "timestamp": "timestamp_ntz"}, {}, r"CAST\(timestamp AS TIMESTAMP\)"),
         ({**FRAME, "Flight": "integer"}, {}, "columns flight, Flight differ in case only"),
         (FRAME, {"columnNames": "kafka"}, "columnNames=kafka is for streams of bytes"),
         (FRAME, {"nullValues": "skip"}, "nullValues=skip is for streams of bytes"),
