@@ -15,11 +15,18 @@ import pyarrow as pa
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.clock_record import read_now
 from pravega_spark.engine.stream import subscribers
-from pravega_spark.engine.stream.folded_record import FoldedRecord, check_present
+from pravega_spark.engine.stream.folded_record import FoldedRecord, check_present, unfolded_from
 from pravega_spark.engine.stream.range_reader import read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import GenerationMismatch, InvalidStreamCut, NoSuchSubscriber
+from pravega_spark.errors import (
+    DataLoss,
+    GenerationMismatch,
+    InvalidStreamCut,
+    NoSuchSubscriber,
+    TooBusy,
+    TruncatedData,
+)
 from pravega_spark.key_value.change_columns import entries_of_events
 from pravega_spark.key_value.change_reader import ranges_from
 from pravega_spark.key_value.change_sorter import ChangeSorter
@@ -29,7 +36,10 @@ from pravega_spark.key_value.folded_state import FoldedState
 from pravega_spark.key_value.folded_table import FoldedTable, FoldResult
 from pravega_spark.limits import FOLD_RUN_BYTES
 from pravega_spark.model import SegmentRange, StreamCut
-from pravega_spark.names import FOLD_SUBSCRIBER
+from pravega_spark.names import FOLD_SUBSCRIBER, log_title
+
+_ATTEMPTS = 16
+"""How often a fold begins again because another one has overtaken it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +65,53 @@ def fold(
 
     ``ttl_ms`` is that of the table: an entry is dropped when it is older by the time that is
     believed for deletions (``clock_record``), so late and never early. ``life`` is the one that the
-    call is made for. A fold that another one overtakes changes nothing. Raises NoSuchStream and
-    StaleIdentity if the life has ended, CorruptChunk and DataLoss, which name the file.
+    call is made for. A fold that another one overtakes begins again or changes nothing. Raises
+    NoSuchStream and StaleIdentity if the life has ended, CorruptChunk and DataLoss, which name the
+    file, and TooBusy if it was overtaken each time.
     """
-    view = stream.view(life=life)
-    ensure_subscribed(stream, view)
-    state = table.read()
+    for _ in range(_ATTEMPTS):
+        view = stream.view(life=life)
+        ensure_subscribed(stream, view)
+        failpoint("fold.view")
+        state = table.read()
+        if state is not None and state.life == view.life and state.log_version > view.version:
+            continue  # another fold has committed since the view
+        try:
+            return _fold(stream, table, view, state, ttl_ms, run_bytes)
+        except (TruncatedData, DataLoss):
+            if state is None and table.record() is None:
+                raise
+            if state is not None and table.record() == state.record:
+                raise
+    raise TooBusy(
+        f"{log_title(stream.name)} was folded by other processes during each of "
+        f"{_ATTEMPTS} attempts to fold it. Nothing is lost; the next round of maintenance folds it."
+    )
+
+
+def _fold(
+    stream: StreamLog,
+    table: FoldedTable,
+    view: StreamView,
+    state: FoldedState | None,
+    ttl_ms: int | None,
+    run_bytes: int,
+) -> FoldOutcome:
+    """Fold what a view holds beyond a state, which was read after the view."""
     known = view
     if state is not None and (state.life != view.life or state.record.is_ended):
         view = stream.view(life=view.life)  # a later life has begun, or this is the first fold
     is_continued = state is not None and state.life == view.life and not state.record.is_ended
     if not is_continued:
         check_present(known, stream.name)
-    start = state.cut if state is not None and is_continued else view.head
+    folded = state.cut if state is not None and is_continued else view.head
     expired_us = _expired_us(stream, ttl_ms)
     expired = _expired_files(state, expired_us, ttl_ms) if is_continued else []
     done = None
     cut = view.tail
     events = 0
-    if expired or not is_continued or start.positions != cut.positions:
+    if expired or not is_continued or folded.positions != cut.positions:
+        start = unfolded_from(view, folded, is_newest=True)
         with ChangeSorter(run_bytes) as sorter:
             for rng in ranges_from(start, view):
                 for entries in dated_entries(stream, rng, has_ttl=ttl_ms is not None):

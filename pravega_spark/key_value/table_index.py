@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pravega_spark.engine.log.log_reader import snapshot_at
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime import ProcessGuard
-from pravega_spark.engine.stream.folded_record import check_present, has_folds
+from pravega_spark.engine.stream.folded_record import check_present, has_folds, unfolded_from
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import DataLoss, StaleIdentity, TruncatedData
@@ -161,7 +161,9 @@ class TableIndex:
                 life=view.life,
                 current_life=self.life,
             )
-        start = view.head if folded is None else folded.cut
+        start = view.head
+        if folded is not None:
+            start = unfolded_from(view, folded.cut, is_newest=False)
         changes = self._read(ranges_from(start, view))
         now_ms = None
         if self.ttl_ms is not None:
@@ -198,9 +200,12 @@ class TableIndex:
         """Read all that the log holds since the newest fold."""
         for left in reversed(range(_LOADS)):
             folded = self._newest_fold(view)
-            if folded is not None and folded.log_version > view.version:
+            is_newest = folded is None or folded.log_version <= view.version
+            if not is_newest:
                 view = self.stream.view(life=self.life)
-            start = view.head if folded is None else folded.cut
+            start = view.head
+            if folded is not None:
+                start = unfolded_from(view, folded.cut, is_newest=is_newest)
             try:
                 changes = self._read(ranges_from(start, view))
             except TruncatedData:

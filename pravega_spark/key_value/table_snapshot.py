@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pravega_spark.engine.log.log_reader import snapshot_at
-from pravega_spark.engine.stream.folded_record import check_present, has_folds
+from pravega_spark.engine.stream.folded_record import check_present, has_folds, unfolded_from
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -26,7 +26,7 @@ from pravega_spark.key_value.put_future import translated
 from pravega_spark.key_value.shared_table import table_configuration
 from pravega_spark.key_value.table_clock import TableClock
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.model import SegmentRange, segment_epoch
+from pravega_spark.model import SegmentRange, StreamCut, segment_epoch
 
 _LOOKS = 8
 """How often a version is taken again because its changes were folded, and truncated, meanwhile."""
@@ -40,6 +40,8 @@ class TableSnapshot:
     view: StreamView
     configuration: KeyValueTableConfiguration
     folded: FoldedState | None
+    start: StreamCut
+    """The cut of the log after which the folded rows reflect nothing."""
     ranges: tuple[SegmentRange, ...]
     """The changes that the folded rows do not reflect, older segments first."""
     expired_us: int | None
@@ -94,9 +96,10 @@ def table_snapshot(stream: StreamLog, version: int | None = None) -> TableSnapsh
 def _at(stream: StreamLog, view: StreamView) -> TableSnapshot:
     configuration = table_configuration(view)
     folded = _folded(stream, view, configuration)
-    if folded is not None and folded.log_version > view.version:
+    is_newest = folded is None or folded.log_version <= view.version
+    if not is_newest:
         view = existing_view(stream)
-    return _snapshot(stream, view, configuration, folded)
+    return _snapshot(stream, view, configuration, folded, is_newest=is_newest)
 
 
 def _at_older(stream: StreamLog, newest: StreamView, version: int) -> TableSnapshot:
@@ -136,14 +139,19 @@ def _snapshot(
     configuration: KeyValueTableConfiguration,
     folded: FoldedState | None,
     until_ms: int | None = None,
+    *,
+    is_newest: bool = False,
 ) -> TableSnapshot:
     if folded is not None and (folded.life != view.life or folded.record.is_ended):
         folded = None
     ttl_ms = configuration.ttl_ms
-    start = view.head if folded is None else folded.cut
+    start = view.head
+    if folded is not None:
+        start = unfolded_from(view, folded.cut, is_newest=is_newest)
     ranges = tuple(ranges_from(start, view))
     now_ms = None
     if ttl_ms is not None:
         now_ms = TableClock(stream.store, stream.runtime).now_ms()
         now_ms = now_ms if until_ms is None else min(now_ms, until_ms)
-    return TableSnapshot(stream, view, configuration, folded, ranges, expiry_us(now_ms, ttl_ms))
+    expired_us = expiry_us(now_ms, ttl_ms)
+    return TableSnapshot(stream, view, configuration, folded, start, ranges, expired_us)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.actions import Body
@@ -21,15 +21,17 @@ from pravega_spark.engine.stream.records import (
 )
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.subscribers import IDLE
-from pravega_spark.engine.stream.truncation import ExtraDomains, TruncationResult, move_head
+from pravega_spark.engine.stream.truncation import (
+    BY_RETENTION,
+    ExtraDomains,
+    TruncationResult,
+    move_head,
+)
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.limits import MAX_SAMPLES
 from pravega_spark.retention.explanation import PassedSubscriber
 from pravega_spark.retention.retention_plan import RetentionPlan, explain_passed
 from pravega_spark.retention.stream_amounts import StreamAmounts
-
-BY: Final = "retention"
-"""The author of the truncation, as readers and the stream's history report it."""
 
 Domains = Mapping[str, "str | None"]
 
@@ -66,7 +68,7 @@ def commit_plan(
         stream,
         plan.view,
         explanation.cut,
-        by=BY,
+        by=BY_RETENTION,
         allowed=_may_be_passed(plan),
         expired=explanation.idle,
         bytes_at=plan.amounts.bytes_at,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json, typed
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.stream.truncation import BY_RETENTION
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog
-from pravega_spark.model import StreamCut
+from pravega_spark.model import END, StreamCut
 from pravega_spark.names import FOLD_SUBSCRIBER
 
 FOLDED_DOMAIN: Final = "pravega.folded"
@@ -97,7 +98,30 @@ def completes(record: FoldedRecord | None, view: StreamView) -> bool:
     """
     if record is None or record.life != view.life or record.is_ended or record.cut is None:
         return not has_folds(view)
-    return not locate(view, StreamCut(view.stream, view.life, record.cut)).has_lost()
+    cut = StreamCut(view.stream, view.life, record.cut)
+    return not locate(view, unfolded_from(view, cut, is_newest=False)).has_lost()
+
+
+def unfolded_from(view: StreamView, folded: StreamCut, *, is_newest: bool) -> StreamCut:
+    """Return the cut from which a version of the change log has what a fold up to a cut has not.
+
+    The cut of a fold names sealed segments at their ends, and releases up to 0.1.0 forgot their
+    records when they truncated the log there. Retention waits for the fold, so a truncation of it
+    has lost nothing after the cut of the newest fold, read after the view (``is_newest``), or of
+    one that has published the same offsets. Otherwise a forgotten segment may have lost changes.
+    """
+    forgotten = locate(view, folded).forgotten
+    truncation = view.record.truncation
+    if not forgotten or truncation is None or truncation.by != BY_RETENTION:
+        return folded
+    if not is_newest:
+        known = view.subscriber(FOLD_SUBSCRIBER)
+        published = {} if known is None or known.published is None else known.published.positions
+        if any(published.get(s) != folded.positions[s] for s in forgotten):
+            return folded
+    ended = {**folded.positions, **dict.fromkeys(forgotten, END)}
+    clipped, lost = locate(view, replace(folded, positions=ended)).clipped_to_head()
+    return folded if lost else clipped.cut
 
 
 def has_folds(view: StreamView) -> bool:

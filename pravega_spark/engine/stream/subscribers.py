@@ -24,7 +24,7 @@ from pravega_spark.engine.stream.stream_log import Sizes, StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import GenerationMismatch, InvalidStreamCut, NoSuchSubscriber
 from pravega_spark.model import StreamCut, SubscriberInfo
-from pravega_spark.names import check_subscriber, is_group
+from pravega_spark.names import FOLD_SUBSCRIBER, check_subscriber, is_group
 
 UNSUBSCRIBED, IDLE = "unsubscribed", "idle"
 """Reasons for the removal of a subscriber."""
@@ -138,7 +138,9 @@ def publish(
         view: StreamView, bytes_at: BytesAt, _: SubscriberRecord | None
     ) -> SubscriberRecord | None:
         known = _published_by(view, name, generation)
-        wanted = locate(view, cut).canonical()
+        wanted = locate(view, cut)
+        if name != FOLD_SUBSCRIBER or wanted.forgotten:  # a truncation keeps what a fold names
+            wanted = wanted.canonical()
         if known.bound is not None:
             before = locate(view, known.bound.cut(view.stream, view.life))
             if not wanted.is_at_or_after(before):

@@ -3,7 +3,8 @@
 Sweeps delete the files later. The head never moves back. The commit also removes from the log's
 state the epochs before every segment of the head, the segments that no kept epoch names, and the
 samples of the retention set that the head has passed. Epochs and segments are rows of the stream's
-history first. An epoch that routes an open transaction is kept, with all later ones.
+history first. An epoch that routes an open transaction is kept, with all later ones, and so is one
+of a segment at which the fold of a key-value table stands: its folded table names that segment.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
@@ -32,8 +34,12 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import HeldBySubscriber, InvalidStreamCut, PravegaSparkError
 from pravega_spark.model import StreamCut, segment_epoch
+from pravega_spark.names import FOLD_SUBSCRIBER
 
 BytesAt = Callable[[int, int], int]
+
+BY_RETENTION: Final = "retention"
+"""The author of retention's truncations, as readers and the stream's history report it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +113,8 @@ def move_head(
     goal = _goal(known, cut)
     if goal.cut == known.head:
         return None
-    refuse_held(known, goal, allowed, expired)
-    oldest = _oldest_epoch(known, goal.cut)
+    passed = refuse_held(known, goal, allowed, expired)
+    oldest = _oldest_epoch(known, goal.cut, passed)
     sizes = _sizes(known, goal.cut, bytes_at or partial(stream.bytes_at, view=known))
     append_history(stream, list(_unneeded_records(known, oldest)))
     failpoint("truncate.history")
@@ -123,7 +129,7 @@ def move_head(
         if head.cut == view.head:
             return None, None
         passed = refuse_held(view, head, allowed, expired)
-        remembered = max(view.oldest_epoch, min(oldest, _oldest_epoch(view, head.cut)))
+        remembered = max(view.oldest_epoch, min(oldest, _oldest_epoch(view, head.cut, passed)))
         body, result = _body(stream, view, head, remembered, by, sizes)
         result = replace(result, passed=tuple(passed))
         body.domains = {**body.domains, **domains}
@@ -199,10 +205,14 @@ def _goal(view: StreamView, cut: StreamCut | str) -> LocatedCut:
     return goal
 
 
-def _oldest_epoch(view: StreamView, head: StreamCut) -> int:
-    """Return the oldest epoch that a stream with this head needs."""
-    epochs = [segment_epoch(segment_id) for segment_id, _ in head]
-    return min([*epochs, *(opened.epoch for opened in view.transactions.values())])
+def _oldest_epoch(view: StreamView, head: StreamCut, passed: Collection[str]) -> int:
+    """Return the oldest epoch that a stream with this head needs; ``passed`` need nothing."""
+    named = [segment_id for segment_id, _ in head]
+    fold = view.subscriber(FOLD_SUBSCRIBER)
+    if fold is not None and fold.bound is not None and fold.name not in passed:
+        named += [s for s in fold.bound.positions if view.has_segment(s)]
+    routing = (opened.epoch for opened in view.transactions.values())
+    return max(view.oldest_epoch, min([*map(segment_epoch, named), *routing]))
 
 
 def _unneeded_records(view: StreamView, oldest: int) -> Iterator[HistoryRow]:

@@ -85,11 +85,10 @@ def _newest(
     """Return the newest change of each key, which tasks read."""
     from pyspark.sql import functions as sql
 
-    assert found.folded is not None
     changes = (
         spark.read.format(_FORMAT)
         .options(root=root, readChangeFeed="true")
-        .options(startingStreamCut=str(found.folded.cut), endingStreamCut=str(found.view.tail))
+        .options(startingStreamCut=str(found.start), endingStreamCut=str(found.view.tail))
         .load(table)
     )
     rest = [name for name in changes.columns if name not in keys]
