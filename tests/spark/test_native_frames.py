@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from unittest import mock
 
@@ -405,6 +406,23 @@ def test_truncated_and_created_again_streams_stop_the_query_with_advice(
     make()
     with pytest.raises(Exception, match=r"StaleIdentity: .*was deleted and created again"):
         batches.run(follow_natively())
+
+
+def test_kept_frame_does_not_read_other_types_of_a_stream_that_was_created_again(
+    root: str, make: Make, follow_natively: Native, tmp_path: Path
+) -> None:
+    manager = StreamManager(root)
+    manager.create_stream("s/t", StreamConfiguration(schema=pa.schema([("n", pa.int64())])))
+    kept = follow_natively("s/t")
+    manager.seal_stream("s/t")
+    manager.delete_stream("s/t")
+    manager.create_stream(
+        "s/t", StreamConfiguration(schema=pa.schema([("n", pa.timestamp("us", "UTC"))]))
+    )
+    with manager.create_writer("s/t") as writer:
+        writer.write_event({"n": datetime(2026, 1, 1, tzinfo=timezone.utc)})
+    with pytest.raises(Exception, match="InvalidOption: stream s/t has no column n bigint"):
+        Batches(tmp_path / "c").run(kept)
 
 
 def test_two_queries_over_one_frame_have_positions_of_their_own(

@@ -42,6 +42,10 @@ class Column:
     nullable: bool = False
     comment: str | None = None
 
+    def fits(self, field: StructField) -> bool:
+        """Return whether the column's values are those of a field of a read."""
+        return (field.nullable or not self.nullable) and _has(self.type, field.dataType)
+
 
 _EVENT = Column("event", BinaryType(), "event")
 _VALUE = Column("value", BinaryType(), "event")

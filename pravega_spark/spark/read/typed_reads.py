@@ -78,17 +78,19 @@ def check_columns(view: StreamView, schema: StructType, names: str) -> StreamSch
     """Return the schema of a stream; raise InvalidOption unless it has the columns of a read.
 
     A read has fixed its columns before: the stream may have been created again since then, or have
-    joined the read later.
+    joined the read later. Its columns may only have grown, as a change of a schema lets them.
     """
     found = view.event_format.schema
-    known = {column.name for column in columns_of(names, spark_columns(found) if found else ())}
-    missing = [name for name in schema.names if name not in known]
-    if missing:
-        raise InvalidOption(
-            f"{log_title(view.stream)} has no column {missing[0]}, which the read has: its events "
-            f"are {'bytes' if found is None else found}. Read it on its own; or if it was created "
-            "again, start the query with a new frame."
-        )
+    known = {c.name: c for c in columns_of(names, spark_columns(found) if found else ())}
+    for field in schema.fields:
+        column = known.get(field.name)
+        if column is None or not column.fits(field):
+            kind = field.dataType.simpleString() + ("" if field.nullable else " not null")
+            raise InvalidOption(
+                f"{log_title(view.stream)} has no column {field.name} {kind}, which the read has: "
+                f"its events are {'bytes' if found is None else found}. Read it on its own; or if "
+                "it was created again, start the query with a new frame."
+            )
     return found
 
 

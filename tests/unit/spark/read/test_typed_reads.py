@@ -11,9 +11,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.errors import InvalidOption
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import StreamConfiguration
+from pravega_spark.spark.native.native_columns import NativeColumns
+from pravega_spark.spark.settings import read_settings
 from pravega_spark.spark.source import PravegaDataSource
 from tests.harness.spark_writing import schema, source
 
@@ -139,11 +143,58 @@ def test_stream_without_the_columns_of_the_read_stops_it(
     found = source(tmp_path, **pattern)
     reader = found.reader(found.schema())
     manager.create_stream("s/a2")
-    with pytest.raises(InvalidOption, match=r"stream s/a2 has no column carrier, .* are bytes"):
+    with pytest.raises(
+        InvalidOption, match=r"stream s/a2 has no column carrier string.* are bytes"
+    ):
         reader.partitions()
     raw = source(tmp_path, schema="raw")
     with pytest.raises(InvalidOption, match=r"stream s/a has no column event, .* carrier string"):
         raw.reader(raw.schema()).partitions()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (pa.int64(), pa.timestamp("us", "UTC")),
+        (pa.int32(), pa.date32()),
+        (pa.string(), pa.binary()),
+        (pa.struct([("a", pa.int64())]), pa.struct([("b", pa.int64())])),
+        (pa.list_(pa.int32()), pa.list_(pa.date32())),
+        (pa.field("x", pa.int64(), nullable=False), pa.field("x", pa.int64())),
+    ],
+)
+def test_kept_frame_over_a_stream_that_was_created_with_other_types_is_refused(
+    manager: StreamManager, tmp_path: Path, before: Any, after: Any
+) -> None:
+    def create(kind: Any) -> None:
+        field = kind if isinstance(kind, pa.Field) else pa.field("x", kind)
+        manager.create_stream("s/t", StreamConfiguration(schema=pa.schema([field])))
+
+    create(before)
+    columns = NativeColumns(read_settings({"root": str(tmp_path), "path": "s/t"}))
+    kept = source(tmp_path, path="s/t", startingOffsets="earliest")
+    reader: Any = kept.streamReader(kept.schema())
+    manager.seal_stream("s/t")
+    manager.delete_stream("s/t")
+    create(after)
+    view = existing_view(open_stream(str(tmp_path), "s/t"))
+    with pytest.raises(InvalidOption, match=r"stream s/t has no column x .*with a new frame"):
+        columns.check(view)
+    start = reader.initialOffset()
+    with manager.create_writer("s/t") as writer:
+        writer.write_event({"x": None})
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    with pytest.raises(InvalidOption, match=r"stream s/t has no column x .*with a new frame"):
+        reader.partitions(start, end)
+
+
+def test_kept_frame_over_a_struct_that_grew_is_right(
+    manager: StreamManager, tmp_path: Path
+) -> None:
+    columns = NativeColumns(read_settings({"root": str(tmp_path), "path": "s/a"}))
+    plane = pa.list_(pa.struct([*PLANE, ("engines", pa.int8())]))
+    manager.update_stream("s/a", schema=FLIGHTS.set(2, pa.field("planes", plane)))
+    columns.check(existing_view(open_stream(str(tmp_path), "s/a")))
 
 
 def test_columns_that_are_none_of_the_stream_s_are_refused(
