@@ -25,7 +25,6 @@ from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.maintenance_table import AUTO
 from pravega_spark.errors import NoSuchStream, StaleIdentity, TruncatedData
 from pravega_spark.maintenance.auto_setting import is_auto
@@ -41,7 +40,7 @@ from pravega_spark.spark.read.input_partitions import (
     read_events,
 )
 from pravega_spark.spark.read.offset_planner import OffsetPlanner
-from pravega_spark.spark.read.stream_watermark import WATERMARK_COLUMN, source_watermark_us
+from pravega_spark.spark.read.stream_watermark import WATERMARK_COLUMN, StreamEnd
 from pravega_spark.spark.read.typed_reads import check_columns
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.spark.source_offsets import (
@@ -153,9 +152,11 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.planner.prepare_available_now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the tails, for Spark's progress reports."""
-        latest = self.planner.latest_offsets()
-        return self._encode(latest) if latest else None
+        """Return the tails, for Spark's progress reports, and who holds the watermark if any do."""
+        latest, held_by = self.planner.latest_offsets(), self.planner.watermark.held_by
+        if not latest:
+            return None
+        return {**self._encode(latest), **({"held_by": held_by} if held_by else {})}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the micro-batch as ranges of segments, with the chunks that hold them."""
@@ -171,20 +172,20 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for (one, key_range), count in zip(found, shares, strict=True):
             partitions += by_key(one, count, key_range)
         if self._has_watermark and partitions:
-            watermark_us = source_watermark_us(self._ends(until))
+            watermark_us = self.planner.watermark.time_us(self._ends(until))
             for partition in partitions:
                 partition.watermark_us = watermark_us
         return [*partitions]
 
-    def _ends(self, until: StreamOffsets) -> Iterator[tuple[StreamView, StreamCut]]:
-        """Yield the view of each stream, and where the micro-batch ends in it."""
+    def _ends(self, until: StreamOffsets) -> Iterator[StreamEnd]:
+        """Yield where the micro-batch ends in each stream."""
         for name, offset in until.items():
             try:
-                _, view = self.planner.newest(name)
+                stream, view = self.planner.newest(name)
                 view.check_life(offset.life)
             except (NoSuchStream, StaleIdentity):  # allowed, or _ranges has raised it
                 continue
-            yield view, offset.cut
+            yield StreamEnd(stream, view, offset.cut)
 
     def _ranges(
         self, name: str, begin: StreamCut, offset: StreamOffset

@@ -37,6 +37,7 @@ from pravega_spark.spark.read.data_loss import log_skipped, truncated_error
 from pravega_spark.spark.read.read_bounds import STREAMING_START, check_order, starting_cut
 from pravega_spark.spark.read.read_limits import ReadLimits, StreamLimit, events_within
 from pravega_spark.spark.read.stream_discovery import StreamDiscovery
+from pravega_spark.spark.read.stream_watermark import SourceWatermark
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.spark.source_offsets import StreamOffset, StreamOffsets, present
 
@@ -53,6 +54,7 @@ class OffsetPlanner:
         self._settings = settings
         self._streams = StreamDiscovery(settings, clock)
         self._limits = ReadLimits(settings, clock)
+        self.watermark = SourceWatermark(clock)
         self._initial: StreamOffsets | None = None
         self._unresolved: PravegaSparkError | None = None
         self._last: StreamOffsets = {}

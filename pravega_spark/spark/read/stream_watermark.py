@@ -7,14 +7,19 @@ that is read ahead of another one moves it, and late rows of the slow one are dr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pravega_spark.arguments import check_text
 from pravega_spark.engine.layout.located_cut import locate
+from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream.records import StreamState
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_settings import stream_settings
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.stream.watermarks import window_at
+from pravega_spark.engine.stream.watermarks import known_watermarks, next_watermark, window_at
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import StreamCut
 from pravega_spark.schemas.sql_types import quoted_name
@@ -23,24 +28,125 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WATERMARK_COLUMN = "watermark"
+_SETTINGS_SECONDS: Final = 60
+"""How old the time-out of a stream may be."""
+_HELD_SECONDS: Final = 10
+"""A watermark of a stream that has not moved for so long is said to be held: two notes' time."""
 
 
-def source_watermark_us(ends: Iterable[tuple[StreamView, StreamCut]]) -> int | None:
-    """Return the time before which nothing follows the ends of a batch in any of the streams.
+class StreamEnd(NamedTuple):
+    """Where a micro-batch ends in one stream."""
 
-    None while a stream has no watermark there. A sealed stream that was read to its end counts only
-    if there is no other one.
+    stream: StreamLog
+    view: StreamView
+    cut: StreamCut
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A stream's tail and lower bound, since when they are so by this process, and the tail's age.
+
+    ``age_ms`` is what the tail was old when this process saw it: the age of its version at first,
+    which is at least as young as the events, and 0 of one that came later.
     """
-    open_us, ended_us = list[int | None](), list[int | None]()
-    for view, cut in ends:
-        position = locate(view, cut).clipped_to_head()[0]
-        lower_us = window_at(view, position).lower_us
-        is_sealed = view.record.state is StreamState.SEALED
-        is_ended = is_sealed and position.canonical().is_at_or_after(view.located_tail)
-        (ended_us if is_ended else open_us).append(lower_us)
-    found = open_us or ended_us
-    known = [time_us for time_us in found if time_us is not None]
-    return min(known, default=None) if len(known) == len(found) else None
+
+    tail: StreamCut
+    tail_at: float
+    age_ms: int
+    lower_us: int | None
+    lower_at: float
+
+
+class SourceWatermark:
+    """The watermark of a query's streams in one run; knows which streams are quiet, and who holds.
+
+    A stream that the query has read to its tail is quiet if nothing was written to it for
+    ``timestamp_aggregation_timeout``. Then it no longer holds the others back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin without streams."""
+        self._clock = clock
+        self._seen: dict[str, _Seen] = {}
+        self._timeouts: dict[str, tuple[float, int]] = {}
+        self.held_by: dict[str, list[str]] = {}
+        """The streams that hold the watermark, and their writers whose times are behind."""
+
+    def time_us(self, ends: Iterable[StreamEnd]) -> int | None:
+        """Return the time before which nothing follows the ends of a batch in any of the streams.
+
+        None while a stream has no watermark there. A sealed stream that was read to its end, and a
+        quiet one, count only if there is no other one. Costs no storage call, but for a stream that
+        holds the watermark: one or two, once a minute.
+        """
+        lowers, ended, names = dict[str, int | None](), dict[str, int | None](), []
+        given = list(ends)
+        for end in given:
+            position = locate(end.view, end.cut).clipped_to_head()[0]
+            lower_us = window_at(end.view, position).lower_us
+            is_at_tail = position.canonical().is_at_or_after(end.view.located_tail)
+            self._note(end, lower_us)
+            if is_at_tail and end.view.record.state is StreamState.SEALED:
+                ended[end.view.stream] = lower_us
+                continue
+            lowers[end.view.stream] = lower_us
+            if is_at_tail:
+                names.append(end.view.stream)
+        quiet = self._quiet([e for e in given if e.view.stream in names and _holds(e, lowers)])
+        found = {name: lower for name, lower in lowers.items() if name not in quiet}
+        found = found or lowers or ended
+        self.held_by = {e.view.stream: _writers(e.view) for e in given if self._is_held(e, found)}
+        known = [lower_us for lower_us in found.values() if lower_us is not None]
+        return min(known, default=None) if len(known) == len(found) else None
+
+    def _note(self, end: StreamEnd, lower_us: int | None) -> None:
+        now, tail, seen = self._clock(), end.view.tail, self._seen.get(end.view.stream)
+        if seen is None:
+            self._seen[end.view.stream] = _Seen(tail, now, -1, lower_us, now)
+            return
+        if seen.tail != tail:
+            seen.tail, seen.tail_at, seen.age_ms = tail, now, 0
+        if seen.lower_us != lower_us:
+            seen.lower_us, seen.lower_at = lower_us, now
+
+    def _quiet(self, ends: Sequence[StreamEnd]) -> set[str]:
+        """Return those of the streams to which nothing was written for too long."""
+        quiet, now = set[str](), self._clock()
+        for end in ends:
+            seen = self._seen[end.view.stream]
+            if seen.age_ms < 0:
+                ages = VersionAges.read(end.stream.log, keep=False)
+                age_ms = ages.now_ms - ages.written_ms(end.view.version)
+                seen.age_ms = max(0, age_ms - round((now - seen.tail_at) * 1_000))
+            if seen.age_ms + (now - seen.tail_at) * 1_000 > self._timeout_ms(end):
+                quiet.add(end.view.stream)
+        return quiet
+
+    def _timeout_ms(self, end: StreamEnd) -> int:
+        read_at, timeout_ms = self._timeouts.get(end.view.stream, (None, 0))
+        now = self._clock()
+        if read_at is None or now - read_at >= _SETTINGS_SECONDS:
+            timeout_ms = stream_settings(end.stream, end.view).timestamp_aggregation_timeout_ms
+            self._timeouts[end.view.stream] = now, timeout_ms
+        return timeout_ms
+
+    def _is_held(self, end: StreamEnd, counted: Mapping[str, int | None]) -> bool:
+        """Return whether a stream holds the watermark, and its own has not moved for some time."""
+        name = end.view.stream
+        if name not in counted or not _holds(end, counted):
+            return False
+        return counted[name] is None or self._clock() - self._seen[name].lower_at >= _HELD_SECONDS
+
+
+def _holds(end: StreamEnd, counted: Mapping[str, int | None]) -> bool:
+    """Return whether a stream has the watermark of all that count, and another one is ahead."""
+    mine, others = counted[end.view.stream], list(counted.values())
+    return len(others) > 1 and (mine is None or mine < max(o or mine for o in others))
+
+
+def _writers(view: StreamView) -> list[str]:
+    _, advance = next_watermark(view, known_watermarks(view))
+    return sorted(mark.writer_id for mark in advance.held_by)
 
 
 def with_stream_watermark(
