@@ -276,9 +276,12 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
     def _expected(self, expected: ExpectedPosition) -> ExpectedPosition:
         return check_expected(expected, self._name, self._committer.life)
 
-    def _write_revision(self, value: Any, at: EventPointer) -> WriteFuture[EventPointer]:
+    def _write_revision(
+        self, value: Any, at: EventPointer, *, begins_state: bool
+    ) -> WriteFuture[EventPointer]:
         """Write a value without a routing key to the segment of a checked position."""
-        return self._write_if(at, [self._encoder.event(value)], is_single=True)
+        events = [self._encoder.event(value)]
+        return self._write_if(at, events, is_single=True, begins_state=begins_state)
 
     def _write_if(
         self,
@@ -288,6 +291,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         latest_us: int | None = None,
         *,
         is_single: bool = False,
+        begins_state: bool = False,
     ) -> WriteFuture[Any]:
         """Queue a conditional write, behind all writes before it."""
         queue, time_ns = self._queue, self._now_ns()
@@ -303,7 +307,9 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
             write = ConditionalWrite(expected, rows, rows.size_bytes, outcome)
         else:
             size = sum(map(len, events)) + len(events) * WRITER_EVENT_BYTES
-            write = ConditionalWrite(expected, events, size, outcome, is_single=is_single)
+            write = ConditionalWrite(
+                expected, events, size, outcome, is_single=is_single, begins_state=begins_state
+            )
         if queue.accepted_bytes + write.size_bytes > queue.limit_bytes:
             self._wait_for_room(write.size_bytes)
         self._encoder.accept(latest_us)

@@ -133,7 +133,8 @@ def _still_holds(plan: RetentionPlan, view: StreamView) -> bool:
 def _decided_on(view: StreamView) -> tuple[object, ...]:
     """Return what a decision depends on, except for events and subscribers."""
     record = view.record
-    return record.life, record.state, record.configuration.retention, dict(record.head)
+    held = view.shared_state
+    return record.life, record.state, record.configuration.retention, dict(record.head), held
 
 
 def _holds_no_more(before: SubscriberRecord | None, now: SubscriberRecord) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from pravega_spark.engine.layout.located_cut import LocatedCut
+from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream.records import StreamState, SubscriberRecord
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -83,6 +83,7 @@ def plan_retention(
         ages.now_ms,
         amounts.bytes_at,
         amounts.offset_after,
+        None if view.shared_state is None else locate(view, view.shared_state),
     )
     explanation = _explain(view, policy, decide_truncation(inputs), amounts, held, idle)
     return RetentionPlan(view, ages, amounts, idle, explanation)
@@ -122,7 +123,7 @@ def _explain(
         head.cut if moves else None,
         goes,
         amounts.amount(head),
-        _claims(policy, decision, amounts, held, head),
+        _claims(view, policy, decision, amounts, held, head),
         explain_passed(view, head, amounts, idle_names) if moves else (),
         idle_names,
     )
@@ -142,6 +143,7 @@ def explain_passed(
 
 
 def _claims(
+    view: StreamView,
     policy: RetentionPolicy,
     decision: TruncationDecision,
     amounts: StreamAmounts,
@@ -151,6 +153,8 @@ def _claims(
     """Return the holders of data after the new head, the largest first."""
     waits = policy.waits_for_subscribers
     holders = {f"subscriber {name}": cut for name, cut in held.items()} if waits else {}
+    if view.shared_state is not None:
+        holders["shared state"] = locate(view, view.shared_state)
     if policy.minimum:
         holders["minimum"] = decision.minimum or head
     if waits and not held:

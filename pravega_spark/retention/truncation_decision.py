@@ -36,6 +36,7 @@ class RetentionRule(enum.Enum):
     CONSUMED = "all that is consumed"
     CONSUMED_BEYOND = "all that is consumed and beyond the minimum"
     MAXIMUM = "all beyond the maximum"
+    SHARED_STATE = "all before the newest shared state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,15 @@ class TruncationDecision:
 
 
 def decide_truncation(inputs: TruncationInputs) -> TruncationDecision:
-    """Return where the stream is truncated; never below the head."""
+    """Return where the stream is truncated; never below the head, nor past a shared state."""
+    decision = _by_policy(inputs)
+    state = inputs.shared_state
+    if decision.cut is None or state is None or state.is_at_or_after(decision.cut):
+        return decision
+    return TruncationDecision(RetentionRule.SHARED_STATE, state, decision.minimum)
+
+
+def _by_policy(inputs: TruncationInputs) -> TruncationDecision:
     if not inputs.policy.waits_for_subscribers:
         return _by_minimum(inputs)
     if inputs.lower_bound is not None:

@@ -52,7 +52,8 @@ class TruncationInputs:
     subscriber that holds data; only a policy by consumption needs it. ``bytes_at(segment_id,
     offset)`` returns the bytes of a segment before an offset. ``offset_after(segment_id, start,
     end, size_bytes)`` returns the first offset from start to end with at least this many bytes of
-    the segment before it.
+    the segment before it. ``shared_state`` is the cut before the newest state of a state
+    synchronizer, which no policy may pass.
     """
 
     layout: Layout
@@ -62,6 +63,7 @@ class TruncationInputs:
     now_ms: int
     bytes_at: Callable[[int, int], int]
     offset_after: Callable[[int, int, int, int], int]
+    shared_state: LocatedCut | None = None
 
     @property
     def head(self) -> LocatedCut:

@@ -147,13 +147,19 @@ class RevisionedStream(ClosedByBlock, NotPicklable):
         """
         return self._written(self._checked(latest).pointer, value)
 
+    def _write_state(self, latest: Revision, value: bytes) -> Revision | None:
+        """Write a value conditionally at which a state begins: retention keeps the newest one."""
+        return self._written(latest.pointer, value, begins_state=True)
+
     def write_unconditionally(self, value: Any) -> Revision:
         """Write a value after whatever is the last one; return the revision after it."""
         written = self._written(self._revision(ANY_OFFSET).pointer, value)
         assert written is not None, "nothing was compared"
         return written
 
-    def _written(self, expected: EventPointer, value: Any) -> Revision | None:
+    def _written(
+        self, expected: EventPointer, value: Any, *, begins_state: bool = False
+    ) -> Revision | None:
         with self._lock:
             if self.is_closed:
                 raise ObjectClosed(
@@ -161,7 +167,7 @@ class RevisionedStream(ClosedByBlock, NotPicklable):
                 )
             writer = self._writer = self._writer or self._opened()
         try:
-            pointer = writer._write_revision(value, expected).result()
+            pointer = writer._write_revision(value, expected, begins_state=begins_state).result()
         except ConditionFailed as refused:
             if isinstance(refused.actual, StreamCut):
                 raise self._scaled() from refused

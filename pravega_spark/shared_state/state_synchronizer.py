@@ -78,11 +78,14 @@ class StateSynchronizer(ClosedByBlock, NotPicklable):
     # ------------------------------------------------------------------------------ the state
 
     def initialize(self, state: Any) -> bool:
-        """Give the stream its first state; False if it has one, which is then fetched."""
+        """Give the stream its first state; False if it has one, which is then fetched.
+
+        Raises IllegalState if its state was truncated away.
+        """
         with self._lock:
             value = encode_initial(self._bytes(state))
             first = self._log._revision(0)
-            written = self._log.write_conditionally(first, value)
+            written = self._log._write_state(first, value)
             if written is None:
                 self.fetch_updates()
                 self._known()  # what is there must begin with a state
@@ -108,7 +111,10 @@ class StateSynchronizer(ClosedByBlock, NotPicklable):
         return 0 if local is None else local.bytes_since_initial
 
     def fetch_updates(self) -> None:
-        """Apply what others have written since. The state never goes back."""
+        """Apply what others have written since. The state never goes back.
+
+        Raises IllegalState if the state was truncated away and this process does not know it.
+        """
         with self._lock:
             known = self._local
             for _ in range(TRUNCATED_READS):
@@ -213,22 +219,29 @@ class StateSynchronizer(ClosedByBlock, NotPicklable):
 
     def _write(self, local: _Local[Any], value: bytes) -> Revision | None:
         """Write a value on top of what is known, and apply it; None if another was first."""
-        written = self._log.write_conditionally(local.revision, value)
+        write = self._log._write_state if is_initial(value) else self._log.write_conditionally
+        written = write(local.revision, value)
         if written is not None:
             self._adopt(self._next(local, written, value))
         return written
 
     def _read_on(self, known: _Local[Any] | None) -> _Local[Any] | None:
         """Return what is known after the newest value; of nothing, from the mark on."""
-        for revision, value in self._log.read_from(known.revision if known else self._start()):
+        start = known.revision if known else self._start()
+        for revision, value in self._log.read_from(start):
             if known is None and not is_initial(value):
-                raise IllegalState(
-                    f"the state of {self._name} begins with an update, before {revision}: its "
-                    "first state was truncated away without a compaction. Restore the stream, or "
-                    "begin with a new one."
-                )
+                raise self._gone(f"begins with an update, before {revision}")
             known = self._next(known, revision, value)
+        if known is None and start.offset:
+            raise self._gone(f"is gone: nothing lies after {start}")
         return known
+
+    def _gone(self, what: str) -> IllegalState:
+        return IllegalState(
+            f"the state of {self._name} {what}. Its last state was truncated away without a "
+            "compaction. Call compact in a process that still knows it, restore the stream, or "
+            "begin with a new one."
+        )
 
     def _start(self) -> Revision:
         """Return where a process that knows nothing begins: the mark, or the oldest revision."""

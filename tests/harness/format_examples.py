@@ -211,6 +211,7 @@ _TEXTS: dict[str, Callable[[_Maker], str]] = {
     "pravega.folded": lambda made: made.domain("pravega.folded"),
     "change of a key": _change,
     "pravega.revision_mark": lambda made: made.domain("pravega.revision_mark"),
+    "pravega.shared_state": lambda made: made.domain("pravega.shared_state"),
     "pravega.scope": lambda made: made.domain("pravega.scope"),
     "pravega.rows": lambda made: made.domain("pravega.rows.1"),
     "state header": lambda made: made.state()[0],

@@ -13,6 +13,7 @@
 | ``pravega.sample.<version>`` | SampleRecord, an entry of the retention set: time, size, tail |
 | ``pravega.fence`` | FenceRecord: the newest fencing token |
 | ``pravega.revision_mark`` | RevisionMark: a revision that the users of a revisioned stream share |
+| ``pravega.shared_state`` | RevisionMark: the newest state of a state synchronizer |
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ SUBSCRIBER_PREFIX = "pravega.subscriber."
 SAMPLE_PREFIX = "pravega.sample."
 FENCE_DOMAIN = "pravega.fence"
 MARK_DOMAIN = "pravega.revision_mark"
+STATE_DOMAIN = "pravega.shared_state"
 FORMAT = 1
 RESTORED_SESSION = -1
 """Session of a query's or an application's record after a restore; otherwise it is 0."""
@@ -455,7 +457,7 @@ def decode_fence(text: str) -> FenceRecord:
 
 @dataclass(frozen=True, slots=True)
 class RevisionMark:
-    """The mark of a revisioned stream: segment, offset, and the version that set it."""
+    """A place in a revisioned stream: segment, offset, and the version that set it."""
 
     segment_id: int
     offset: int

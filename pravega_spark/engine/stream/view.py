@@ -14,6 +14,7 @@ from pravega_spark.engine.stream.records import (
     EPOCH_PREFIX,
     FENCE_DOMAIN,
     MARK_DOMAIN,
+    STATE_DOMAIN,
     NOTE_PREFIX,
     OUTCOME_PREFIX,
     SAMPLE_PREFIX,
@@ -215,6 +216,24 @@ class StreamView:
         """The mark of a revisioned stream, or None."""
         text = self.snapshot.domains.get(MARK_DOMAIN)
         return None if text is None else self._read(decode_mark, text)
+
+    @cached_property
+    def shared_state(self) -> StreamCut | None:
+        """The cut before the newest state of a state synchronizer, without which it is lost.
+
+        None for every other stream, and where the state is gone or its segment was scaled. A mark
+        is before a state, too: a release that did not record states moved it.
+        """
+        text = self.snapshot.domains.get(STATE_DOMAIN)
+        if text is None:
+            return None
+        state, mark = self._read(decode_mark, text), self.revision_mark
+        offset, segment_id = state.offset, state.segment_id
+        if mark is not None and mark.segment_id == segment_id:
+            offset = max(offset, mark.offset)
+        if self.active.segment_ids != (segment_id,) or self.is_truncated(segment_id, offset):
+            return None
+        return StreamCut(self.stream, self.life, {segment_id: offset})
 
     @cached_property
     def total_bytes(self) -> int:

@@ -35,6 +35,8 @@ class AppendCondition:
 
     expected: StreamCut | EventPointer | None = None
     fencing_token: str | None = None
+    begins_state: bool = False
+    """Whether the batch is a state of a state synchronizer, which its commit says."""
 
     def check(self, view: StreamView, draft: Layout | None = None) -> None:
         """Raise ConditionFailed or FencingTokenMismatch unless the next commit may hold the batch.

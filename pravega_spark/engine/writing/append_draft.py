@@ -18,7 +18,12 @@ from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
 from pravega_spark.engine.stream.mark_changes import noted_changes
-from pravega_spark.engine.stream.records import StreamState, WriterRecord
+from pravega_spark.engine.stream.records import (
+    STATE_DOMAIN,
+    RevisionMark,
+    StreamState,
+    WriterRecord,
+)
 from pravega_spark.engine.stream.time_marks import TimeNote
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append_condition import AppendCondition
@@ -77,6 +82,7 @@ class AppendDraft:
         self._builder: CommitBuilder | None = None  # a deleted stream has nothing to build on
         self._records: dict[str, WriterRecord] = {}
         self._time_notes: dict[str, TimeNote] = {}
+        self._state: RevisionMark | None = None
         self.batches = 0
 
     def add(self, batch: StagedBatch) -> tuple[AppendedRange, ...] | None:
@@ -99,7 +105,11 @@ class AppendDraft:
             note = batch.time_note
             self._time_notes[note.writer_id] = note.after(self._time_notes.get(note.writer_id))
         self.batches += 1
-        return ranges_of(self._builder, first)
+        ranges = ranges_of(self._builder, first)
+        if batch.condition is not None and batch.condition.begins_state:
+            (state,) = ranges
+            self._state = RevisionMark(state.segment_id, state.base_offset, view.version + 1)
+        return ranges
 
     def tried(self, batch: StagedBatch, version: int) -> AppendResult | PravegaSparkError:
         """Take a batch for a version, and return the outcome, or why it cannot be committed."""
@@ -124,6 +134,8 @@ class AppendDraft:
         if self._time_notes:
             tail = self._builder.open_ends
             domains |= noted_changes(self._view, self._time_notes.values(), tail)
+        if self._state is not None:
+            domains[STATE_DOMAIN] = self._state.encode()
         body.domains = domains
         if self.batches == 1:
             (writer_id,) = self._records

@@ -265,7 +265,8 @@ class BatchCommitter:
             expected = None
         if expected is None and self._fencing_token is None:
             return None
-        return AppendCondition(expected, self._fencing_token)
+        begins_state = batch.conditional is not None and batch.conditional.begins_state
+        return AppendCondition(expected, self._fencing_token, begins_state)
 
     def _view_that_meets(self, condition: AppendCondition | None) -> StreamView:
         """Return a view on which a condition holds; raise its error if it does not on the newest.

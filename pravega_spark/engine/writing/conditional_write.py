@@ -58,7 +58,7 @@ class ConditionalOutcome:
 class ConditionalWrite:
     """Events that are committed only if the stream, a segment or the writer is where expected."""
 
-    __slots__ = ("events", "expected", "is_single", "outcome", "size_bytes")
+    __slots__ = ("begins_state", "events", "expected", "is_single", "outcome", "size_bytes")
 
     def __init__(
         self,
@@ -68,6 +68,7 @@ class ConditionalWrite:
         outcome: ConditionalOutcome,
         *,
         is_single: bool = False,
+        begins_state: bool = False,
     ) -> None:
         """Take the events; ``size_bytes`` is counted as in the writer's buffer."""
         self.expected = expected
@@ -75,6 +76,7 @@ class ConditionalWrite:
         self.size_bytes = size_bytes
         self.outcome = outcome
         self.is_single = is_single
+        self.begins_state = begins_state
 
 
 def only_part(name: str, rows: EventTable, time_ns: int, outcome: ConditionalOutcome) -> TableRows:
