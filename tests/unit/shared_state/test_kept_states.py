@@ -118,8 +118,8 @@ def test_a_state_that_is_gone_is_an_error_and_comes_back_from_a_process_that_kno
     shared.initialize(0)
     shared.update_state(one)
     world.manager.truncate_stream(S, "latest")
-    for call in (lambda: world.state(), lambda: world.open().initialize(7)):
-        with pytest.raises(IllegalState, match="is gone: nothing lies after .*compact"):
+    for call in (world.state, lambda: world.open().initialize(7)):
+        with pytest.raises(IllegalState, match=r"is gone: nothing lies after .*compact"):
             call()
     shared.update_state(one)
     with pytest.raises(IllegalState, match="begins with an update"):
