@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pravega_spark.errors import InvalidInput
+from pravega_spark.errors import InvalidInput, StaleIdentity
 from pravega_spark.model import StreamCut, parse_segment, segment_text
 
 FORMAT = 1
@@ -85,6 +85,19 @@ class StreamOffset:
         """
         same = (self.stream_id, self.life, self.origin) == (end.stream_id, end.life, end.origin)
         return self.cut if same else end.origin
+
+
+def stale_error(cut: StreamCut, life: int) -> StaleIdentity:
+    """Return the error of a query that has read another life of a stream, up to ``cut``."""
+    return StaleIdentity(
+        f"stream {cut.stream} was deleted and created again, or restored from a copy: the query "
+        f"has read life {cut.life} up to {cut}, and the stream is now in life {life}. Start the "
+        "query with a new checkpoint folder, or set failOnDataLoss to false to continue at the "
+        "head.",
+        name=cut.stream,
+        life=cut.life,
+        current_life=life,
+    )
 
 
 StreamOffsets = Mapping[str, StreamOffset]

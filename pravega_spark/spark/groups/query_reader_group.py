@@ -31,7 +31,7 @@ from pravega_spark.reader_groups.group_configuration import GroupRetention, Read
 from pravega_spark.reader_groups.group_lifecycle import open_group
 from pravega_spark.reader_groups.query_member import QueryMember
 from pravega_spark.spark.settings import ReadSettings
-from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffsets
+from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffsets, stale_error
 
 logger = logging.getLogger(__name__)
 
@@ -166,10 +166,17 @@ class QueryMembership:
                 return
 
     def _clipped(self, name: str, start: StreamOffsets) -> StreamCut:
-        """Return the start cut of a new group: no earlier than the head."""
+        """Return the start cut of a new group: no earlier than the head, and of the present life.
+
+        Raises StaleIdentity if the query has read another life, unless it may go on at the head.
+        """
         if name not in start:
             return StreamCut.EARLIEST
         view = existing_view(open_stream(self._store, name))
+        if view.life != start[name].life:
+            if self._settings.fail_on_data_loss:
+                raise stale_error(start[name].cut, view.life)
+            return view.head
         return locate(view, start[name].cut).clipped_to_head()[0].cut
 
     def _check_streams(self, start: StreamOffsets) -> None:
@@ -193,6 +200,8 @@ class QueryMembership:
                 if self._settings.fail_on_data_loss:
                     raise
                 continue  # the query continues without the stream, which has no events to skip
+            if view.life != here.life:  # neither has anything to read before the head
+                continue
             if locate(view, here).is_at_or_after(locate(view, offset.origin)):
                 continue
             self.leave()

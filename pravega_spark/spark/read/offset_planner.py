@@ -39,7 +39,7 @@ from pravega_spark.spark.read.read_limits import ReadLimits, StreamLimit, events
 from pravega_spark.spark.read.stream_discovery import StreamDiscovery
 from pravega_spark.spark.read.stream_watermark import SourceWatermark
 from pravega_spark.spark.settings import ReadSettings
-from pravega_spark.spark.source_offsets import StreamOffset, StreamOffsets, present
+from pravega_spark.spark.source_offsets import StreamOffset, StreamOffsets, present, stale_error
 
 logger = logging.getLogger(__name__)
 
@@ -221,17 +221,7 @@ class OffsetPlanner:
             check_assigned(self._settings, view, start)
             resumed = self._resume_at_or_after_head(view, start)
             return replace(self._covering(view, resumed), is_away=False)
-        self._check_loss_allowed(
-            StaleIdentity(
-                f"stream {name} was deleted and created again, or restored from a copy: the query "
-                f"has read life {start.life} up to {start.cut}, and the stream is now in life "
-                f"{view.life}. Start the query with a new checkpoint folder, or set failOnDataLoss "
-                "to false to continue at the head.",
-                name=name,
-                life=start.life,
-                current_life=view.life,
-            )
-        )
+        self._check_loss_allowed(stale_error(start.cut, view.life))
         return self._at_head(view)
 
     def _at_head(self, view: StreamView) -> StreamOffset:

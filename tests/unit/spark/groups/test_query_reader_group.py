@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.errors import InvalidOption, NoSuchStream, ReinitializationRequired
+from pravega_spark.errors import (
+    InvalidOption,
+    NoSuchStream,
+    ReinitializationRequired,
+    StaleIdentity,
+)
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from pravega_spark.spark.groups.query_reader_group import QueryMembership
@@ -126,6 +131,33 @@ def test_deleted_stream_of_the_checkpoint_can_be_left_behind(manager: StreamMana
     lax.member.check(start, None)
     lax.member.finish_batch(start, last=True)
     assert manager.reader_group(GROUP).stream_cuts()["s/a"] == first.cuts(5)["s/a"]
+
+
+def test_new_group_of_a_query_over_a_stream_that_was_created_again_begins_at_its_head(
+    manager: StreamManager,
+) -> None:
+    manager.seal_stream("s/a")
+    manager.delete_stream("s/a")
+    manager.create_stream("s/a")
+    strict, lax = Query(manager), Query(manager, failOnDataLoss="false")
+    with pytest.raises(StaleIdentity, match="Start the query with a new checkpoint folder"):
+        strict.member.check(strict.at(5), None)
+    assert manager.list_reader_groups("s") == []
+    lax.member.check(lax.at(5), None)
+    lax.member.finish_batch(lax.at(5), last=True)
+    assert manager.reader_group(GROUP).stream_cuts()["s/a"] == manager.head("s/a")
+
+
+def test_group_of_an_earlier_life_does_not_stop_a_query_that_may_go_on(
+    manager: StreamManager,
+) -> None:
+    manager.create_reader_group(GROUP, ["s/a"])
+    manager.seal_stream("s/a")
+    manager.delete_stream("s/a")
+    manager.create_stream("s/a")
+    lax = Query(manager, failOnDataLoss="false")
+    lax.member.check(lax.at(5), None)
+    lax.member.leave()
 
 
 def test_no_group_is_created_over_a_deleted_stream(manager: StreamManager) -> None:

@@ -148,7 +148,9 @@ def test_stream_without_the_columns_of_the_read_stops_it(
     ):
         reader.partitions()
     raw = source(tmp_path, schema="raw")
-    with pytest.raises(InvalidOption, match=r"stream s/a has no column event binary.* carrier string"):
+    with pytest.raises(
+        InvalidOption, match=r"stream s/a has no column event binary.* carrier string"
+    ):
         raw.reader(raw.schema()).partitions()
 
 
