@@ -18,6 +18,7 @@ from pravega_spark.engine.stream.time_marks import (
     mark_of,
     marks_of,
 )
+from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import known_watermarks, locate_clipped, window_at
 from pravega_spark.engine.writing.append_draft import sealed_error
@@ -77,15 +78,26 @@ class StreamTime:
         found = (one for one in known_watermarks(view) if one.lower_us >= time_us)
         return next((locate_clipped(view, one).cut for one in found), None)
 
-    def cut_before(self, time: int | datetime) -> StreamCut:
+    def cut_before(self, time: int | datetime, *, stored_times: bool = True) -> StreamCut:
         """Return a cut before all events of a time or later: the start of a read of what follows.
 
-        It is the cut of the last known watermark whose upper bound is earlier than the time, or
-        the head.
+        It is the cut of the last known watermark whose upper bound is earlier than the time, and
+        before which no event is stored with that time or a later one; or the head. A writer may
+        write times later than it has noted, so the notes alone do not promise it: without
+        ``stored_times``, for streams whose stored timestamps are not the times that are noted,
+        events of the time may lie before the cut. Reads at most one chunk of each segment.
         """
-        time_us, view = check_time_us("the time of a watermark", time), self._view()
-        found = [one for one in known_watermarks(view) if one.upper_us < time_us]
-        return locate_clipped(view, found[-1]).cut if found else view.head
+        time_us = check_time_us("the time of a watermark", time)
+
+        def find(view: StreamView) -> StreamCut:
+            found = [one for one in known_watermarks(view) if one.upper_us < time_us]
+            cuts = (locate_clipped(view, one) for one in reversed(found))
+            if stored_times and found:
+                limit = TimeSearch(self._stream, time_us).cut(view)
+                cuts = (cut for cut in cuts if limit.is_at_or_after(cut))
+            return next((located.cut for located in cuts), view.head)
+
+        return self._stream.on_newest(find, life=self._life)
 
     def window_at(self, cut: StreamCut | str) -> TimeWindow:
         """Return the time window of a reader at a cut. Raises InvalidStreamCut."""

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 
 from pravega_spark.engine.log.actions import Body
@@ -562,11 +563,51 @@ def test_cuts_by_time_enclose_the_events_of_the_time(world: World) -> None:
         assert [n for n in (50, 150, 250, 350, 450) if n < asked] == [n for n in read if n < asked]
     assert time.cut_at(501) is None
     assert time.cut_before(100) == world.manager.head(S)
-    read = [int(event.data) for event in world.manager.read(S, time.cut_before(301))]
+    start = time.cut_before(301, stored_times=False)  # what is stored is the writer's clock
+    read = [int(event.data) for event in world.manager.read(S, start)]
     assert read == [350, 450]
-    world.manager.truncate_stream(S, time.cut_before(301))
+    assert time.cut_before(301) == world.manager.head(S), "all is stored as later"
+    world.manager.truncate_stream(S, start)
     assert time.cut_at(100) == world.manager.head(S), "what is truncated is not returned"
     assert time.window_at(world.manager.head(S)).lower_us == 300_000
+
+
+def write_times(writer: EventStreamWriter, *times: int) -> None:
+    """Write events with these times, in ms since 1970, which are stored."""
+    stamps = pa.array([1_000 * time for time in times], pa.timestamp("us", "UTC"))
+    writer.write_table(pa.table({"event": [b"%d" % time for time in times], "timestamp": stamps}))
+    writer.flush()
+
+
+def test_cut_before_a_time_has_no_event_of_it_before_it_whatever_was_noted_by_then(
+    world: World,
+) -> None:
+    given = {"event_time": lambda event: 0, "event_time_delay": "2 s"}  # tables have the column
+    with world.manager.create_writer(S, "late", **given) as writer:
+        write_times(writer, 1_000, 2_000)
+        world.time.update()
+        write_times(writer, 10_000, 13_000, 12_500)  # noted is 11,000
+        world.time.update()
+        early = world.time.cut_before(12_000)
+        assert [int(e.data) for e in world.manager.read(S, early)] == [10_000, 13_000, 12_500]
+        assert world.time.cut_before(13_001) == world.time.cut_before(20_000)
+        assert world.time.cut_before(20_000) == world.manager.tail(S)
+
+
+def test_cut_before_a_time_takes_what_another_writer_wrote_after_its_last_note(
+    world: World,
+) -> None:
+    with world.writer("a") as a, world.writer("b") as b:
+        write_times(a, 100)
+        for writer in (a, b):
+            writer.note_time(100).result()
+        world.time.update()
+        write_times(b, 900)  # and b notes nothing yet
+        a.note_time(500).result()
+        b.note_time(400).result()
+        world.time.update()
+        found = world.time.cut_before(800)
+        assert [int(event.data) for event in world.manager.read(S, found)] == [900]
 
 
 def test_old_watermarks_get_sparse_and_go_to_the_history(

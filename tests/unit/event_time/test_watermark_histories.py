@@ -111,7 +111,8 @@ class History:
 
     def truncate(self) -> None:
         if self.recorded and self.chance.random() < 0.5:
-            cut = self.manager.event_time(S).cut_before(self.recorded[-1].lower_us // 1_000)
+            time_ms = self.recorded[-1].lower_us // 1_000
+            cut = self.manager.event_time(S).cut_before(time_ms, stored_times=False)
             self.manager.truncate_stream(S, cut)
 
     def update(self) -> None:
