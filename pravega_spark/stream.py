@@ -146,11 +146,16 @@ class Stream:
     def create(self, configuration: StreamConfiguration | None = None) -> bool:
         """Create the stream; False if it exists. Concurrent creators converge on one stream.
 
-        One of them gets True, and the stream has its configuration. Raises NoSuchScope, and
-        CorruptLog if the stream exists and has lost its log.
+        One of them gets True, and the stream has its configuration. Raises NoSuchScope,
+        InvalidSchema for columns that Parquet cannot write, and CorruptLog if the stream exists and
+        has lost its log.
         """
         wanted = StreamConfiguration() if configuration is None else configuration
         configuration = check_configuration(wanted)
+        if configuration.schema is not None:
+            from pravega_spark.schemas.column_types import check_paths  # late: it needs Arrow
+
+            check_paths(configuration.schema.arrow)
         log, scope, name = self._log(), self._scope(), self._short_name
         life = lifecycle.next_life(log)
         if life is None:

@@ -9,6 +9,7 @@ zone and unit that are whole microseconds, and nulls of no type.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any, Final
 
@@ -254,25 +255,45 @@ def _fit_map(values: pa.Array, kind: pa.DataType) -> pa.Array:
     keys = _fit_inner(keys, kind.key_type, "key")
     items = _fit_inner(items, kind.item_type, "value")
     offsets = _offsets(lists)
-    _check_distinct(keys, np.diff(offsets.to_numpy()))
+    check_distinct(keys, np.diff(offsets.to_numpy()))
     if found == kind:
         return values
     return pa.MapArray.from_arrays(offsets, keys, items, kind, mask=_mask(values))
 
 
-def _check_distinct(keys: pa.Array, lengths: NDArray[np.int32]) -> None:
-    """Raise Misfit if a map, of which each has so many of the keys, has one key twice."""
+def check_distinct(keys: pa.Array, lengths: NDArray[np.int32]) -> None:
+    """Raise Misfit if a map, of which each has so many of the keys, has one key twice.
+
+    As in Spark 0.0 and -0.0 are one key, and all NaN are, also inside of a key.
+    """
     if not len(lengths) or lengths.max() < 2:
         return
     if keys.type.num_fields:  # Arrow has no hash of nested values
-        codes = np.unique([repr(key) for key in keys.to_pylist()], return_inverse=True)[1]
+        seen = dict[Any, int]()
+        found = (seen.setdefault(_form(key), len(seen)) for key in keys.to_pylist())
+        codes = np.fromiter(found, np.int64, len(keys))
     else:
-        codes = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+        plain = keys
+        if types.is_floating(keys.type):
+            zero = pa.scalar(0.0, keys.type)
+            plain = pc.if_else(pc.is_nan(keys), pa.scalar(math.nan, keys.type), pc.add(keys, zero))
+        codes = plain.dictionary_encode().indices.to_numpy().astype(np.int64)
     pairs = np.repeat(np.arange(len(lengths)), lengths) * (codes.max() + 1) + codes
     if pc.count_distinct(pa.array(pairs)).as_py() < len(pairs):
         values, counts = np.unique(pairs, return_counts=True)
         again = int(np.flatnonzero(pairs == values[counts > 1][0])[0])
         raise Misfit(repeated_key(keys[again]))
+
+
+def _form(key: Any) -> Any:
+    """Return a nested key in a form that can be hashed, in which equal keys are equal."""
+    if isinstance(key, dict):
+        return tuple(_form(value) for value in key.values())
+    if isinstance(key, (list, tuple)):
+        return tuple(map(_form, key))
+    if isinstance(key, float):
+        return key + 0.0 if key == key else "NaN"  # noqa: PLR0124
+    return key
 
 
 def repeated_key(key: object) -> str:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -176,6 +176,41 @@ def canonical_type(kind: pa.DataType, path: str) -> pa.DataType:
 def is_list(kind: pa.DataType) -> bool:
     """Return True for each of Arrow's kinds of lists, but not for maps."""
     return any(is_kind(kind) for is_kind in _LISTS)
+
+
+def leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """Yield the path and the type of each Parquet column of a column of this canonical type."""
+    if types.is_struct(kind):
+        for field in kind:
+            yield from leaves(f"{path}.{field.name}", field.type)
+    elif types.is_map(kind):
+        yield from leaves(f"{path}.key_value.key", kind.key_type)
+        yield from leaves(f"{path}.key_value.value", kind.item_type)
+    elif types.is_list(kind):
+        yield from leaves(f"{path}.list.element", kind.value_type)
+    else:
+        yield path, kind
+
+
+def shared_paths(schema: pa.Schema) -> list[str]:
+    """Return the paths that several Parquet columns have: ``a.b``, beside a struct ``a`` of ``b``.
+
+    Parquet's writers tell columns apart by their paths, and cannot write these.
+    """
+    counts = Counter(path for field in schema for path, _ in leaves(field.name, field.type))
+    return [path for path, count in counts.items() if count > 1]
+
+
+def check_paths(schema: pa.Schema, old: pa.Schema | None = None) -> None:
+    """Raise InvalidSchema if columns share a path that those of an older schema do not."""
+    new = [path for path in shared_paths(schema) if old is None or path not in shared_paths(old)]
+    if new:
+        raise InvalidSchema(
+            f"two columns have the path {new[0]} in Parquet, one by a dot in its name and one by "
+            f"being nested, and its writers know columns by their paths: name one of them "
+            f"{new[0].replace('.', '_')!r}.",
+            column=new[0].partition(".")[0],
+        )
 
 
 def check_names(names: Iterable[str], path: str) -> None:

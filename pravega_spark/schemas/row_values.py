@@ -22,7 +22,12 @@ import pyarrow as pa
 from pyarrow import types
 
 from pravega_spark.names import has_utf8
-from pravega_spark.schemas.column_casts import MOST_FLOAT32, Misfit, repeated_key
+from pravega_spark.schemas.column_casts import (
+    MOST_FLOAT32,
+    Misfit,
+    check_distinct,
+    repeated_key,
+)
 from pravega_spark.schemas.column_types import DECIMAL_DIGITS
 from pravega_spark.schemas.value_sizes import DECIMAL_BYTES
 
@@ -204,6 +209,13 @@ def _list_check(kind: pa.DataType) -> Check:
 
 def _map_check(kind: pa.DataType) -> Check:
     check_key, check_item = value_check(kind.key_type), value_check(kind.item_type)
+    is_plain = not (types.is_floating(kind.key_type) or types.is_nested(kind.key_type))
+
+    def check_keys(keys: list[Any]) -> None:
+        if is_plain and len(set(keys)) < len(keys):
+            raise Misfit(repeated_key(next(key for key in keys if keys.count(key) > 1)))
+        if not is_plain and len(keys) > 1:
+            check_distinct(pa.array(keys, kind.key_type), np.array([len(keys)], np.int32))
 
     def check(value: Any) -> Checked:
         entries, size = [], 0
@@ -214,7 +226,7 @@ def _map_check(kind: pa.DataType) -> Check:
             item, item_size = _checked(check_item, given, "value")
             entries.append((key, item))
             size += key_size + item_size
-        _check_keys_differ([key for key, _ in entries])
+        check_keys([key for key, _ in entries])
         return entries, size
 
     return check
@@ -230,16 +242,6 @@ def _pairs(value: Any, kind: pa.DataType) -> Iterable[tuple[Any, Any]]:
     ):
         return pairs
     raise _refused(value, f"{kind}: give a dict, or a list of pairs of a key and a value")
-
-
-def _check_keys_differ(keys: list[Any]) -> None:
-    try:
-        is_distinct = len(set(keys)) == len(keys)
-    except TypeError:  # nested
-        keys = [repr(key) for key in keys]
-        is_distinct = len(set(keys)) == len(keys)
-    if not is_distinct:
-        raise Misfit(repeated_key(next(key for key in keys if keys.count(key) > 1)))
 
 
 def _struct_check(kind: pa.DataType) -> Check:

@@ -6,11 +6,16 @@ import pyarrow as pa
 from pyarrow import types
 
 from pravega_spark.errors import SchemaChangeRefused
+from pravega_spark.schemas.column_types import check_paths
 
 
 def check_change(old: pa.Schema, new: pa.Schema, where: str) -> None:
-    """Raise SchemaChangeRefused unless data of the old canonical schema is data of the new one."""
+    """Raise SchemaChangeRefused unless data of the old canonical schema is data of the new one.
+
+    Raises InvalidSchema for columns that Parquet cannot write.
+    """
     _check_fields(list(old), list(new), where, "")
+    check_paths(new, old)
 
 
 def _check_fields(old: list[pa.Field], new: list[pa.Field], where: str, path: str) -> None:

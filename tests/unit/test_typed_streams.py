@@ -31,6 +31,7 @@ from pravega_spark.errors import (
     IllegalState,
     InvalidConfiguration,
     InvalidInput,
+    InvalidSchema,
     SchemaChangeRefused,
     SchemaMismatch,
 )
@@ -681,3 +682,78 @@ def test_a_merge_over_a_change_of_schema_keeps_every_value() -> None:
     assert manager.stream(S).compact().ranges == 1
     assert [(e.pointer, e.data, e.size_bytes) for e in manager.read(S)] == before
     assert manager.read_table(S, where=pc.field("tail") == "N4").column("delay").to_pylist() == [4]
+
+
+def test_nested_column_with_a_dot_in_its_name_is_filtered_as_any(manager: StreamManager) -> None:
+    columns = pa.schema(
+        [
+            ("a.b", pa.list_(pa.int64())),
+            ("c.d", pa.struct([("e", pa.int64())])),
+            ("x.y", pa.int64()),
+        ]
+    )
+    manager.create_stream("nyc/dots", StreamConfiguration(schema=columns))
+    rows = [{"a.b": [n], "c.d": {"e": n}, "x.y": n} for n in range(20)]
+    with manager.create_writer("nyc/dots") as writer:
+        writer.write_table(pa.Table.from_pylist(rows, columns)).result()
+    for where, wanted in (
+        (pc.list_value_length(pc.field("a.b")) == 1, 20),
+        (pc.field("a.b").is_valid(), 20),
+        (pc.field("a.b").is_null(), 0),
+        (pc.struct_field(pc.field("c.d"), "e") > 9, 10),
+        (pc.field("x.y") > 9, 10),
+        ((pc.field("x.y") > 9) & pc.field("c.d").is_valid(), 10),
+    ):
+        assert manager.read_table("nyc/dots", where=where).num_rows == wanted, where
+
+
+@pytest.mark.parametrize(
+    ("columns", "path"),
+    [
+        ([("a.b", pa.string()), ("a", pa.struct([("b", pa.int64())]))], "a.b"),
+        ([("a", pa.list_(pa.int64())), ("a.list.element", pa.string())], "a.list.element"),
+        ([("m", pa.map_(pa.string(), pa.int64())), ("m.key_value.key", pa.int8())], "m.key_value"),
+        ([("a", pa.struct([("b.c", pa.int8()), ("b", pa.struct([("c", pa.string())]))]))], "a.b.c"),
+    ],
+)
+def test_columns_that_share_a_path_in_parquet_are_refused_at_creation(
+    manager: StreamManager, columns: list[Any], path: str
+) -> None:
+    given = StreamConfiguration(schema=pa.schema(columns))
+    with pytest.raises(InvalidSchema, match=f"two columns have the path {path}"):
+        manager.create_stream("nyc/clash", given)
+    assert not manager.stream_exists("nyc/clash")
+    if len(columns) > 1:
+        manager.create_stream("nyc/clash", StreamConfiguration(schema=pa.schema(columns[:1])))
+        with pytest.raises(InvalidSchema, match=f"two columns have the path {path}"):
+            manager.update_stream("nyc/clash", schema=pa.schema(columns))
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("width", [pa.float32(), pa.float64()])
+@pytest.mark.parametrize("way", ["rows", "table"])
+def test_keys_of_a_map_that_spark_takes_for_one_are_refused_however_they_come(
+    manager: StreamManager, width: pa.DataType, way: str
+) -> None:
+    nested = pa.struct([("f", width)])
+    columns = pa.schema([("m", pa.map_(width, pa.int64())), ("n", pa.map_(nested, pa.int64()))])
+    manager.create_stream("nyc/maps", StreamConfiguration(schema=columns))
+
+    def write(keys: list[float], is_nested: bool) -> None:
+        pairs = [({"f": key} if is_nested else key, n) for n, key in enumerate(keys)]
+        one = {"n" if is_nested else "m": pairs}
+        with manager.create_writer("nyc/maps") as writer:
+            if way == "rows":
+                writer.write_event(one).result()
+            else:
+                writer.write_table(pa.Table.from_pylist([one], columns)).result()
+
+    same = [(0.0, -0.0), (NAN, -NAN)] + ([(0.1, 0.1 + 1e-12)] if width == pa.float32() else [])
+    for keys in same:
+        for is_nested in (False, True):
+            with pytest.raises(SchemaMismatch, match="twice"):
+                write([1.5, *keys], is_nested)
+            write([1.5, keys[0]], is_nested)
+    assert manager.stream_info("nyc/maps").events == 2 * len(same)

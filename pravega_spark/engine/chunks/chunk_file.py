@@ -191,14 +191,17 @@ class ChunkFile:
         if self._footer is None or key_of(self._metadata.metadata):
             return every
         # late: slow to import
-        from pravega_spark.engine.chunks.row_group_bounds import cases_of, may_hold
+        from pravega_spark.engine.chunks.row_group_bounds import cases_of, may_hold, places_of
 
-        metadata, base = self._metadata, self._ref.base_offset
+        places, base = places_of(self.schema), self._ref.base_offset
+        known = self._metadata.row_group
         return frozenset(
             group
             for group in every
             if may_hold(
-                where, columns, cases_of(metadata, group, columns, base + self._starts[group])
+                where,
+                columns,
+                cases_of(known(group), places, columns, base + self._starts[group]),
             )
         )
 

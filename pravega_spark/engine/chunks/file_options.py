@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pravega_spark.engine.chunks.event_format import SYSTEM_NAMES, is_raw
+from pravega_spark.schemas.column_types import leaves
 
 _DELTA_ENCODED: Final = ("offset_delta", "timestamp")
 _DELTA: Final = "DELTA_BINARY_PACKED"
@@ -67,20 +68,7 @@ def payload_leaves(events: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
     """Yield the path and the type of each Parquet column of the events themselves."""
     for field in events:
         if field.name not in SYSTEM_NAMES:
-            yield from _leaves(field.name, field.type)
-
-
-def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    if pa.types.is_struct(kind):
-        for field in kind:
-            yield from _leaves(f"{path}.{field.name}", field.type)
-    elif pa.types.is_map(kind):
-        yield from _leaves(f"{path}.key_value.key", kind.key_type)
-        yield from _leaves(f"{path}.key_value.value", kind.item_type)
-    elif pa.types.is_list(kind):
-        yield from _leaves(f"{path}.list.element", kind.value_type)
-    else:
-        yield path, kind
+            yield from leaves(field.name, field.type)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -6,7 +6,7 @@ not follow that a column lies between two values *or* is null, so each is asked 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from itertools import product
 from operator import and_
@@ -37,16 +37,34 @@ def may_hold(where: pc.Expression, columns: pa.Schema, cases: Iterable[pc.Expres
         return True
 
 
+def places_of(schema: pa.Schema) -> dict[str, int | None]:
+    """Return where the bounds of each column of a file are; None for a column of several values.
+
+    By the types, since a path in a footer does not say which of its dots are of names.
+    """
+    found, place = dict[str, int | None](), 0
+    for field in schema:
+        found[field.name] = None if pa.types.is_nested(field.type) else place
+        place += _leaves(field.type)
+    return found
+
+
+def _leaves(kind: pa.DataType) -> int:
+    if not pa.types.is_nested(kind):
+        return 1
+    return sum(_leaves(kind.field(n).type) for n in range(kind.num_fields))
+
+
 def cases_of(
-    metadata: pq.FileMetaData, group: int, columns: pa.Schema, first_offset: int
+    found: pq.RowGroupMetaData,
+    places: Mapping[str, int | None],
+    columns: pa.Schema,
+    first_offset: int,
 ) -> Iterator[pc.Expression]:
     """Yield what holds for the rows of a row group, whose first event has an offset.
 
     Columns that the file lacks are null in it. The footer was checked against the log.
     """
-    found = metadata.row_group(group)
-    places = {metadata.schema.column(n).path: n for n in range(metadata.num_columns)}
-    groups = {path.partition(".")[0] for path in places}
     known: list[list[pc.Expression]] = []
     count = 1
     for column in columns:
@@ -54,13 +72,13 @@ def cases_of(
         if column.name == "offset":
             last = first_offset + found.num_rows - 1
             known.append([_between(field, *(pa.scalar(n) for n in (first_offset, last)))])
-        elif column.name in places:
-            options = _options(field, column.type, found.column(places[column.name]))
+        elif column.name not in places:
+            known.append([field.is_null()])
+        elif (place := places[column.name]) is not None:
+            options = _options(field, column.type, found.column(place))
             if count * len(options) <= _MOST_CASES:
                 known.append(options)
                 count *= len(options)
-        elif column.name not in groups:
-            known.append([field.is_null()])
     known = [options for options in known if options]
     yield from (reduce(and_, case, pc.scalar(True)) for case in product(*known))
 

@@ -129,7 +129,7 @@ def with_payload(log: StreamLog, batch: pa.RecordBatch, most_bytes: int | None) 
 def payload_of(log: StreamLog, rng: SegmentRange, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch of a reader, with the payload of any size; raise what ``LargeEvent`` does."""
     ref = marked_ref(batch)
-    if ref is None:
+    if ref is None or not batch.num_rows:  # a filter may have left it out
         return batch
     try:
         return with_payload(log, batch, None)

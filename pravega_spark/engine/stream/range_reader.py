@@ -174,7 +174,8 @@ class _RangeReader:
         parts = read_filtered(store, path, refs, rng, wanted, columns=self._columns, ahead=ahead)
         for end, batch in parts:
             if batch is not None:
-                full = with_payload(self._stream, batch, self.payload_bytes)
+                most = None if "event" in wanted.needed else self.payload_bytes
+                full = with_payload(self._stream, batch, most)
                 if observers:
                     _report(self._stream.name, batch)
                 yield wanted.of(full, names)

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import datasource
 
 from pravega_spark.engine.chunks.column_bounds import text_above
+from pravega_spark.spark.read.event_filter import is_ambiguous
 
 
 def expression_of(
@@ -65,7 +66,7 @@ def _comparison(found: Any, column: pc.Expression, kind: pa.DataType) -> pc.Expr
     if isinstance(found, datasource.In):
         return _is_in(column, kind, found.value)
     value = pa.scalar(found.value, kind)
-    if not value.is_valid or _is_nan(found.value):
+    if not value.is_valid or _is_nan(found.value) or is_ambiguous(found.value):
         return None
     is_float = pa.types.is_floating(kind)
     match found:
@@ -90,7 +91,7 @@ def _comparison(found: Any, column: pc.Expression, kind: pa.DataType) -> pc.Expr
 
 def _is_in(column: pc.Expression, kind: pa.DataType, given: Iterable[Any]) -> pc.Expression | None:
     values = [*given]
-    if None in values or any(map(_is_nan, values)):
+    if None in values or any(_is_nan(value) or is_ambiguous(value) for value in values):
         return None
     if pa.types.is_floating(kind) and 0 in values:
         values += [0.0, -0.0]  # equal for Spark, and two values for Arrow's sets

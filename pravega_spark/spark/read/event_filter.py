@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any, Final
 
 import numpy as np
@@ -131,6 +132,15 @@ class EventFilter:
         for condition in self.conditions:
             chosen &= condition.rows(batch)
         return batch if chosen.all() else batch.filter(mask(chosen))
+
+
+def is_ambiguous(value: Any) -> bool:
+    """Return whether a date or time of Spark's filter may be that of another day.
+
+    Spark passes them through Java's calendar, which has no 5 to 14 October 1582 and takes these for
+    the 15th. The days beside them are here for time zones, and since nobody misses them.
+    """
+    return isinstance(value, date) and (1582, 10, 3) < value.timetuple()[:3] < (1582, 10, 26)
 
 
 def of_keys(routing_keys: Iterable[str]) -> EventFilter:

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructField, StructType
 from pravega_spark.engine.chunks.event_format import SYSTEM_NAMES
 from pravega_spark.spark.read.batch_reader import PravegaBatchReader
 from pravega_spark.spark.read.columns import Column, columns_of
-from pravega_spark.spark.read.event_filter import KEY, Condition
+from pravega_spark.spark.read.event_filter import KEY, Condition, is_ambiguous
 from pravega_spark.spark.read.typed_reads import typed_columns
 
 _OPERATORS: dict[type[datasource.Filter], str] = {
@@ -111,7 +111,7 @@ def _converter(source: str) -> Callable[[Any], str | int | None]:
 
 
 def _time_us(value: Any) -> int | None:
-    if not isinstance(value, datetime) or value.tzinfo is None:
+    if not isinstance(value, datetime) or value.tzinfo is None or is_ambiguous(value):
         return None
     since = value - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 from pravega_spark import (
@@ -637,3 +638,24 @@ def test_a_staged_large_event_of_a_split_segment_moves_with_its_object(
     (event,) = manager.read(STREAM)
     assert (event.is_large, event.data, event.routing_key) == (True, LARGE, "k")
     assert len(objects(manager._store, STREAM)) == 1
+
+
+@pytest.mark.parametrize("columns", [None, ["routing_key"], ["event"]])
+def test_a_filter_over_the_event_compares_the_payload_of_a_large_one(
+    manager: StreamManager, columns: list[str] | None
+) -> None:
+    write(manager, b"before", LARGE, b"after", OTHER)
+    size = pc.binary_length(pc.field("event"))
+    for where, wanted in (
+        (size > 100, [LARGE, OTHER]),
+        (size < 100, [b"before", b"after"]),
+        (size > 10_000, []),
+        (pc.field("event") == LARGE, [LARGE]),
+        ((size > 100) & (pc.field("routing_key") == "other"), []),
+        (pc.field("routing_key") == "other", []),
+        (pc.field("offset") >= 2, [b"after", OTHER]),
+    ):
+        found = manager.read_table(STREAM, columns=columns, where=where)
+        assert found.num_rows == len(wanted), where
+        if "event" in found.schema.names:
+            assert found.column("event").to_pylist() == wanted, where

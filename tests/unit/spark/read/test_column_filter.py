@@ -17,7 +17,8 @@ from pyspark.sql import datasource as sources
 from pravega_spark.engine.chunks import chunk_encoder
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import StreamConfiguration
-from pravega_spark.spark.read.filtered_reader import PravegaFilteredReader
+from pravega_spark.spark.read.column_filter import expression_of
+from pravega_spark.spark.read.filtered_reader import PravegaFilteredReader, condition_of
 from tests.harness.spark_reading import batch_reader, rows
 
 Row = dict[str, Any]
@@ -234,3 +235,19 @@ def test_a_prefix_ends_before_the_next_text_of_every_alphabet(
         list(reader.pushFilters([sources.StringStartsWith(("word",), prefix)]))
         found = [row["word"] for row in rows(reader, reader.partitions())]
         assert found == [word for word in words if word.startswith(prefix)]
+
+
+def test_days_that_java_has_not_are_left_to_spark() -> None:
+    """A date of 5 to 14 October 1582 comes as the 15th: neither is known by the filter."""
+    fields = {field.name: field for field in COLUMNS}
+    midnight = datetime(1582, 10, 15, tzinfo=timezone.utc)
+    for name, value in (("day", midnight.date()), ("at", midnight)):
+        for one in (sources.EqualTo((name,), value), sources.GreaterThan((name,), value)):
+            assert expression_of([one], fields) is None
+            assert expression_of([Not(one)], fields) is None
+        assert expression_of([sources.In((name,), (value,))], fields) is None
+        later = value + timedelta(days=40)
+        assert expression_of([sources.EqualTo((name,), later)], fields) is not None
+    sent = {"timestamp": "timestamp"}
+    assert condition_of(sources.EqualTo(("timestamp",), midnight), sent) is None
+    assert condition_of(sources.EqualTo(("timestamp",), START), sent) is not None
