@@ -7,8 +7,11 @@ import json
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -186,6 +189,103 @@ def test_value_that_does_not_fit_its_schema_is_refused(registry: Registry) -> No
 def test_event_that_is_not_in_the_wire_format_is_refused(registry: Registry, data: bytes) -> None:
     with pytest.raises(InvalidInput, match=r"avro events: .*; the value is b'"):
         deserializer("avro", registry=registry.url)(data)
+
+
+EVERYTHING: dict[str, Any] = {
+    "type": "record",
+    "name": "All",
+    "fields": [
+        {"name": "n", "type": "int", "default": 0},
+        {"name": "l", "type": ["null", "long"], "default": None},
+        {"name": "f", "type": "float", "default": 0},
+        {"name": "d", "type": "double", "default": 0},
+        {"name": "s", "type": "string", "default": ""},
+        {"name": "b", "type": ["null", "bytes"], "default": None},
+        {"name": "yes", "type": "boolean", "default": False},
+        {"name": "ms", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 0},
+        {"name": "us", "type": {"type": "long", "logicalType": "timestamp-micros"}, "default": 0},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}, "default": 0},
+        {"name": "at", "type": {"type": "int", "logicalType": "time-millis"}, "default": 0},
+        {"name": "price", "type": ["null", {"type": "bytes", "logicalType": "decimal",
+                                    "precision": 9, "scale": 2}], "default": None},
+        {"name": "ids", "type": {"type": "array", "items": "int"}, "default": []},
+        {"name": "tags", "type": {"type": "map", "values": ["int", "string"]}, "default": {}},
+        {"name": "id", "type": {"type": "string", "logicalType": "uuid"},
+         "default": "00000000-0000-0000-0000-000000000000"},
+    ],
+}  # fmt: skip
+AT = datetime(2026, 3, 1, 12, 0, 0, 123_000, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"n": 1.7},
+        {"n": 2.0},
+        {"n": True},
+        {"n": 2**40},
+        {"l": 2**63},
+        {"f": 1e300},
+        {"f": 2**24 + 1},
+        {"d": 2**53 + 1},
+        {"s": 5},
+        {"b": "text"},
+        {"yes": 1},
+        {"ms": AT.replace(tzinfo=None)},
+        {"ms": AT + timedelta(microseconds=1)},
+        {"us": AT.replace(tzinfo=None)},
+        {"day": AT},
+        {"at": AT.time().replace(microsecond=1)},
+        {"price": Decimal("1.234")},
+        {"price": Decimal("12345678.90")},
+        {"price": 1.5},
+        {"ids": [1, 2.5]},
+        {"tags": {"a": 1.5}},
+        {"unknown": 1},
+        {"n": 1, "unknown": None},
+    ],
+)
+def test_avro_value_that_would_come_back_as_another_is_refused(
+    registry: Registry, row: dict[str, Any]
+) -> None:
+    encode = serializer("avro", registry=registry.url, subject="all-value", schema=EVERYTHING)
+    with pytest.raises(InvalidInput, match="all-value"):
+        encode(row)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {},
+        {"f": 0.1, "d": 0.1, "n": -(2**31), "l": None},
+        {"f": float("nan"), "d": float("-inf")},
+        {"b": bytearray(b"x"), "ids": (1, 2), "tags": {"a": 1, "b": "x"}},
+        {"ms": AT.astimezone(timezone(timedelta(hours=5))), "us": AT + timedelta(microseconds=1)},
+        {"ms": 5, "day": date(2026, 3, 1), "at": AT.time()},
+        {"price": Decimal("1.5"), "id": UUID(int=7)},
+        {"id": str(UUID(int=10**30)).upper(), "l": ("long", 5)},
+    ],
+)
+def test_avro_value_of_its_schema_is_taken_in_every_form(
+    registry: Registry, row: dict[str, Any]
+) -> None:
+    encode = serializer("avro", registry=registry.url, subject="all-value", schema=EVERYTHING)
+    decode = deserializer("avro", registry=registry.url)
+    assert decode(encode(row)).keys() == {field["name"] for field in EVERYTHING["fields"]}
+
+
+def test_values_of_the_other_formats_come_back_or_are_refused(
+    registry: Registry, messages: tuple[Any, Any]
+) -> None:
+    encode = serializer("json", registry=registry.url, subject="json-value", schema=JSON_SCHEMA)
+    assert encode({"carrier": "UA", "more": (1, 2.5)}).endswith(b'{"carrier":"UA","more":[1,2.5]}')
+    for lost in ({"delay": float("nan")}, {"more": {1: "a"}}, {"delay": 1.5}, {"carrier": None}):
+        with pytest.raises(InvalidInput, match="json-value"):
+            encode({"carrier": "UA", **lost})
+    flight, plane = messages
+    encode = serializer("protobuf", registry=registry.url, subject="p-value", message=flight)
+    with pytest.raises(InvalidInput, match="p-value"):
+        encode(plane(tail="N1"))
 
 
 def test_event_of_an_unknown_schema_is_refused(registry: Registry) -> None:
