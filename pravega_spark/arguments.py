@@ -109,25 +109,19 @@ def check_time_us(what: str, time: object) -> int:
     """Return a time, as whole ms since 1970 or a datetime with a time zone, in us since 1970."""
     if is_whole(time):
         return _check_datable(what, time, 1_000 * cast("int", time))
-    if isinstance(time, datetime) and time.utcoffset() is not None:
-        return cast("int", check_timestamp_us(what, time))
-    raise InvalidInput(
-        f"{what} must be a whole number of ms since 1970, or a datetime with a time zone; got "
-        f"{shown(time)}."
-    )
-
-
-def check_timestamp_us(what: str, time: object) -> int | None:
-    """Return a datetime with a time zone in microseconds since 1970; None if it is None."""
-    if time is None:
-        return None
     if not isinstance(time, datetime) or time.utcoffset() is None:
         raise InvalidInput(
-            f"{what} must be a datetime with a time zone, such as UTC; got {shown(time)}."
+            f"{what} must be a whole number of ms since 1970, or a datetime with a time zone, such "
+            f"as UTC; got {shown(time)}."
         )
     since = time - datetime(1970, 1, 1, tzinfo=timezone.utc)
     us = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     return _check_datable(what, time, us)
+
+
+def check_timestamp_us(what: str, time: object) -> int | None:
+    """Return a time as :func:`check_time_us` does; None if it is None."""
+    return None if time is None else check_time_us(what, time)
 
 
 def _check_datable(what: str, time: object, time_us: int) -> int:

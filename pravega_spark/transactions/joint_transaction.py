@@ -186,10 +186,11 @@ class JointTransaction(CommittedByBlock, NotPicklable):
     def _prepared_readers(self) -> frozenset[tuple[str, str]]:
         return self._positions.prepared_readers(self._record.token, self._record.groups)
 
-    def commit(self, timestamp: datetime | None = None) -> None:
+    def commit(self, timestamp: int | datetime | None = None) -> None:
         """Make the events of all streams visible; they are when this returns.
 
-        ``timestamp`` is stored with each part, as :meth:`Transaction.commit` stores it, and noted
+        ``timestamp``, in ms since 1970 or a datetime with a time zone, is stored with each part, as
+        :meth:`Transaction.commit` stores it, and noted
         in each stream if the writer has an id. After an
         error call it again: if the commit was decided, that carries out the rest. A second commit
         does nothing. Raises TxnFailed if the transaction was aborted, or if a part can no longer be

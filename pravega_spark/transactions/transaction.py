@@ -269,13 +269,14 @@ class Transaction(CommittedByBlock, NotPicklable):
             self._done = True
 
     def commit(
-        self, note: str | None = None, timestamp: datetime | None = None, *, wait: bool = True
+        self, note: str | None = None, timestamp: int | datetime | None = None, *, wait: bool = True
     ) -> None:
         """Make all events visible in one commit of every segment; they are when this returns.
 
         ``note`` (such as a source position) is stored in that commit; the next writer of this
         writer's id reads it as ``last_note``. If several processes commit the transaction, the
-        first note counts. ``timestamp`` is stored in the same commit, for watermarks.
+        first note counts. ``timestamp`` (in ms since 1970, or a datetime with a
+        time zone) is stored in the same commit, for watermarks.
         ``wait=False`` returns once the commit is decided, as Pravega's commit does; the next commit
         of a transaction, or a sweep, makes the events visible. Commits become visible in the order
         of their decisions. A second commit does nothing. Raises TxnFailed if it was aborted, or if

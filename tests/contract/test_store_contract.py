@@ -21,7 +21,7 @@ from tests.harness.racers import CONTENT_BYTES, RACERS, content, keys
 from tests.harness.store_backends import BackEnd
 
 CONTENTS = [b"", b"x", b"one\ntwo\n\0\xff", bytes(range(256)) * 12_000]
-BAD_KEYS = ["", "/a", "a/", "a//b", "a/../b", "./a", "..", "a/.", ".hidden", "a/.hidden"]
+BAD_KEYS = ["", "/a", "a/", "a//b", "a/../b", "./a", "..", "a/.", ".hidden", "a/.hidden", "a\0b"]
 
 
 @on_one_s3

@@ -23,7 +23,14 @@ from pravega_spark.errors import CorruptChunk, CorruptLog, InvalidInput, Invalid
 PACKAGE = Path(pravega_spark.__file__).parent
 
 EVENTS, SCOPE = "s/t/events", "s/_scope"
-PATHS = ["../../../../secret", "/etc/passwd", "file:///etc/passwd", "data/../../x", "data//x"]
+PATHS = [
+    "../../../../secret",
+    "/etc/passwd",
+    "file:///etc/passwd",
+    "data/../../x",
+    "data//x",
+    "data/a\0b",
+]
 
 Action = dict[str, Any]
 

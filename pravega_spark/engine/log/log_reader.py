@@ -135,11 +135,20 @@ class LogReader:
         return first is not None and not self.has(first)
 
     def missing(self, version: int, last: int) -> CorruptLog:
-        """Return the error of a log with a gap."""
+        """Return the error of a log with a gap, or whose ``last`` version is listed and unreadable.
+
+        The second one is no hole: the storage hides a commit for a moment.
+        """
+        failure = (
+            f"version {version} of the log is listed, and a read does not find it. Try again; if "
+            "it stays missing, restore it from a copy"
+            if version == last
+            else f"version {version} of the log is missing although version {last} exists. Restore "
+            "it from a copy"
+        )
         return CorruptLog(
-            f"{self.where}: version {version} of the log is missing although version {last} "
-            "exists. Restore it from a copy. If an older copy was put in its place while this "
-            "process used the newer one: end this process and start it again.",
+            f"{self.where}: {failure}. If an older copy was put in its place while this process "
+            "used the newer one: end this process and start it again.",
             path=self.where,
             version=version,
         )

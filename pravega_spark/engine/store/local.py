@@ -156,6 +156,10 @@ class LocalStore:
             created = self._publish(path, data, durable=True, after=after, syncs=syncs)
         except UnknownOutcome:
             return Put.UNKNOWN
+        except StoreError:
+            if os.path.isfile(path):  # the staged files were swept after a race that we have lost
+                return Put.EXISTS
+            raise
         self._unsynced.forget(waiting)
         if not created and os.path.isdir(path):
             raise StoreError(f"{path} is a folder; use another key.", url=path)

@@ -14,10 +14,10 @@ def check_key(key: str) -> str:
     hide them. A folder may start with a dot, as names of scopes and streams may.
     """
     parts = key.split("/")
-    if not _FORBIDDEN_PARTS.isdisjoint(parts) or parts[-1][0] == ".":
+    if not _FORBIDDEN_PARTS.isdisjoint(parts) or parts[-1][0] == "." or "\0" in key:
         raise InvalidInput(
-            f"{key!r} is no key: join names by single '/'; none may be empty, '.' or '..', and the "
-            "last may not start with a dot."
+            f"{key!r} is no key: join names by single '/'; none may be empty, '.' or '..' or hold "
+            "the character NUL, and the last may not start with a dot."
         )
     return key
 
@@ -27,8 +27,10 @@ def check_prefix(prefix: str) -> str:
     folder = prefix.rstrip("/")
     if not folder:
         return ""
-    if not _FORBIDDEN_PARTS.isdisjoint(folder.split("/")):
-        raise InvalidInput(f"{prefix!r} is no folder: '.', '..' and empty names are not allowed.")
+    if not _FORBIDDEN_PARTS.isdisjoint(folder.split("/")) or "\0" in folder:
+        raise InvalidInput(
+            f"{prefix!r} is no folder: '.', '..', NUL and empty names are not allowed."
+        )
     return folder + "/"
 
 

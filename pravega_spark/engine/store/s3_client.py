@@ -208,6 +208,10 @@ class S3Client:
                 raise KeysMissing(NoCredentialsError(), had_keys=self._has_worked)
         return self._frozen()
 
+    def _may_renew(self) -> bool:
+        """Return whether what supplies the keys may give others: no options, no environment."""
+        return not self._settings.keys and getattr(self._credentials, "method", None) != "env"
+
     def _frozen(self) -> Any:
         found = self._credentials
         return found and self._supplied(found.get_frozen_credentials)
@@ -270,7 +274,7 @@ class S3Client:
         if request.method in _ANSWERED_WITH_BODY and not has_length(response):
             raise ConnectionError("the response has no Content-Length, so it may be cut")
         self._note(response.headers.get("date", ""))
-        if response.status not in _DENIED and keys is not None and not self._settings.keys:
+        if response.status not in _DENIED and keys is not None and self._may_renew():
             self._has_worked = True
         if response.status >= 300:
             raise refused(operation, response.status, response.headers, response.data)

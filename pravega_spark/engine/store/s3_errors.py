@@ -7,6 +7,8 @@ connections, time-outs) or of botocore (credentials).
 from __future__ import annotations
 
 import enum
+import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -168,8 +170,10 @@ def refusal(error: BaseException, url: str, operation: str) -> StoreError:
         )
     if isinstance(error, (KeysMissing, *_CREDENTIALS)):
         return StoreReadOnly(
-            f"{url}: {operation} needs credentials ({error}). Set AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY, pass key= and secret=, or mend what supplies them.",
+            f"{url}: {operation} needs credentials, and process {os.getpid()} on host "
+            f"{socket.gethostname()} has none that hold ({error}). Set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY where this process runs (a Spark executor has an environment "
+            "of its own), pass key= and secret=, or mend what supplies them.",
             url=url,
         )
     if answer is None:

@@ -641,7 +641,7 @@ def test_bad_input_names_the_stream_and_changes_nothing(world: World) -> None:
         txn.write_events(["x", "\ud800"])
     with pytest.raises(InvalidInput, match=r"on stream s/t needs a writer with an id of your own"):
         txn.commit(note="n")
-    for bad in (datetime(2026, 1, 1), "2026-01-01", 5):
+    for bad in (datetime(2026, 1, 1), "2026-01-01", 5.0):
         with pytest.raises(InvalidInput, match="datetime with a time zone"):
             txn.commit(timestamp=bad)  # type: ignore[arg-type]
     txn.commit()
@@ -663,12 +663,13 @@ def test_handle_cannot_be_pickled(world: World) -> None:
 def test_commit_stores_the_timestamp(world: World) -> None:
     begun(world.stream).commit(timestamp=datetime(1970, 1, 1, 0, 0, 1, 5, tzinfo=timezone.utc))
     begun(world.stream).commit(timestamp=datetime(1970, 1, 1, tzinfo=timezone.utc))
+    begun(world.stream).commit(timestamp=1_001)
     begun(world.stream).commit()
     found = [
         recorded_transactions(commit)[0].get("timestamp")
         for commit in world.commits("COMMIT TRANSACTION")
     ]
-    assert found == [1_000_005, 0, None]
+    assert found == [1_000_005, 0, 1_001_000, None]
 
 
 # --------------------------------------------------------------------------------------- sealing

@@ -183,6 +183,14 @@ def test_reader_of_a_paused_machine_that_finds_nothing_looks_again_after_half_an
     assert reader.snapshot == log.refresh()
 
 
+def test_commit_that_is_listed_and_not_found_is_no_hole() -> None:
+    reader = table_log(MemoryStore()).reader
+    assert "Try again; if it stays missing" in str(reader.missing(2, 2))
+    hole = str(reader.missing(2, 3))
+    assert "version 2 of the log is missing although version 3 exists. Restore it" in hole
+    assert "Try again" not in hole
+
+
 def test_refresh_on_an_object_store_ends_however_fast_others_commit() -> None:
     runtime = FakeRuntime()
     store = memory(runtime)

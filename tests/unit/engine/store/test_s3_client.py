@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,10 +16,12 @@ from typing import Any
 
 import pytest
 from botocore.credentials import RefreshableCredentials
+from botocore.exceptions import NoCredentialsError
 
 from pravega_spark.engine.store import Put
 from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.engine.store.s3 import S3Store
+from pravega_spark.engine.store.s3_errors import refusal
 from pravega_spark.errors import StoreReadOnly, StoreUnavailable
 from tests.harness.fake_runtime import FakeRuntime
 
@@ -203,7 +207,7 @@ def test_process_that_supplies_credentials_is_asked_before_they_end(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     (tmp_path / "end").write_text("2000-01-01T00:00:00Z")  # ended
     store = store_at(server, key=None, secret=None, profile="writer")
-    with pytest.raises(StoreReadOnly, match=r"needs credentials .*expired"):
+    with pytest.raises(StoreReadOnly, match=r"needs credentials.*expired"):
         store.put("key", b"")
     (tmp_path / "end").write_text("2999-01-01T00:00:00Z")
     store.put("key", b"")
@@ -342,6 +346,25 @@ def test_supplier_of_keys_that_renews_them_late_is_waited_for(
     server.answers = [error(403, "ExpiredToken")]
     assert with_profile.put_if_absent("create", b"") is Put.CREATED
     assert server.keys() == ["old"] * 5 + ["new"]
+
+
+def test_keys_of_the_environment_are_not_waited_for_once_they_have_ended(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "t")
+    store = store_at(server, key=None, secret=None)
+    store.put("before", b"")
+    server.answers = [error(403, "ExpiredToken")]
+    with pytest.raises(StoreReadOnly, match="403 ExpiredToken"):
+        store.put("key", b"")
+
+
+def test_error_of_missing_keys_names_the_process_and_says_that_executors_have_their_own() -> None:
+    text = str(refusal(NoCredentialsError(), "s3://b", "GetObject"))
+    assert f"process {os.getpid()} on host {socket.gethostname()} has none" in text
+    assert "a Spark executor has an environment of its own" in text
 
 
 def test_keys_that_were_given_and_were_good_are_not_waited_for_once_they_have_ended(

@@ -20,6 +20,23 @@ from pravega_spark.engine.store.unsynced_files import _MOST_FILES
 from pravega_spark.errors import StoreError, StoreFull
 
 
+def test_create_whose_staged_files_were_swept_after_a_lost_race_says_that_it_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = LocalStore(str(tmp_path)), LocalStore(str(tmp_path))
+    store.stage([("data/v0/chunk", b"chunk")])
+    syncs = store._unsynced.syncs
+
+    def others_win(paths: Any) -> Any:
+        found = syncs(paths)
+        other.put_if_absent("log/1", b"theirs")
+        other.delete(["data/v0/chunk"])  # with its folder
+        return found
+
+    monkeypatch.setattr(store._unsynced, "syncs", others_win)
+    assert store.put_if_absent("log/1", b"ours", staged=["data/v0/chunk"]) is Put.EXISTS
+
+
 class Disk:
     """Records which fsyncs have ended when a file gets its name, and may fail some of them.
 
