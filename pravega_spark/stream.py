@@ -29,6 +29,7 @@ from pravega_spark.engine.stream import (
     truncation,
 )
 from pravega_spark.engine.stream.configuration_update import check_version, checked_update
+from pravega_spark.engine.stream.life_claim import claim_life
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.saved_cuts import SavedCut
@@ -39,7 +40,7 @@ from pravega_spark.engine.stream.table_schema import SchemaVersion, schema_versi
 from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.engine.stream.view import StreamView, ViewCheck
 from pravega_spark.engine.stream.watermarks import known_watermarks
-from pravega_spark.engine.tables.scopes import Scope
+from pravega_spark.engine.tables.scopes import Scope, row_configuration
 from pravega_spark.engine.writing.event_times import EventTime, EventTimes
 from pravega_spark.errors import (
     InvalidConfiguration,
@@ -157,15 +158,13 @@ class Stream:
 
             check_paths(configuration.schema.arrow)
         log, scope, name = self._log(), self._scope(), self._short_name
-        life = lifecycle.next_life(log)
-        if life is None:
+        found = claim_life(log, lambda life: scope.claim(name, life, configuration))
+        if found is None:
             scope.check_exists()
             return False
-        claimed, configuration = scope.claim(name, life, configuration)
-        failpoint("create.row")
-        if not claimed:
-            repair.check_has_log(log)
-        if lifecycle.create(log, life, configuration) or _is_in(log, life):
+        claimed, row = found
+        life = row["life"]
+        if lifecycle.create(log, life, row_configuration(row)) or _is_in(log, life):
             return claimed
         scope.drop_row(name, life)  # the life may have ended before it was claimed
         return False

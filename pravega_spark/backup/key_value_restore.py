@@ -10,15 +10,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pravega_spark.backup.restore_point import IntactVersion
-from pravega_spark.backup.table_restore import RestoredTable, restore_table
+from pravega_spark.backup.table_restore import RestoredTable, restore_table, restored_version
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.log_reader import snapshot_at
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.folded_record import FOLDED_DOMAIN, FoldedRecord, completes
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.names import folded_path
 
 
@@ -35,17 +37,22 @@ def restore_folded(
     path, life = folded_path(log_name), change_log.life
     if life is None:  # deleted, so its rows are of no use
         return restore_table(store, path, runtime)
-    view = StreamLog(store, log_name, runtime).view()
+    log = StreamLog(store, log_name, runtime)
+    view = log.view()
+    continued = _continued_lives(log, view)
 
     def renewed(record: FoldedRecord | None) -> FoldedRecord | None:
         """Return the record in the new life; None if it tells nothing about it."""
-        if record is None or record.is_ended or record.life not in (life, life - 1):
+        if record is None or record.is_ended:
             return None
-        newest = view.version if record.life == life else change_log.version
+        newest = continued.get(record.life, -1)
         return replace(record, life=life) if record.log_version <= newest else None
 
     def fits(snapshot: Snapshot) -> bool:
-        return completes(renewed(FoldedRecord.of(snapshot)), view)
+        try:
+            return completes(renewed(FoldedRecord.of(snapshot)), view)
+        except InvalidStreamCut:  # of a lost life that earlier releases gave the same number
+            return False
 
     def is_done(snapshot: Snapshot) -> bool:
         record = FoldedRecord.of(snapshot)
@@ -59,10 +66,13 @@ def restore_folded(
             body.domains = {FOLDED_DOMAIN: record.encode()}
         return [], None
 
-    done = restore_table(store, path, runtime, complete, fits, is_done)
-    snapshot = Log(store, path, runtime).refresh()
-    assert snapshot is not None
-    if is_done(snapshot):
-        return done
-    # It has finished an earlier restore, after which the change log was restored again.
     return restore_table(store, path, runtime, complete, fits, is_done)
+
+
+def _continued_lives(stream: StreamLog, view: StreamView) -> dict[int, int]:
+    """Return the lives that a restored change log continues, with the last version of each."""
+    found, reader = {view.life: view.version}, stream.log.reader
+    at = view.version
+    while (before := restored_version(reader, at)) is not None:
+        found[StreamView(snapshot_at(reader, before)).life] = at = before
+    return found

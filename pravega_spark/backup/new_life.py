@@ -9,8 +9,10 @@ from pravega_spark.backup.restore_point import IntactVersion
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.version_pins import pins
+from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import archived_records
+from pravega_spark.engine.stream.life_claim import draw_life
 from pravega_spark.engine.stream.records import (
     RESTORED_SESSION,
     STREAM_DOMAIN,
@@ -30,20 +32,32 @@ REASON = "the stream was restored from a copy"
 
 
 def begin_new_life(
-    intact: IntactVersion, body: Body, version: int, now_ms: int, stream_id: str, store: Store
+    intact: IntactVersion,
+    body: Body,
+    version: int,
+    now_ms: int,
+    store: Store,
+    runtime: Runtime,
+    listed: int,
 ) -> tuple[list[str], int | None]:
     """Make the last commit of a restore begin a new life with the old events and offsets.
 
+    The life is drawn above all that the stream's objects name, and above ``listed``.
     Open transactions are aborted. Subscribers keep the data that they held until their groups
     subscribe again. A query's next batch must follow the last batch in the copy. Archived records
     of writers return to the stream's state. Returns the ids of the aborted transactions and the
-    new life, or None for a deleted stream, which stays deleted.
+    new life, or None for a deleted stream, which stays deleted; a life that was drawn for it and
+    has not begun is drawn again.
     """
     snapshot = intact.snapshot
     record = decode_stream(snapshot.domains[STREAM_DOMAIN])
     if record.state is StreamState.DELETED:
+        if record.is_drawn:
+            body.domains = {STREAM_DOMAIN: replace(record, sealed_ms=now_ms).encode()}
         return [], None
-    renewed = replace(record, stream_id=stream_id, life=record.life + 1)
+    archived = store.folders(archived_records.archive_folder(events_path(record.stream)))
+    above = max(record.life, intact.life, listed, *(int(n) for n in archived if n.isdecimal()))
+    renewed = replace(record, stream_id=runtime.token(), life=draw_life(runtime, above))
     returned = archived_records.read_archived_writers(
         store, events_path(record.stream), snapshot, record.life
     )

@@ -12,7 +12,12 @@ from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.state_file import state_version
 from pravega_spark.engine.log.table_at_version import table_at
-from pravega_spark.engine.stream.records import WRITER_PREFIX, decode_writer
+from pravega_spark.engine.stream.records import (
+    STREAM_DOMAIN,
+    WRITER_PREFIX,
+    decode_stream,
+    decode_writer,
+)
 from pravega_spark.errors import CorruptLog
 
 
@@ -29,6 +34,8 @@ class IntactVersion:
     """Later commits that are missing or damaged."""
     batches: dict[str, int] = field(default_factory=dict)
     """The last batch that the later commits added, by writer id of a query or an application."""
+    life: int = 0
+    """The highest life of a stream that a later commit names."""
 
 
 def newest_intact_version(
@@ -135,6 +142,8 @@ def _with_later_commits(reader: LogReader, intact: IntactVersion) -> IntactVersi
             continue
         intact.events += sum(rows_of(add) for add in commit.adds if add.data_change)
         for name, text in commit.domains.items():
+            if name == STREAM_DOMAIN and text is not None:
+                intact.life = max(intact.life, decode_stream(text).life)
             if name.startswith(WRITER_PREFIX) and text is not None:
                 record = decode_writer(name.removeprefix(WRITER_PREFIX), text)
                 if record.session == 0:

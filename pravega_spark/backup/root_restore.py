@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -15,6 +15,8 @@ from pravega_spark.backup.restore_point import IntactVersion
 from pravega_spark.backup.table_restore import RestoredTable, restore_table
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import Body
+from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
@@ -22,13 +24,16 @@ from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.store.root_marker import (
     MARKER_FORMAT,
     MARKER_KEY,
+    RESTORED,
     allow_incomplete,
     encode,
     read_record,
     read_root,
 )
-from pravega_spark.engine.stream.folded_record import check_present
+from pravega_spark.engine.stream.folded_record import FoldedRecord, check_present
+from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog, events_path
+from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.due_hints import drop_hints
 from pravega_spark.engine.tables.scopes import (
     DELETED,
@@ -46,8 +51,8 @@ from pravega_spark.names import (
     TABLES_FOLDER,
     folded_path,
     is_name,
+    split_log,
     split_stream,
-    table_log,
     table_of_log,
 )
 from pravega_spark.reader_groups.position_settlement import GroupPositions
@@ -104,8 +109,8 @@ def restore_stream(store: Store, stream: str, runtime: Runtime) -> RestoredTable
             if _has_table(store, path):
                 restore_table(store, path, runtime)
         failpoint("restore.row")
-        if done.life is not None:
-            _list_streams(index, [name])
+        _list_streams(index, {name: done}, {})
+        _mark(store, runtime, is_whole=False)
     return done
 
 
@@ -127,8 +132,7 @@ def restore_root(store: Store, runtime: Runtime) -> RestoreResult:
         for scope in scopes:
             run.restore_scope(scope)
         failpoint("restore.marker")
-        if not run.failed:
-            _open_root(store, runtime)
+        _mark(store, runtime, is_whole=not run.failed)
     return RestoreResult(tuple(run.tables), run.failed, tuple(run.missing))
 
 
@@ -169,13 +173,12 @@ class _RootRestore:
         self._restore_table(index.table.log.path)
         for group in self.store.folders(f"{name}/{GROUPS_FOLDER}"):
             self._restore_table(f"{name}/{GROUPS_FOLDER}/{group}")
-        streams = [n for n in self.store.folders(name) if self._restore_stream(f"{name}/{n}")]
+        streams = {n: self._restore_stream(f"{name}/{n}") for n in self.store.folders(name)}
         folder = f"{name}/{TABLES_FOLDER}"
-        tables = [n for n in self.store.folders(folder) if self._restore_key_value(f"{folder}/{n}")]
+        tables = {n: self._restore_key_value(f"{folder}/{n}") for n in self.store.folders(folder)}
         if index.table.log.path in self.failed:
             return
-        if streams or tables:
-            _list_streams(index, streams, tables)
+        _list_streams(index, streams, tables)
         if index.state() != DELETED:
             self._drop_missing(index)
 
@@ -192,25 +195,24 @@ class _RootRestore:
                     index.drop_row(name, row["life"], kind)
                     self.missing.append(f"{index.name}/{folder}{name}")
 
-    def _restore_stream(self, stream: str) -> bool:
-        """Restore the tables of a stream; return whether the stream exists afterwards."""
+    def _restore_stream(self, stream: str) -> RestoredTable | None:
+        """Restore the tables of a stream; return what was done to its events."""
         done = self._restore_table(events_path(stream), stream)
         self._restore_table(f"{stream}/metadata")
-        return done is not None and done.life is not None
+        return done
 
-    def _restore_key_value(self, log_name: str) -> bool:
-        """Restore a table's change log, then its folded table; return whether it exists then."""
-        done = self._restore_table(events_path(log_name), log_name)
-        self._restore_table(f"{log_name}/metadata")
+    def _restore_key_value(self, log_name: str) -> RestoredTable | None:
+        """Restore a table's change log, then its folded table; return what was done to the log."""
+        done = self._restore_stream(log_name)
         if done is None:
-            return False
+            return None
         path = folded_path(log_name)
         if _has_table(self.store, path):
             self._try(path, lambda: restore_folded(self.store, log_name, self.runtime, done))
         elif done.life is not None:
             view = StreamLog(self.store, log_name, self.runtime).view()
             self._try(path, lambda: check_present(view, path))
-        return done.life is not None
+        return done
 
     def _restore_table(self, path: str, stream: str = "") -> RestoredTable | None:
         if not _has_table(self.store, path):
@@ -243,38 +245,80 @@ def _has_table(store: Store, path: str) -> bool:
 
 
 def _restore_events(store: Store, stream: str, runtime: Runtime) -> RestoredTable:
-    stream_id = runtime.token()
+    """Restore a stream's events in a life of their own, each time: this may be a copy of a copy."""
+    listed = _listed_life(store, stream, runtime)
 
     def complete(
         intact: IntactVersion, body: Body, version: int, now_ms: int
     ) -> tuple[list[str], int | None]:
-        return begin_new_life(intact, body, version, now_ms, stream_id, store)
+        return begin_new_life(intact, body, version, now_ms, store, runtime, listed)
 
-    return restore_table(store, events_path(stream), runtime, complete)
+    def is_done(snapshot: Snapshot) -> bool:
+        record = StreamView(snapshot).record
+        return record.state is StreamState.DELETED and not record.is_drawn
+
+    return restore_table(store, events_path(stream), runtime, complete, is_done=is_done)
 
 
-def _list_streams(scope: Scope, streams: Iterable[str], tables: Iterable[str] = ()) -> None:
-    """Make a scope list streams and tables in their new lives; create it if it does not exist."""
-    log = scope.table.log
+def _listed_life(store: Store, stream: str, runtime: Runtime) -> int:
+    """Return the highest life that tables beside a stream name, as far as they can be read."""
+    lives = [0]
+    scope, path = split_log(stream)
+    with contextlib.suppress(Damaged, NoSuchScope):
+        row = Scope(store, scope, runtime).log_row(path)
+        lives.append(0 if row is None else row["life"])
+    if table_of_log(stream) is not None:
+        with contextlib.suppress(Damaged):
+            snapshot = Log(store, folded_path(stream), runtime).refresh()
+            record = None if snapshot is None else FoldedRecord.of(snapshot)
+            lives.append(0 if record is None else record.life)
+    return max(lives)
+
+
+_Restored = Mapping[str, RestoredTable | None]
+"""What was done to the events of streams or of change logs, by the name in the scope."""
+
+
+def _list_streams(scope: Scope, streams: _Restored, tables: _Restored) -> None:
+    """Make a scope list what was restored in its new life, and nothing that was deleted.
+
+    The scope is created if it does not exist and something does. What failed stays listed.
+    """
+    found = [(STREAM, name, done) for name, done in streams.items() if done is not None]
+    found += [(TABLE, name, done) for name, done in tables.items() if done is not None]
     if scope.state() == DELETED:
+        if not any(done.life for _, _, done in found):
+            return
         scope.create()
-    for name in streams:
-        view = StreamLog(log.store, f"{scope.name}/{name}", log.runtime).view()
-        with contextlib.suppress(NoSuchScope):  # the scope's deletion had begun before the copy
-            scope.claim(name, view.life, view.record.configuration)
-            scope.retag(name, view.life, view.version, view.record.configuration)
-    for name in tables:
-        view = StreamLog(log.store, table_log(scope.name, name), log.runtime).view()
+    for kind, name, done in found:
+        row = scope.rows(kind).get(name)
+        if row is not None and (done.life is None or row["life"] > done.life):
+            scope.drop_row(name, row["life"], kind)
+        if done.life is not None:
+            with contextlib.suppress(NoSuchScope):  # its deletion had begun before the copy
+                _claim(scope, kind, name)
+
+
+def _claim(scope: Scope, kind: str, name: str) -> None:
+    log, path = scope.table.log, name if kind == STREAM else f"{TABLES_FOLDER}/{name}"
+    view = StreamLog(log.store, f"{scope.name}/{path}", log.runtime).view()
+    configuration = view.record.configuration
+    if kind == STREAM:
+        scope.claim(name, view.life, configuration)
+    else:
         table = json.loads(view.snapshot.domains[TABLE_DOMAIN])
-        with contextlib.suppress(NoSuchScope):
-            scope.claim_table(name, view.life, view.record.configuration, table)
-            path = f"{TABLES_FOLDER}/{name}"
-            scope.retag(path, view.life, view.version, view.record.configuration)
+        scope.claim_table(name, view.life, configuration, table)
+    scope.retag(path, view.life, view.version, configuration)
 
 
-def _open_root(store: Store, runtime: Runtime) -> None:
-    """Probe the storage, and mark the root as one that may be opened."""
-    ensure_probed(store, runtime)
+def _mark(store: Store, runtime: Runtime, *, is_whole: bool) -> None:
+    """Say in the marker that the root is a copy, where all lives are drawn.
+
+    A whole one is probed, and may be opened from now on.
+    """
+    if is_whole:
+        ensure_probed(store, runtime)
     record = read_record(store)
-    if record is not None and record["format"] != MARKER_FORMAT:
-        store.put(MARKER_KEY, encode({**record, "format": MARKER_FORMAT}))
+    if record is not None:
+        opened = {"format": MARKER_FORMAT} if is_whole else {}
+        store.put(MARKER_KEY, encode({**record, **opened, RESTORED: runtime.now_ms()}))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from pravega_spark.backup.restore_point import (
     IntactVersion,
@@ -97,25 +97,38 @@ def restore_table(
 ) -> RestoredTable:
     """Restore a table to its newest intact version; safe to kill and to repeat, one at a time.
 
-    Only versions that fit are taken. Does nothing if the table was just restored, and its version
-    ``is_done``. Raises CorruptLog if no version is intact.
+    Only versions that fit are taken. A table that was just restored is left as it is if it
+    ``is_done``; otherwise it is completed once more, with the same report. Raises CorruptLog if no
+    version is intact.
     """
     reader = LogReader(store, path)
     plan = _read_plan(reader)
-    if plan is None:
-        intact = newest_intact_version(reader, fits)
-        known = _report(reader, intact.newest)
-        is_newest = intact.snapshot.version == intact.newest
-        if known is not None and is_newest and is_done(intact.snapshot):
-            return known
-        plan = _write_plan(reader, runtime, intact, complete)
+    if plan is not None:
+        _finish(reader, runtime, plan)
+    intact = newest_intact_version(reader, fits)
+    is_newest = intact.snapshot.version == intact.newest
+    known = _report(reader, intact.newest) if is_newest else None
+    if known is not None and is_done(intact.snapshot):
+        return known
+    return _finish(reader, runtime, _write_plan(reader, runtime, intact, complete, known))
+
+
+def restored_version(reader: LogReader, version: int) -> int | None:
+    """Return the version that a restore went back to, if its last commit is ``version``."""
+    commit = commit_if_readable(reader, version, light=True)
+    is_last = commit is not None and "report" in commit.info["operationParameters"]
+    return commit.restored_to if commit is not None and is_last else None
+
+
+def _finish(reader: LogReader, runtime: Runtime, plan: RestorePlan) -> RestoredTable:
+    """Carry out a plan as far as no run has done that yet, and forget it; return its report."""
     last = plan.newest + 1
     report = _report(reader, last)
     if report is None or not reader.has(0) or _token(reader, last) != plan.token:
         _apply(reader, runtime, plan)
         report = _report(reader, last)
     assert report is not None
-    store.delete([_first_commit_key(reader), _plan_key(reader)])
+    reader.store.delete([_first_commit_key(reader), _plan_key(reader)])
     return report
 
 
@@ -136,23 +149,24 @@ def _read_plan(reader: LogReader) -> RestorePlan | None:
 
 
 def _write_plan(
-    reader: LogReader, runtime: Runtime, intact: IntactVersion, complete: LastCommit
+    reader: LogReader,
+    runtime: Runtime,
+    intact: IntactVersion,
+    complete: LastCommit,
+    known: RestoredTable | None,
 ) -> RestorePlan:
-    """Write the plan of a restore, and return it, or the plan that another run wrote before."""
+    """Write the plan of a restore, and return it, or the plan that another run wrote before.
+
+    ``known`` is the report of the restore that ended in the intact version.
+    """
     version, last = intact.snapshot.version, intact.newest + 1
     since_ms = max(runtime.now_ms(), intact.snapshot.timestamp_ms + 1)
     now_ms = since_ms + last - version
     body = Body(RESTORE)
     aborted, life = complete(intact, body, last, now_ms)
-    report = RestoredTable(
-        reader.path,
-        version,
-        intact.newest - version,
-        intact.events,
-        intact.unreadable,
-        tuple(aborted),
-        life,
-    )
+    dropped = intact.newest - version, intact.events, intact.unreadable
+    found = known or RestoredTable(reader.path, version, *dropped, tuple(aborted))
+    report = replace(found, life=life)
     body.parameters = {"to": version, "report": asdict(report)}
     token = runtime.token()
     last_commit = body.encode(token, now_ms).decode()

@@ -29,6 +29,7 @@ _Out = TypeVar("_Out")
 
 _IDLE_SECONDS = 10.0
 """How long a background thread waits for another function before it ends."""
+_chance = random.SystemRandom()
 _SIGNAL_SECONDS = 1.0
 """How long an interrupt of the main thread may be delayed."""
 
@@ -83,8 +84,8 @@ class Runtime:
         return os.urandom(12).hex()
 
     def random(self) -> float:
-        """Return a number in [0, 1)."""
-        return random.random()
+        """Return a number in [0, 1) that no seed of the application decides."""
+        return _chance.random()
 
     def each(self, function: Callable[[_In], _Out], items: Sequence[_In]) -> list[_Out]:
         """Return the results of ``function`` for the items, in order; calls run in parallel.

@@ -10,6 +10,7 @@ from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import lifecycle, repair
 from pravega_spark.engine.stream.configuration_update import checked_tags
+from pravega_spark.engine.stream.life_claim import claim_life
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -48,16 +49,13 @@ class TableLifecycle:
     def create(self, configuration: KeyValueTableConfiguration) -> bool:
         """Create the table; False if it exists. Concurrent creators converge on one table."""
         log, scope, name = self.log(), self._scope, self._short_name
-        life = lifecycle.next_life(log)
-        if life is None:
+        wanted = configuration.of_log(), configuration.to_json()
+        found = claim_life(log, lambda life: scope.claim_table(name, life, *wanted))
+        if found is None:
             scope.check_exists()
             return False
-        claimed, row = scope.claim_table(
-            name, life, configuration.of_log(), configuration.to_json()
-        )
-        failpoint("create.row")
-        if not claimed:
-            repair.check_has_log(log)
+        claimed, row = found
+        life = row["life"]
         if life > 1:  # a deletion that was killed may have left the rows of the life before
             folded_table(log, configuration).end_life(life - 1)
         if lifecycle.create(log, life, row_configuration(row), row_domains(row)):

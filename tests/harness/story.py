@@ -210,6 +210,8 @@ def start_next_life(story: Story) -> int:
     story.record("DELETE STREAM")
     deleted = story.version
     assert manager.create_stream(STREAM, StreamConfiguration(ScalingPolicy.fixed(2)))
+    story.operations.append(("DRAW LIFE", None))
+    story.rows[story.version] = Counter()
     story.record("CREATE STREAM")
     with manager.create_writer(STREAM, writer_id="ingest") as ingest:
         story.record("OPEN WRITER", "ingest")

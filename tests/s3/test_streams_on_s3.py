@@ -27,6 +27,7 @@ from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CommitUnknown, NoSuchStream, WriterFenced
+from tests.harness.drawn_lives import DRAWN
 from tests.harness.fault_plans import Rule, Rules
 from tests.harness.faulty_store import Fault, FaultyStore
 from tests.harness.s3_server import S3Server
@@ -109,7 +110,7 @@ def test_stream_passes_through_its_whole_lifecycle(manager: StreamManager, strea
     with pytest.raises(NoSuchStream):
         other.create_writer(stream)
     assert other.create_stream(stream)
-    assert manager.stream_info(stream).life == 2
+    assert manager.stream_info(stream).life > DRAWN
     assert manager.create_scope("sfo")
     assert manager.create_stream("sfo/flights")
     assert manager.list_scopes() == ["nyc", "sfo"]

@@ -48,6 +48,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.model import EventPointer, SegmentRange, StreamCut
 from pravega_spark.names import table_log
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from tests.harness.drawn_lives import DRAWN
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
@@ -125,7 +126,7 @@ def test_scope_with_streams_is_deleted_only_recursively(manager: StreamManager) 
     manager.create_scope("s")
     assert manager.list_streams("s") == []
     assert manager.create_stream("s/a")
-    assert manager.stream_info("s/a").life == 2
+    assert manager.stream_info("s/a").life > DRAWN
 
 
 @pytest.mark.parametrize("point", ["delete.committed", "delete.row", "sweep.delete"])
@@ -268,7 +269,7 @@ def test_only_a_sealed_stream_is_deleted_and_its_name_can_be_created_again(
     assert manager.create_stream("s/t")
     assert list(manager.read("s/t")) == []
     assert [s.number for s in manager.segments("s/t")] == [1]
-    with pytest.raises(StaleIdentity, match=r"life 2.*life 1"):
+    with pytest.raises(StaleIdentity, match=r"life \d{16}.*life 1"):
         manager.fetch_event(first)
 
 
@@ -289,7 +290,7 @@ def test_deletion_killed_before_its_row_was_dropped_is_finished_by_the_next_call
         assert not manager.stream_exists("s/t")
     else:
         assert manager.create_stream("s/t")
-        assert manager.stream_info("s/t").life == 2
+        assert manager.stream_info("s/t").life > DRAWN
         assert manager.list_streams("s") == ["s/t"]
         return
     assert manager.list_streams("s") == []
@@ -306,7 +307,7 @@ def test_deletion_that_is_stalled_until_the_name_is_created_again_leaves_the_new
     with at_failpoint("delete.row", lambda: other.create_stream("s/t")):
         assert manager.delete_stream("s/t")
     assert manager_of(store).list_streams("s") == ["s/t"]
-    assert manager_of(store).stream_info("s/t").life == 2
+    assert manager_of(store).stream_info("s/t").life > DRAWN
     with pytest.raises(ScopeNotEmpty):
         manager_of(store).delete_scope("s")
 

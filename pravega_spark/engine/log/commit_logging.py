@@ -22,6 +22,7 @@ INFO_OPERATIONS: Final = frozenset(
         "FENCE SCOPE",
         "DELETE SCOPE",
         "CREATE STREAM",
+        "DRAW LIFE",
         "UPDATE STREAM",
         "BEGIN SEAL STREAM",
         "SEAL STREAM",

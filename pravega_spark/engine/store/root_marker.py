@@ -27,6 +27,8 @@ MARKER_KEY = "_pravega_spark.json"
 MARKER_FORMAT = 1
 COPY_FORMAT = 0
 """Format of the marker of an incomplete root: a backup is being copied to it."""
+RESTORED = "restored_ms"
+"""The field of the marker that says when the root was restored from a copy."""
 PROBE_FOLDER = "_probe"
 _SCOPE_TABLE = "_scope"
 """The folder that each scope has."""
@@ -136,6 +138,15 @@ def is_away(store: Store) -> bool:
         return read_record(store) is None
     except StoreRefused:
         return False
+
+
+def is_copy(store: Store) -> bool:
+    """Return whether the root is known to be a copy: of a backup, or one that was restored.
+
+    One read of the marker, unless it is known.
+    """
+    root = read_root(store)
+    return root is not None and not {"backup", RESTORED}.isdisjoint(root.record)
 
 
 def token_of(store: Store) -> str | None:

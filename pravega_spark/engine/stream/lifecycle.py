@@ -64,29 +64,20 @@ def current_view(stream: StreamLog) -> StreamView | None:
     return None if snapshot is None else StreamView(snapshot)
 
 
-def next_life(stream: StreamLog) -> int | None:
-    """Return the life that a creation would begin, or None if the stream exists."""
-    view = current_view(stream)
-    if view is None:
-        return 1
-    return view.life + 1 if view.record.state is StreamState.DELETED else None
-
-
 def create(
     stream: StreamLog,
     life: int,
     configuration: StreamConfiguration,
     domains: Mapping[str, str] = NOTHING,
 ) -> bool:
-    """Begin a life of the stream; return False if that life or a later one has begun already.
+    """Begin a life of the stream; return False if it is not the next one of its log (any more).
 
     ``domains`` are what the change log of a table has beside those of every stream.
     """
 
     def decide(snapshot: Snapshot | None) -> Proposal[bool]:
         before = None if snapshot is None else StreamView(snapshot).record
-        begun = 0 if before is None else before.life
-        if begun >= life:
+        if life != (1 if before is None else before.life + 1):
             return None, False
         body = _creation(stream, snapshot, before, configuration)
         body.domains = {**body.domains, **domains}
@@ -135,12 +126,12 @@ def _creation(
         },
         domains=domains,
     )
-    _declare(body, snapshot, record)
+    declare(body, snapshot, record)
     return body
 
 
-def _declare(body: Body, snapshot: Snapshot | None, record: StreamRecord) -> None:
-    """Declare the columns of a new life to Delta, unless the table has them already."""
+def declare(body: Body, snapshot: Snapshot | None, record: StreamRecord) -> None:
+    """Declare a life's columns to Delta, unless the table has them; the table itself at first."""
     schema, now_ms = record.configuration.schema, record.created_ms
     if snapshot is None:
         body.protocol = PROTOCOL

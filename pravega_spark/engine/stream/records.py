@@ -95,7 +95,8 @@ class Truncation:
 class StreamRecord:
     """The state of the stream that every commit depends on.
 
-    ``life`` counts the creations of the name, from 1; ``stream_id`` is the same for all lives.
+    ``life`` is the number of the life, a higher one than that of every life before;
+    ``stream_id`` is the same for all lives until a restore.
     ``head`` holds the offsets of the head. ``next_segment_number`` never falls. ``oldest_epoch`` is
     the oldest epoch that is kept: no segment of the head is of an earlier one. ``head_sizes`` holds
     the bytes of the head's segments before the head, where they are known; ``gone_bytes`` those of
@@ -118,6 +119,14 @@ class StreamRecord:
     head_sizes: Mapping[int, int] = field(default_factory=dict)
     gone_bytes: int = 0
     configuration_version: int = 0
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the next life has its number, one above ``life``, and has not begun yet.
+
+        Only a sealed stream can be deleted, so the record of a life that has ended says when.
+        """
+        return self.state is StreamState.DELETED and self.sealed_ms is None
 
     def with_schema(self, schema: StreamSchema) -> StreamRecord:
         """Return the record of a typed stream, whose schema is the table's metadata."""

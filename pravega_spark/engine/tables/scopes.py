@@ -162,23 +162,20 @@ class Scope:
         """Return the row of a reader group; None if there is none, or no scope."""
         return self.table.read().rows.get(_key(GROUP, name))
 
-    def claim(
-        self, name: str, life: int, configuration: StreamConfiguration
-    ) -> tuple[bool, StreamConfiguration]:
+    def claim(self, name: str, life: int, configuration: StreamConfiguration) -> tuple[bool, Row]:
         """Write the row of a stream's new life, before it is created; the first row wins.
 
-        Returns whether this call wrote the row, and the configuration in it. Raises NoSuchScope,
-        also for a new stream in a scope that is being deleted.
+        A row of a later life wins, too. Returns whether this call wrote the row, and the row.
+        Raises NoSuchScope, also for a new stream in a scope that is being deleted.
         """
-        claimed, row = self._claim(_stream_row(name, life, -1, configuration))
-        return claimed, row_configuration(row)
+        return self._claim(_stream_row(name, life, -1, configuration))
 
     def claim_table(
         self, name: str, life: int, configuration: StreamConfiguration, table: Mapping[str, Any]
     ) -> tuple[bool, Row]:
         """Write the row of a key-value table's new life, as :meth:`claim` does for a stream.
 
-        ``configuration`` is that of its change log, ``table`` the table's own. Returns the row.
+        ``configuration`` is that of its change log, ``table`` the table's own.
         """
         text = to_json({"log": configuration.to_json(), "table": dict(table)})
         tags = configuration.tags

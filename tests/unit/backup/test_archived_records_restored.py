@@ -54,7 +54,7 @@ def test_restored_stream_knows_writers_with_archived_records() -> None:
     target = copy_objects(world.store)
     manager_of(target).restore()
     stream = stream_of(target)
-    record = open_session(stream, 2, "w")
+    record = open_session(stream, stream.view().life, "w")
     assert (record.session, record.last, record.note) == (2, 3, "note")
     assert "pravega.moved" not in stream.view().snapshot.domains
     with pytest.raises(PravegaSparkError):

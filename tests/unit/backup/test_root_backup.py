@@ -313,7 +313,7 @@ def test_stream_created_again_during_its_backup_is_copied_in_its_old_or_its_new_
         done = world.manager.backup(copy.url, "s/t")
     is_old = point == "backup.log" or (point == "backup.files" and not is_swept)
     view = stream_of(copy).view()
-    assert view.life == (1 if is_old else 2)
+    assert (view.life == 1) is is_old
     assert events_in(copy) == (numbers(10) if is_old else [b"new"])
     assert done.versions["s/t"] == view.version - 1
     assert not held_pins(world.stream.log)

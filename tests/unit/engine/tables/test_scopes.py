@@ -68,12 +68,13 @@ def test_bad_name_is_refused_with_the_rule(name: object) -> None:
 
 def test_first_row_of_a_life_sets_its_configuration() -> None:
     store, first = made()
-    assert first.claim("t", 1, ONE) == (True, ONE)
-    claimed, configuration = scope(store).claim("t", 1, TWO)
-    assert (claimed, configuration, configuration.tags) == (False, ONE, frozenset({"a"}))
+    claimed, row = first.claim("t", 1, ONE)
+    assert (claimed, row_configuration(row)) == (True, ONE)
+    assert scope(store).claim("t", 1, TWO) == (False, row)
+    assert row_configuration(row).tags == frozenset({"a"})
     assert scope(store).claim("t", 2, TWO)[0]
-    assert scope(store).claim("t", 1, ONE) == (False, TWO)
-    (row,) = first.rows().values()
+    claimed, row = scope(store).claim("t", 1, ONE)
+    assert (claimed, [row]) == (False, list(first.rows().values()))
     assert (row["life"], row["tags"], row_configuration(row)) == (2, ["b"], TWO)
 
 
@@ -118,10 +119,8 @@ def test_missing_or_fenced_scope_accepts_no_new_stream_and_no_new_life() -> None
     for name, life in (("new", 1), ("t", 2)):
         with pytest.raises(NoSuchScope, match="is being deleted"):
             scope(store).claim(name, life, ONE)
-    assert scope(store).claim("t", 1, TWO) == (
-        False,
-        ONE,
-    )  # this creation had begun
+    claimed, row = scope(store).claim("t", 1, TWO)  # this creation had begun
+    assert (claimed, row_configuration(row)) == (False, ONE)
     assert not scope(store).create()
     first.drop_row("t", 1)
     assert first.delete(1)

@@ -22,6 +22,7 @@ from pravega_spark.spark.read.offset_planner import OffsetPlanner
 from pravega_spark.spark.read.stream_discovery import matching_streams
 from pravega_spark.spark.settings import ReadBound, ReadSettings
 from pravega_spark.spark.source_offsets import StreamOffsets, present
+from tests.harness.drawn_lives import DRAWN
 from tests.harness.small_streams import created, scale, write
 from tests.harness.truncating import truncate
 
@@ -322,7 +323,7 @@ def test_stream_of_a_later_life_fails_or_continues_at_its_head(root: str) -> Non
     with pytest.raises(StaleIdentity, match="deleted and created again"):
         planner(root).next_offsets(at, limited=True)
     end = planner(root, fail_on_data_loss=False).next_offsets(at, limited=True)
-    assert (end["s/a"].life, sum(cut(end).values())) == (2, 2)
+    assert (end["s/a"].life > DRAWN, sum(cut(end).values())) == (True, 2)
     assert at["s/a"].batch_start(end["s/a"]) == end["s/a"].origin
 
 
