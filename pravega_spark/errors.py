@@ -326,6 +326,18 @@ class ConfigMismatch(IllegalState):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
+class BatchConflict(IllegalState):
+    """Another batch has this number: a query's checkpoint was changed, or two writes share an id.
+
+    ``writer_id`` is that of the query or application, ``last`` the last number that is known.
+    """
+
+    writer_id: str = ""
+    number: int | None = None
+    last: int | None = None
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class CheckpointFailed(IllegalState):
     """The checkpoint was cancelled, or the group was reset or updated: initiate another one.
 

@@ -49,7 +49,7 @@ from pravega_spark.jobs.copy_runner import Copy, run_copy
 from pravega_spark.jobs.import_sources import ORDER, in_order, kafka_frame, table_frame
 from pravega_spark.manager import StreamManager
 from pravega_spark.names import is_name
-from pravega_spark.spark.write.sink import QUERY_ID
+from pravega_spark.spark.write.task_run import QUERY_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -168,6 +168,8 @@ def _query(arguments: argparse.Namespace, spark: SparkSession) -> DataStreamWrit
         writer = frame.writeStream.format("pravega").options(**options)
     else:
         frame = table_frame(spark, arguments, is_stream=True)
+        # The sink finds the batch's files there, by which it knows a batch from another one.
+        options["checkpointLocation"] = arguments.checkpoint
         writer = frame.writeStream.foreachBatch(partial(_write_batch, options))
     writer = writer.option("checkpointLocation", arguments.checkpoint).queryName(PROG)
     if arguments.interval is None:

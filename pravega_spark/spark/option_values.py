@@ -53,6 +53,11 @@ def non_negative_integer(name: str, text: str) -> int:
     return int(text)
 
 
+def life_list(name: str, text: str) -> frozenset[int]:
+    """Parse lives of streams, separated by commas."""
+    return frozenset(positive_integer(name, part) for part in name_list(name, text))
+
+
 def boolean(name: str, text: str) -> bool:
     """Parse ``true`` or ``false``."""
     value = {"true": True, "false": False}.get(text.strip().lower())

@@ -300,6 +300,13 @@ WRITE = (
         "Rows that do not fit a typed stream's schema: fail, or write them to the stream "
         "`<stream>-dlq`, with the reason.",
     ),
+    Option(
+        "restoredLives",
+        option_values.life_list,
+        "-",
+        "Lives of streams restored from a copy, as the error names them: no batch of this query is "
+        "missing there.",
+    ),
     Option("columns", option_values.any_text, "-", "Ignored; a SQL view may set it for its reads."),
 )
 

@@ -115,6 +115,8 @@ class WriteSettings:
     null_values: str = "fail"
     schema: str = "auto"
     bad_records: str = "fail"
+    restored_lives: frozenset[int] = frozenset()
+    """Lives of restored streams of which the user says that no batch is missing."""
     leftovers: tuple[str, ...] = ()
 
 
@@ -216,6 +218,7 @@ def write_settings(given: Mapping[str, str]) -> WriteSettings:
         null_values=found.get("nullValues", "fail"),
         schema=found.get("schema", "auto"),
         bad_records=found.get("badRecords", "fail"),
+        restored_lives=found.get("restoredLives", frozenset()),
         leftovers=tuple(filter(is_leftover, given)),
     )
 

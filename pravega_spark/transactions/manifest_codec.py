@@ -51,6 +51,8 @@ class Manifest:
     timestamp_us: int | None = None
     reason: str | None = None
     token: str = ""
+    origin: str | None = None
+    """Where a numbered write comes from; None also if an earlier version wrote it."""
 
     def encode(self) -> bytes:
         """Return the bytes: a line of JSON, and its digest on the next line."""
@@ -60,6 +62,7 @@ class Manifest:
             "order": self.order or None,
             "writer": self.writer,
             "number": self.number or None,
+            "origin": self.origin,
             "note": self.note,
             "timestamp": self.timestamp_us,
             "reason": self.reason,
@@ -114,6 +117,7 @@ def decode_manifest(data: bytes, where: str, path: str | None = None) -> Manifes
             record.get("timestamp"),
             record.get("reason"),
             record["token"],
+            record.get("origin"),
         )
     except DECODE_ERRORS as error:
         raise CorruptLog(

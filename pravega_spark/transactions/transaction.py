@@ -201,7 +201,12 @@ class Transaction(CommittedByBlock, NotPicklable):
                 self._buffer.staged = []
 
     def _add_chunks(
-        self, chunks: Sequence[StagedChunk], *, writer: str | None = None, number: int = 0
+        self,
+        chunks: Sequence[StagedChunk],
+        *,
+        writer: str | None = None,
+        number: int = 0,
+        origin: str | None = None,
     ) -> bool:
         """Add staged chunks of this transaction's folder as one write, all or none.
 
@@ -217,7 +222,9 @@ class Transaction(CommittedByBlock, NotPicklable):
             write = AddedWrite(False, chunks)
             if self._outcome is None:
                 with self._reporting_end(chunks):
-                    write = transaction_decisions.add_write(self._manifests, chunks, writer, number)
+                    write = transaction_decisions.add_write(
+                        self._manifests, chunks, writer, number, origin
+                    )
             _, found = self._find()
             if isinstance(found, TransactionOutcome):
                 self._check_committed(found, write.chunks)

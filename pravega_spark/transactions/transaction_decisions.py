@@ -27,7 +27,11 @@ class AddedWrite(NamedTuple):
 
 
 def add_write(
-    manifests: Manifests, chunks: tuple[StagedChunk, ...], writer: str | None, number: int
+    manifests: Manifests,
+    chunks: tuple[StagedChunk, ...],
+    writer: str | None,
+    number: int,
+    origin: str | None = None,
 ) -> AddedWrite:
     """Add a write to the transaction unless it holds the write already.
 
@@ -41,7 +45,7 @@ def add_write(
         if is_held and manifests.last is not ManifestKind.ABORTING:
             return None
         check_accepts_writes(manifests)
-        return Manifest(ManifestKind.WRITE, tuple(left), writer, number)
+        return Manifest(ManifestKind.WRITE, tuple(left), writer, number, origin=origin)
 
     if manifests.append(propose) is not None:
         return AddedWrite(True, chunks)
@@ -53,9 +57,14 @@ def add_write(
 
 def holds_write(entries: Sequence[Manifest], writer: str | None, number: int) -> bool:
     """Return whether the manifests hold a writer's write of that number or a later one."""
-    return writer is not None and any(
-        entry.writer == writer and number <= entry.number for entry in entries
-    )
+    return last_write(entries, writer, number) is not None
+
+
+def last_write(entries: Sequence[Manifest], writer: str | None, number: int) -> Manifest | None:
+    """Return a writer's last write if its number is that number or a later one."""
+    found = [e for e in entries if writer is not None and e.writer == writer]
+    last = max(found, key=lambda entry: entry.number, default=None)
+    return last if last is not None and number <= last.number else None
 
 
 def check_accepts_writes(manifests: Manifests) -> None:

@@ -29,6 +29,7 @@ from pravega_spark.scaling import scale_commit
 from pravega_spark.spark import settings
 from pravega_spark.spark.read.columns import schema_of
 from pravega_spark.spark.source import PravegaDataSource
+from pravega_spark.spark.write.task_run import TaskRun
 from tests.harness.small_streams import staged
 
 pytestmark = pytest.mark.slow
@@ -220,7 +221,7 @@ def spark_batch_of_a_query(world: World) -> None:
     options = {"checkpointLocation": "memory://nowhere"}
     writer = pickle.loads(pickle.dumps(source(world, **options).streamWriter(ROWS, False)))
     message = writer.write(iter([rows(world)]))
-    message.query_id = "query"
+    message.task = TaskRun("query")
     for _ in range(2):
         writer.commit([message], 7)
 

@@ -62,7 +62,8 @@ def append(
                 note = TimeNote(identity.writer_id, time_us)
                 domains |= noted_changes(view, [note], builder.open_ends)
             body.domains = domains
-            body.parameters = {**body.parameters, "writer": identity.writer_id}
+            given = identity.source.parameters if isinstance(identity, NumberedBatch) else {}
+            body.parameters = {**body.parameters, "writer": identity.writer_id, **given}
         return body, AppendResult(view.version + 1, duplicate=False, ranges=ranges_of(builder))
 
     failpoint("append.staged")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pravega_spark.engine.stream.records import WriterRecord
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.writer_ids import is_anonymous, opened_at
+from pravega_spark.engine.writing.batch_origin import BatchSource, origin_of
 from pravega_spark.errors import OutOfOrder, StaleIdentity, WriterFenced, WriterForgotten
 
 
@@ -74,34 +75,57 @@ class SessionBatch:
 class NumberedBatch:
     """A numbered batch of a query or an application, as Delta's ``txnAppId`` and ``txnVersion``.
 
-    The log skips a batch whose number is not above the last one that it holds for this id.
+    The log skips a batch whose number is not above the last one that it holds for this id, unless
+    the origins show that it is another batch. ``complete_lives`` are restored lives of which the
+    user says that no batch is missing.
     """
 
     writer_id: str
     number: int
-    note: str | None = None
+    source: BatchSource = field(default_factory=BatchSource, compare=False)
+    complete_lives: frozenset[int] = frozenset()
 
     def check(self, known: WriterRecord | None, view: StreamView) -> bool:
         """Return True if the batch is new, False if the log already holds it.
 
-        Raises StaleIdentity if a restore lost batches before this one.
+        Raises BatchConflict for another batch of a known number, StaleIdentity if a restore lost
+        batches before this one.
         """
-        if known is None or self.number <= known.last:
-            return known is None
+        before = origin_of(known)
+        origin = self.source.origin(before)
+        if not origin.is_same_run(before):
+            self.source.check_first(view, known, self.number)
+        if known is None:
+            return True
+        if self.number <= known.last:
+            where = f"stream {view.stream}"
+            origin.check(where, self.writer_id, self.number, known.last, before)
+            return False
         if known.is_restored and self.number > known.last + 1:
-            raise StaleIdentity(
-                f"writer {self.writer_id!r} of stream {view.stream}: the stream was restored from "
-                f"a copy that holds its batches up to {known.last}, and this is batch "
-                f"{self.number}; write the batches between again, or continue under another id (a "
-                "streaming query: with another checkpoint).",
-                name=view.stream,
-                current_life=view.life,
-            )
+            self.check_complete(view, f"has its batches up to {known.last}", known.last + 1)
         return True
+
+    def check_complete(self, view: StreamView, has: str, first: int) -> None:
+        """Raise StaleIdentity unless the user said that the restored stream misses no batch.
+
+        ``has`` is what the copy has, ``first`` the first batch that it lacks.
+        """
+        if view.life in self.complete_lives:
+            return
+        raise StaleIdentity(
+            f"writer {self.writer_id!r} of stream {view.stream}: the stream was restored from a "
+            f"copy that {has}, and this is batch {self.number}. If a batch from {first} to "
+            f"{self.number - 1} had rows for this stream, they are missing: write them again, or "
+            "continue under another id (a streaming query: with another checkpoint). If none "
+            f"had, set the option restoredLives={view.life}: it holds for this restore alone.",
+            name=view.stream,
+            current_life=view.life,
+        )
 
     def record(self, known: WriterRecord | None, version: int) -> WriterRecord:
         """Return the writer's record after this batch."""
-        return _advance(known, self.writer_id, 0, self.number, version, self.note)
+        note = self.source.origin(origin_of(known)).encode()
+        return _advance(known, self.writer_id, 0, self.number, version, note)
 
 
 def _advance(

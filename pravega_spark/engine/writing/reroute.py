@@ -7,7 +7,7 @@ for a segment that a truncation has removed from the lineage.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -60,9 +60,10 @@ def reroute(
     return result
 
 
-def _recut(
-    stream: StreamLog, view: StreamView, staging_version: int, chunk: StagedChunk
-) -> list[StagedChunk]:
+def read_staged(
+    stream: StreamLog, view: StreamView, chunk: StagedChunk, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a chunk that has no offsets yet."""
     ref = ChunkRef(
         chunk.path,
         chunk.segment_id,
@@ -76,15 +77,21 @@ def _recut(
         chunk.footer,
         chunk.attachment,
     )
-    batches = read(
+    return read(
         stream.store,
         stream.path,
         ref,
         0,
         chunk.rows,
-        columns=view.event_format.events.names,
+        columns=columns,
         event_format=view.event_format,
     )
+
+
+def _recut(
+    stream: StreamLog, view: StreamView, staging_version: int, chunk: StagedChunk
+) -> list[StagedChunk]:
+    batches = read_staged(stream, view, chunk, view.event_format.events.names)
     events = pa.Table.from_batches(batches)
     folder, token = version_folder(staging_version), stream.runtime.token()
 

@@ -98,7 +98,7 @@ TABLE_WRITE: Final = (
         "Two rows of one key in one write: fail, with nothing written; or the last row in the "
         "order of the frame's partitions wins.",
     ),
-    *(_OF_STREAMS[name] for name in ("txnAppId", "txnVersion", "compression")),
+    *(_OF_STREAMS[name] for name in ("txnAppId", "txnVersion", "restoredLives", "compression")),
     Option("columns", option_values.any_text, "-", "Ignored; a SQL view may set it for its reads."),
 )
 

@@ -113,6 +113,7 @@ def table_write_settings(given: Mapping[str, str]) -> TableWriteSettings:
         create_if_missing=False,
         compression=found.get("compression", "zstd"),
         checkpoint=given.get("checkpointlocation"),
+        restored_lives=found.get("restoredLives", frozenset()),
     )
     return TableWriteSettings(table, sink, found.get("duplicateKeys") == "last")
 

@@ -77,7 +77,7 @@ class _Upsert:
         with translated():
             done = write(self._events(rows, hashes))
         data = np.concatenate(hashes).tobytes() if hashes else b""
-        return UpsertMessage(done.life, done.version, done.chunks, done.query_id, hashes=data)
+        return UpsertMessage(done.life, done.version, done.chunks, task=done.task, hashes=data)
 
     def _events(
         self, rows: Iterator[pa.RecordBatch], hashes: list[NDArray[np.uint64]]
@@ -94,7 +94,8 @@ class _Upsert:
     def check(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Raise InvalidInput if two rows have one key."""
         found = [message for message in complete(messages) if isinstance(message, UpsertMessage)]
-        hashes = np.sort(np.concatenate([np.frombuffer(m.hashes, np.uint64) for m in found]))
+        hashes = np.frombuffer(b"".join(m.hashes for m in found), np.uint64)
+        hashes = np.sort(hashes)
         twice = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
         if not len(twice):
             return
@@ -149,8 +150,7 @@ class TableBatchWriter(PravegaBatchWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the changes of all partitions, in the order of the partitions."""
         with translated():
-            if not self._is_done:
-                self._upsert.check(messages)
+            self._upsert.check(messages)
             super().commit(messages)
 
 

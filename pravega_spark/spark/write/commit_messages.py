@@ -15,16 +15,16 @@ from pravega_spark.engine.writing.append_draft import AppendResult
 from pravega_spark.engine.writing.batch_identity import NumberedBatch
 from pravega_spark.errors import IllegalState
 from pravega_spark.spark.settings import WriteSettings
+from pravega_spark.spark.write.task_run import SinkMessage
 
 
 @dataclass
-class TaskCommitMessage(WriterCommitMessage):
+class TaskCommitMessage(SinkMessage):
     """The chunks that one task staged, and the life and version of the stream in its plan."""
 
     life: int
     version: int
     chunks: list[StagedChunk] = field(default_factory=list)
-    query_id: str | None = None
 
 
 def complete(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommitMessage]:

@@ -18,10 +18,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from pravega_spark.engine.stream.letter_stream import SUFFIX
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.batch_identity import NumberedBatch
 from pravega_spark.errors import InvalidOption
 from pravega_spark.limits import STAGING_THREADS
 from pravega_spark.spark.kafka_values import warn_of_leftovers
@@ -34,12 +34,12 @@ from pravega_spark.spark.write.many_streams_sink import (
     commit_each,
     complete_parts,
 )
-from pravega_spark.spark.write.sink import (
-    QUERY_ID,
-    PravegaBatchWriter,
-    PravegaStreamWriter,
-    query_id_of,
+from pravega_spark.spark.write.numbered_write import (
+    application_batch,
+    check_repeated,
+    query_batch,
 )
+from pravega_spark.spark.write.sink import PravegaBatchWriter, PravegaStreamWriter
 from pravega_spark.spark.write.staging_plan import StagingPlan
 from pravega_spark.spark.write.task_staging import ChunkStager
 from pravega_spark.spark.write.typed_columns import TypedColumns
@@ -60,15 +60,22 @@ class DeadLetterBatchWriter(PravegaBatchWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
         """Stage one partition; runs in a task."""
-        if self._is_done:
+        if self._is_skipped:
             return ManyStreamsMessage()
         return _stage(iterator, self._plan, self._columns, self.settings)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the rows, and then the dead letters."""
-        if self._is_done:
+        found = complete_parts(messages)
+        identity = application_batch(self.settings, found)
+        if self._known is not None and not any(message.parts for message in found):
+            check_repeated(self.settings, self._written(), identity)
             self._log_skipped()
-        commit_each(self.settings, complete_parts(messages), self._identity())
+        commit_each(self.settings, found, identity)
+
+    def _written(self) -> tuple[str, ...]:
+        """Return both streams: dead letters may be missing where the rows are not."""
+        return self.settings.stream, self.settings.stream + SUFFIX
 
 
 class DeadLetterStreamWriter(PravegaStreamWriter):
@@ -92,8 +99,7 @@ class DeadLetterStreamWriter(PravegaStreamWriter):
             warn_of_leftovers(self.settings.leftovers, f"a query's write to {self.settings.stream}")
         if not any(message.parts for message in found):
             return
-        query_id = query_id_of((m.query_id for m in found), self.settings.checkpoint)
-        identity = NumberedBatch(f"spark.{query_id}", batchId)
+        identity = query_batch(self.settings, found, batchId)
         commit_each(self.settings, found, identity, batchId=batchId)
 
 
@@ -107,7 +113,6 @@ def _stage(
     assert isinstance(columns, TypedColumns), "dead letters are of typed streams"
     context = TaskContext.get()
     number = 0 if context is None else context.partitionId()
-    query_id = None if context is None else context.getLocalProperty(QUERY_ID)
     name = f"{os.urandom(8).hex()}-{number}"
     with ThreadPoolExecutor(STAGING_THREADS, thread_name_prefix="pravega-staging") as pool:
         stagers: dict[str, tuple[StagingPlan, ChunkStager]] = {
@@ -130,4 +135,4 @@ def _stage(
             stream: TaskCommitMessage(its.life, its.version, stager.finish())
             for stream, (its, stager) in stagers.items()
         }
-    return ManyStreamsMessage({s: found for s, found in staged.items() if found.chunks}, query_id)
+    return ManyStreamsMessage({s: found for s, found in staged.items() if found.chunks})

@@ -24,30 +24,40 @@ from pyspark.sql.types import StructType
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append_draft import sealed_error
 from pravega_spark.engine.writing.batch_identity import NumberedBatch
 from pravega_spark.errors import IllegalState, InvalidOption, PravegaSparkError
 from pravega_spark.spark.kafka_values import warn_of_leftovers
 from pravega_spark.spark.settings import WriteSettings
-from pravega_spark.spark.write.commit_messages import TaskCommitMessage, commit_chunks
+from pravega_spark.spark.write.commit_messages import (
+    TaskCommitMessage,
+    chunks_of,
+    commit_chunks,
+)
 from pravega_spark.spark.write.input_columns import InputColumns, has_events
 from pravega_spark.spark.write.many_streams_staging import stage_many
-from pravega_spark.spark.write.sink import QUERY_ID, query_id_of
+from pravega_spark.spark.write.numbered_write import (
+    application_batch,
+    check_same_rows,
+    put_split,
+    query_batch,
+)
 from pravega_spark.spark.write.stream_column import StreamColumn
-from pravega_spark.spark.write.transaction_write import application_writer
+from pravega_spark.spark.write.task_run import SinkMessage
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class ManyStreamsMessage(WriterCommitMessage):
+class ManyStreamsMessage(SinkMessage):
     """What one task staged, by stream."""
 
     parts: dict[str, TaskCommitMessage] = field(default_factory=dict)
-    query_id: str | None = None
 
 
 class _ManyStreamsWriter:
@@ -77,8 +87,7 @@ class _ManyStreamsWriter:
         parts = stage_many(
             iterator, self._names, self._frame, self._columns, self.settings, partition_id
         )
-        query_id = None if context is None else context.getLocalProperty(QUERY_ID)
-        return ManyStreamsMessage(parts, query_id)
+        return ManyStreamsMessage(parts)
 
 
 class ManyStreamsBatchWriter(_ManyStreamsWriter, DataSourceArrowWriter):
@@ -99,10 +108,8 @@ class ManyStreamsBatchWriter(_ManyStreamsWriter, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit in each stream, in the order of the names; check all of them first."""
-        application, identity = self.settings.application, None
-        if application is not None:
-            identity = NumberedBatch(application_writer(application[0]), application[1])
-        commit_each(self.settings, complete_parts(messages), identity)
+        found = complete_parts(messages)
+        commit_each(self.settings, found, application_batch(self.settings, found))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Do nothing: chunks without a commit are in no stream, and a sweep deletes them."""
@@ -118,8 +125,7 @@ class ManyStreamsStreamWriter(_ManyStreamsWriter, DataSourceStreamArrowWriter):
             warn_of_leftovers(self.settings.leftovers, "a query's write")
         if not any(message.parts for message in found):
             return
-        query_id = query_id_of((m.query_id for m in found), self.settings.checkpoint)
-        identity = NumberedBatch(f"spark.{query_id}", batchId)
+        identity = query_batch(self.settings, found, batchId)
         commit_each(self.settings, found, identity, batchId=batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -134,14 +140,18 @@ def commit_each(
 ) -> None:
     """Commit what the tasks staged, once in each stream.
 
-    Raises before the first commit if one of the streams is sealed, or was deleted or created again
-    since the tasks ran. A later error names the streams that have the write.
+    Raises before the first commit if one of the streams is sealed, was deleted or created again
+    since the tasks ran, or has another batch of the number. A later error names the streams that
+    have the write.
     """
     parts: dict[str, list[TaskCommitMessage]] = {}
     for message in messages:
         for name, part in message.parts.items():
             parts.setdefault(name, []).append(part)
-    _check_all(settings, parts)
+    views = _checked(settings, parts)
+    if identity is not None and _is_new_somewhere(settings, identity, views) and len(views) > 1:
+        put_split(settings, identity, views)
+        failpoint("many_streams.recorded")
     done: list[str] = []
     for name in sorted(parts):
         try:
@@ -162,6 +172,8 @@ def commit_each(
                 f"those after it. {again}."
             ) from error
         if appended is not None and appended.duplicate and identity is not None:
+            chunks = chunks_of(parts[name])
+            check_same_rows(open_stream(settings.root, name), identity, chunks)
             logger.warning(
                 "skipped a duplicate write: stream %s has number %d of %s, or a later one",
                 name,
@@ -173,13 +185,30 @@ def commit_each(
         failpoint("many_streams.committed")
 
 
-def _check_all(settings: WriteSettings, parts: Mapping[str, Sequence[TaskCommitMessage]]) -> None:
+def _checked(
+    settings: WriteSettings, parts: Mapping[str, Sequence[TaskCommitMessage]]
+) -> list[StreamView]:
+    views = []
     for name, found in parts.items():
         view = existing_view(open_stream(settings.root, name))
         for part in found:
             view.check_life(part.life)
         if view.record.state is not StreamState.ACTIVE:
             raise sealed_error(view)
+        views.append(view)
+    return views
+
+
+def _is_new_somewhere(
+    settings: WriteSettings, identity: NumberedBatch, views: Sequence[StreamView]
+) -> bool:
+    """Return whether a stream lacks the batch; raise what the batch's commits would raise."""
+    is_new = False
+    for view in views:
+        stream = open_stream(settings.root, view.stream)
+        known = archived_records.find_writer(stream, view, identity.writer_id)
+        is_new |= identity.check(known, view)
+    return is_new
 
 
 def _one_plan(parts: Sequence[TaskCommitMessage]) -> list[TaskCommitMessage]:

@@ -8,8 +8,7 @@ With the option ``transaction`` the driver adds the chunks to the transaction in
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -22,10 +21,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pravega_spark.engine.log_fields import log_fields
-from pravega_spark.engine.store import open_store
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.batch_identity import NumberedBatch
-from pravega_spark.errors import InvalidInput, InvalidOption, StoreError
+from pravega_spark.engine.writing.batch_origin import BatchOrigin
+from pravega_spark.errors import InvalidOption
 from pravega_spark.spark.kafka_values import warn_of_leftovers
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write import transaction_write
@@ -36,13 +35,18 @@ from pravega_spark.spark.write.commit_messages import (
     complete,
 )
 from pravega_spark.spark.write.frame_target import FrameColumns, columns_of, plan_frame
+from pravega_spark.spark.write.numbered_write import (
+    application_batch,
+    check_repeated,
+    check_same_rows,
+    known_origins,
+    query_batch,
+)
 from pravega_spark.spark.write.staging_plan import StagingPlan
+from pravega_spark.spark.write.task_run import TaskRun
 from pravega_spark.spark.write.task_staging import stage
 
 logger = logging.getLogger(__name__)
-
-QUERY_ID = "sql.streaming.queryId"
-"""Spark's local property of a task with the query's id, which a restart keeps."""
 
 
 def check_mode(overwrite: bool) -> None:
@@ -64,6 +68,7 @@ class PravegaBatchWriter(DataSourceArrowWriter):
     def __init__(self, settings: WriteSettings, schema: StructType) -> None:
         """Check the frame's columns and make the plan, on the driver."""
         self.settings = settings
+        self._known: Sequence[BatchOrigin | None] | None
         warn_of_leftovers(settings.leftovers, f"a write to {settings.stream}")
         if settings.event_time_delay_ms is not None and settings.application is None:
             raise InvalidOption(
@@ -71,41 +76,52 @@ class PravegaBatchWriter(DataSourceArrowWriter):
                 "with txnAppId and txnVersion; set these, or remove it."
             )
         if settings.transaction is not None:
-            self._plan, self._is_done = transaction_write.plan(settings, settings.transaction)
+            self._plan, self._known = transaction_write.plan(settings, settings.transaction)
             self._columns = columns_of(schema, settings, self._plan.schema)
             return
-        self._plan, view, self._columns = plan_frame(settings, schema)
-        identity = self._identity()
-        known = view.writer(identity.writer_id) if identity else None
-        self._is_done = identity is not None and known is not None and identity.number <= known.last
+        self._plan, _, self._columns = plan_frame(settings, schema)
+        self._known = known_origins(settings, self._written())
 
-    def _identity(self) -> NumberedBatch | None:
-        if self.settings.application is None:
-            return None
-        name, number = self.settings.application
-        return NumberedBatch(transaction_write.application_writer(name), number)
+    def _written(self) -> tuple[str, ...]:
+        """Return the streams that must have the write's number, or it is staged."""
+        return (self.settings.stream,)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Stage one partition; runs in a task."""
-        if self._is_done:
+        if self._is_skipped:
             return TaskCommitMessage(self._plan.life, self._plan.version)
         chunks = stage(iterator, self._plan, self._columns, self.settings, _partition_id())
         return TaskCommitMessage(self._plan.life, self._plan.version, chunks)
 
+    @property
+    def _is_skipped(self) -> bool:
+        """Whether a task stages nothing: the number is known, and not from this very run.
+
+        A number that comes again within one run may have other rows, which the driver compares.
+        """
+        mine = BatchOrigin(run=TaskRun.current().run)
+        return self._known is not None and not any(map(mine.is_same_run, self._known))
+
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the chunks of all partitions, in the order of the partitions."""
-        if self._is_done or not self._commit(complete(messages)):
+        if not self._commit(complete(messages)):
             self._log_skipped()
 
     def _commit(self, messages: Sequence[TaskCommitMessage]) -> bool:
         """Return False if the stream or the transaction already has this write."""
-        if self.settings.transaction is None:
-            appended = commit_chunks(self.settings, messages, self._identity())
-            return appended is None or not appended.duplicate
-        chunks = chunks_of(messages)
-        return not chunks or transaction_write.add_chunks(
-            self.settings, self.settings.transaction, chunks
-        )
+        identity, chunks = application_batch(self.settings, messages), chunks_of(messages)
+        transaction_id = self.settings.transaction
+        if transaction_id is not None:
+            return transaction_write.add_chunks(self.settings, transaction_id, chunks, identity)
+        if not chunks and self._known is not None:
+            check_repeated(self.settings, self._written(), identity)
+            return False
+        appended = commit_chunks(self.settings, messages, identity)
+        if appended is None or not appended.duplicate:
+            return True
+        assert identity is not None, "a write without a number is never a repetition"
+        check_same_rows(open_stream(self.settings.root, self.settings.stream), identity, chunks)
+        return False
 
     def _log_skipped(self) -> None:
         name, number = self.settings.application or ("", 0)
@@ -162,9 +178,7 @@ class PravegaStreamWriter(DataSourceStreamArrowWriter):
         assert self._plan is not None, "the writer reached a task without a plan"
         assert self._columns is not None
         chunks = stage(iterator, self._plan, self._columns, self.settings, _partition_id())
-        context = TaskContext.get()
-        query_id = None if context is None else context.getLocalProperty(QUERY_ID)
-        return TaskCommitMessage(self._plan.life, self._plan.version, chunks, query_id)
+        return TaskCommitMessage(self._plan.life, self._plan.version, chunks)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit a micro-batch; skip one that the stream already has."""
@@ -173,8 +187,7 @@ class PravegaStreamWriter(DataSourceStreamArrowWriter):
             warn_of_leftovers(self.settings.leftovers, f"a query's write to {self.settings.stream}")
         if not any(message.chunks for message in found):
             return
-        query_id = query_id_of((m.query_id for m in found), self.settings.checkpoint)
-        identity = NumberedBatch(f"spark.{query_id}", batchId)
+        identity = query_batch(self.settings, found, batchId)
         appended = commit_chunks(self.settings, found, identity, batchId=batchId)
         if appended is not None and appended.duplicate:
             logger.warning(
@@ -189,36 +202,6 @@ class PravegaStreamWriter(DataSourceStreamArrowWriter):
         """Do nothing: the stream may have the micro-batch, and Spark commits it again."""
 
 
-def query_id_of(of_tasks: Iterable[str | None], checkpoint: str | None) -> str:
-    """Return the id of a streaming query: its tasks know it, or its checkpoint folder.
-
-    Raises InvalidOption without one.
-    """
-    found = set(filter(None, of_tasks))
-    if len(found) == 1:
-        return found.pop()
-    query_id = _checkpoint_query_id(checkpoint)
-    if query_id is None:
-        raise InvalidOption(
-            "the streaming query's id is neither in the tasks' properties nor in "
-            f"{checkpoint}/metadata, so a repeated micro-batch could not be "
-            "recognized. Set the option checkpointLocation to a path that the driver can read."
-        )
-    return query_id
-
-
 def _partition_id() -> int:
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()
-
-
-def _checkpoint_query_id(location: str | None) -> str | None:
-    """Return the query's id in the ``metadata`` file of Spark's checkpoint; None without one."""
-    if location is None:
-        return None
-    try:
-        text = open_store(location).get("metadata").decode()
-    except (FileNotFoundError, StoreError, InvalidInput):
-        return None
-    match = re.search(r'"id"\s*:\s*"([^"]+)"', text)
-    return match[1] if match else None

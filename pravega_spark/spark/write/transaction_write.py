@@ -14,18 +14,26 @@ from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutc
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.writing.batch_identity import NumberedBatch
+from pravega_spark.engine.writing.batch_origin import BatchOrigin, decode_origin
 from pravega_spark.spark.settings import WriteSettings
+from pravega_spark.spark.write.numbered_write import application_writer, check_equal
+from pravega_spark.spark.write.same_rows import staged_digest
 from pravega_spark.spark.write.staging_plan import StagingPlan
 from pravega_spark.transactions import transaction_lifecycle
 from pravega_spark.transactions.manifest_codec import Manifest
 from pravega_spark.transactions.manifests import Manifests
 from pravega_spark.transactions.transaction import Transaction
-from pravega_spark.transactions.transaction_decisions import check_accepts_writes, holds_write
+from pravega_spark.transactions.transaction_decisions import check_accepts_writes, last_write
 from pravega_spark.transactions.transaction_paths import chunk_folder
 
 
-def plan(settings: WriteSettings, transaction_id: str) -> tuple[StagingPlan, bool]:
-    """Return the plan of a write, and whether the transaction already has this numbered write.
+def plan(
+    settings: WriteSettings, transaction_id: str
+) -> tuple[StagingPlan, Sequence[BatchOrigin | None] | None]:
+    """Return the plan of a write, and where the write came from that has its number already.
+
+    The second is None if the transaction does not have the number.
 
     Raises NoSuchStream, NoSuchTransaction, or TxnFailed if the transaction is not open, before any
     task has run.
@@ -46,26 +54,57 @@ def plan(settings: WriteSettings, transaction_id: str) -> tuple[StagingPlan, boo
         stream.chunk_key,
         view.event_format.schema,
     )
-    return found, _has(entries, settings)
+    if settings.application is None:
+        return found, None
+    name, number = settings.application
+    last = last_write(entries, application_writer(name), number)
+    return found, None if last is None else (decode_origin(last.origin),)
 
 
-def add_chunks(settings: WriteSettings, transaction_id: str, chunks: Sequence[StagedChunk]) -> bool:
+def add_chunks(
+    settings: WriteSettings,
+    transaction_id: str,
+    chunks: Sequence[StagedChunk],
+    identity: NumberedBatch | None,
+) -> bool:
     """Add the tasks' chunks, all or none; False if the transaction already has this numbered write.
 
-    Raises TxnFailed if the transaction is no longer open, and CommitUnknown if the outcome is
-    unknown.
+    Raises BatchConflict if that is another write, TxnFailed if the transaction is no longer open,
+    and CommitUnknown if the outcome is unknown.
     """
-    transaction = Transaction(open_stream(settings.root, settings.stream), transaction_id)
-    if settings.application is None:
-        transaction._add_chunks(chunks)
+    stream = open_stream(settings.root, settings.stream)
+    transaction = Transaction(stream, transaction_id)
+    if identity is None:
+        if chunks:
+            transaction._add_chunks(chunks)
         return True
-    name, number = settings.application
-    return transaction._add_chunks(chunks, writer=application_writer(name), number=number)
+    writer, number = identity.writer_id, identity.number
+    entries = Manifests(stream, transaction_id).read()
+    last = last_write(entries, writer, number)
+    if last is not None:
+        _check_same(stream, transaction_id, identity, last, chunks)
+        return False
+    if not chunks:
+        return True
+    origin = identity.source.origin(None).encode()
+    return transaction._add_chunks(chunks, writer=writer, number=number, origin=origin)
 
 
-def application_writer(name: str) -> str:
-    """Return the writer id of a txnAppId, in a stream's log and in a transaction."""
-    return f"txn:{name}"
+def _check_same(
+    stream: StreamLog,
+    transaction_id: str,
+    identity: NumberedBatch,
+    last: Manifest,
+    chunks: Sequence[StagedChunk],
+) -> None:
+    """Raise BatchConflict if the known number is that of another write."""
+    where = f"transaction {transaction_id} of stream {stream.name}"
+    before = decode_origin(last.origin)
+    origin = identity.source.origin(before)
+    origin.check(where, identity.writer_id, identity.number, last.number, before)
+    if chunks and origin.is_same_run(before) and last.number == identity.number:
+        here, given = staged_digest(stream, last.chunks), staged_digest(stream, chunks)
+        check_equal(where, identity, here, given)
 
 
 def _open_transaction(view: StreamView, transaction_id: str) -> OpenTransaction:
@@ -82,11 +121,3 @@ def _writable_entries(stream: StreamLog, transaction_id: str) -> Sequence[Manife
     entries = manifests.read()
     check_accepts_writes(manifests)
     return entries
-
-
-def _has(entries: Sequence[Manifest], settings: WriteSettings) -> bool:
-    if settings.application is None:
-        return False
-    name, number = settings.application
-    writer = application_writer(name)
-    return holds_write(entries, writer, number)

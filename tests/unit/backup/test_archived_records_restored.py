@@ -5,11 +5,23 @@ from __future__ import annotations
 import pytest
 
 from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.stream.archived_records import find_writer
 from pravega_spark.engine.writing.batch_identity import NumberedBatch, SessionBatch
+from pravega_spark.engine.writing.batch_origin import BatchOrigin, BatchSource, origin_of
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import PravegaSparkError
 from tests.harness.backup_world import World, copy_objects, manager_of, stream_of
 from tests.harness.small_streams import write
+
+
+class _FromQuery(BatchSource):
+    """A batch of a query whose sources end somewhere."""
+
+    def origin(self, known: BatchOrigin | None) -> BatchOrigin:
+        return BatchOrigin("q", "run", 7, "ends")
+
+
+FROM_QUERY = _FromQuery()
 
 
 def swept() -> World:
@@ -17,7 +29,7 @@ def swept() -> World:
     world = World(0)
     record = open_session(world.stream, 1, "w")
     write(world.stream, [("k", b"1")], SessionBatch("w", record.session, 0, 3, "note"))
-    write(world.stream, [("k", b"1")], NumberedBatch("query", 7))
+    write(world.stream, [("k", b"1")], NumberedBatch("query", 7, FROM_QUERY))
     world.runtime.sleep(10 * 3_600)
     world.grow(3)
     world.manager.sweep_stream("s/t", grace="1 h", retain="1 h", keep_records="1 h")
@@ -32,6 +44,17 @@ def test_backup_knows_writers_with_archived_records() -> None:
     record = open_session(stream_of(copy), 1, "w")
     assert (record.session, record.last, record.note) == (2, 3, "note")
     assert write(stream_of(copy), [("k", b"x")], NumberedBatch("query", 7)).duplicate
+
+
+def test_archives_backups_and_restores_keep_where_a_batch_came_from() -> None:
+    world = swept()
+    copy = MemoryStore()
+    world.manager.backup(copy.url, "s/t")
+    restored = copy_objects(copy)
+    manager_of(restored).restore()
+    for stream in (world.stream, stream_of(copy), stream_of(restored)):
+        known = find_writer(stream, stream.view(), "query")
+        assert origin_of(known) == BatchOrigin("q", "run", 7, "ends")
 
 
 def test_backup_omits_archived_records_of_removed_subscribers() -> None:

@@ -16,6 +16,7 @@ from pravega_spark.spark.kafka_values import (
     is_leftover,
 )
 from pravega_spark.spark.settings import read_settings, write_settings
+from pravega_spark.spark.write.task_run import TaskRun
 from tests.harness.small_streams import created
 from tests.harness.spark_reading import batch_reader, events, fill, rows, stream_reader
 from tests.harness.spark_writing import TEXT, batch_writer, schema, source
@@ -106,7 +107,7 @@ def test_ignored_options_are_named_in_one_warning(
                 made = source(tmp_path, **LEFTOVERS).streamWriter(schema(**TEXT), False)
                 tasks = pickle.loads(pickle.dumps(made))
                 message = tasks.write(iter([frame_rows(0, 3)]))
-                message.query_id = "q"
+                message.task = TaskRun("q")
                 driver = source(tmp_path, **LEFTOVERS).streamWriter(schema(**TEXT), False)
                 driver.commit([message], batch)
     warnings = [r.getMessage() for r in caplog.records if "ignored the options" in r.getMessage()]

@@ -27,6 +27,7 @@ from pravega_spark.spark.write.many_streams_sink import (
     ManyStreamsMessage,
     ManyStreamsStreamWriter,
 )
+from pravega_spark.spark.write.task_run import TaskRun
 from tests.harness.failpoints import at_failpoint
 from tests.harness.small_streams import scale
 from tests.harness.spark_writing import read, schema
@@ -68,7 +69,7 @@ def rows(first: int, last: int, names: tuple[str | None, ...] = ("s/a", "s/b")) 
 
 def staged(root: str, first: int, last: int, **options: str) -> list[Any]:
     message = query_writer(root, **options).write(iter([rows(first, last)]))
-    message.query_id = "q"
+    message.task = TaskRun("q")
     return [pickle.loads(pickle.dumps(message))]
 
 

@@ -24,6 +24,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.spark.write import task_staging as staging_module
 from pravega_spark.spark.write.commit_messages import TaskCommitMessage
 from pravega_spark.spark.write.sink import PravegaStreamWriter
+from pravega_spark.spark.write.task_run import TaskRun
 from tests.harness.small_streams import scale
 from tests.harness.spark_writing import TEXT, batch_writer, read, rows, schema, source
 
@@ -107,7 +108,7 @@ def commit(root: Path, messages: list[TaskCommitMessage], batch_id: int, **optio
 
 def staged(root: Path, first: int, last: int, query: str = "q-1") -> list[TaskCommitMessage]:
     message = stream_writer(root).write(iter([rows(first, last)]))
-    message.query_id = query
+    message.task = TaskRun(query or None)
     return [message]
 
 

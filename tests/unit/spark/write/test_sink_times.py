@@ -17,6 +17,7 @@ from pravega_spark.model import WriterMark
 from pravega_spark.spark.settings import write_settings
 from pravega_spark.spark.source import PravegaDataSource
 from pravega_spark.spark.write.sink import PravegaStreamWriter
+from pravega_spark.spark.write.task_run import TaskRun
 from tests.harness.spark_writing import batch_writer, schema, source
 
 COLUMNS = {"event": "string", "at": "timestamp"}
@@ -51,7 +52,7 @@ def commit(root: Path, batch_id: int, *parts: pa.RecordBatch, **options: str) ->
     task = pickle.loads(pickle.dumps(writers[0]))
     messages = [task.write(iter([part] if part.num_rows else [])) for part in parts]
     for message in messages:
-        message.query_id = "q-1"
+        message.task = TaskRun("q-1")
     writers[1].commit(messages, batch_id)
 
 

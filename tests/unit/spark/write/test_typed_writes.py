@@ -26,6 +26,7 @@ from pravega_spark.limits import MAX_EVENT_BYTES, MAX_ROUTING_KEY_LENGTH
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.write.sink import PravegaStreamWriter
+from pravega_spark.spark.write.task_run import TaskRun
 from tests.harness import file_kms
 from tests.harness.failpoints import at_failpoint
 from tests.harness.file_kms import MasterKeys
@@ -228,7 +229,7 @@ def test_query_writes_typed_rows_once_and_goes_on_after_the_schema_grew(
     for number in (0, 0, 1):
         writer = _stream_writer(tmp_path)
         message = writer.write(iter([batch]))
-        message.query_id = "q"
+        message.task = TaskRun("q")
         if number == 1:
             manager.update_stream("s/a", schema=pa.schema([*FLIGHTS, ("gate", pa.string())]))
         writer.commit([message], number)
@@ -326,7 +327,7 @@ def test_crash_between_the_two_commits_loses_and_repeats_nothing(
         found = source(tmp_path, badRecords="dlq").streamWriter(frame, False)
         writer: Any = pickle.loads(pickle.dumps(found))
         message = writer.write(iter([batch]))
-        message.query_id = "q"
+        message.task = TaskRun("q")
         writer.commit([message], 7)
 
     def die() -> None:
@@ -349,7 +350,7 @@ def test_query_with_dead_letters_warns_once_of_what_is_left_of_a_kafka_query(
             tmp_path, badRecords="dlq", **{"kafka.bootstrap.servers": "localhost:9092"}
         )
         message = writer.write(iter([pa.RecordBatch.from_pylist(MIXED[3:4])]))
-        message.query_id = "q"
+        message.task = TaskRun("q")
         writer.commit([message], number)
     assert caplog.text.count("kafka.bootstrap.servers") == 1
 

@@ -1,0 +1,70 @@
+"""The one object of a root that says which streams the last batch of several is for.
+
+The commits of such a batch are independent. If the write dies between two of them and is started
+again with other options, the new target may know nothing of the batch. So before the first commit
+the batch's number, its streams and the options that decide where a row goes are put here, and the
+first batch of each run looks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import xxhash
+
+from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
+from pravega_spark.engine.store import Store
+from pravega_spark.errors import CorruptLog
+
+FOLDER = "_batches"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitBatch:
+    """A batch of several streams: who wrote it, its number, the streams' lives, the options."""
+
+    writer_id: str
+    number: int
+    streams: Mapping[str, int]
+    options: Mapping[str, str]
+
+    def put(self, store: Store) -> None:
+        """Record it, in place of the writer's batch before."""
+        record = {
+            "writer": self.writer_id,
+            "number": self.number,
+            "streams": dict(sorted(self.streams.items())),
+            "options": dict(self.options),
+        }
+        line = to_json(record).encode()
+        digest = xxhash.xxh3_128_hexdigest(line).encode()
+        store.put(split_batch_key(self.writer_id), b"%b\n%b\n" % (line, digest))
+
+
+def split_batch_key(writer_id: str) -> str:
+    """Return the object's key: a digest, since an application's name may be no key."""
+    return f"{FOLDER}/{xxhash.xxh3_128_hexdigest(writer_id.encode())}.json"
+
+
+def read_split_batch(store: Store, writer_id: str) -> SplitBatch | None:
+    """Return a writer's last batch of several streams, or None; raise CorruptLog for damage."""
+    key = split_batch_key(writer_id)
+    try:
+        line, _, digest = store.get(key).partition(b"\n")
+    except FileNotFoundError:
+        return None
+    path = f"{store.url.rstrip('/')}/{key}"
+    try:
+        if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
+            raise ValueError("its digest does not match")
+        record = json.loads(line)
+        return SplitBatch(record["writer"], record["number"], record["streams"], record["options"])
+    except DECODE_ERRORS as error:
+        raise CorruptLog(
+            f"{path} is damaged ({error}): it says which streams the last batch of "
+            f"{writer_id!r} is for. Restore it from a copy; or delete it, if the query or the "
+            "application has the options that it had.",
+            path=path,
+        ) from error

@@ -1,0 +1,308 @@
+"""The numbers of writes: of queries' batches, of applications' versions; where they come from.
+
+The driver makes one for each write, from what its tasks saw, and commits with it in each stream.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pravega_spark.engine.chunks.chunk import StagedChunk
+from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.stream import archived_records
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.records import WriterRecord
+from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.writing.batch_identity import NumberedBatch
+from pravega_spark.engine.writing.batch_origin import (
+    OTHER_ID,
+    BatchOrigin,
+    BatchSource,
+    origin_of,
+)
+from pravega_spark.engine.writing.split_batch import SplitBatch, read_split_batch
+from pravega_spark.errors import BatchConflict, IllegalState, InvalidOption, NoSuchStream
+from pravega_spark.spark.settings import WriteSettings
+from pravega_spark.spark.write.query_checkpoint import UNREADABLE, BatchEnds, QueryCheckpoint
+from pravega_spark.spark.write.same_rows import committed_digest, staged_digest
+from pravega_spark.spark.write.task_run import SinkMessage, TaskRun, run_of
+
+logger = logging.getLogger(__name__)
+
+_TRIED_AGAIN = 16
+"""A checkpoint that could not be read is tried again at each batch that this divides."""
+
+
+def query_batch(
+    settings: WriteSettings, messages: Iterable[SinkMessage], number: int
+) -> NumberedBatch:
+    """Return the identity of a query's micro-batch; raise InvalidOption without the query's id."""
+    task = run_of(messages)
+    query_id = task.query_id or _checkpoint_query_id(settings.checkpoint)
+    if query_id is None:
+        raise InvalidOption(
+            "the streaming query's id is neither in the tasks' properties nor in "
+            f"{settings.checkpoint}/metadata, so a repeated micro-batch could not be "
+            "recognized. Set the option checkpointLocation to a path that the driver can read."
+        )
+    source = NumberedSource(settings, TaskRun(query_id, task.run, number, task.checkpoint))
+    return source.numbered(f"spark.{query_id}", number)
+
+
+def application_batch(
+    settings: WriteSettings, messages: Iterable[SinkMessage]
+) -> NumberedBatch | None:
+    """Return the identity that txnAppId and txnVersion give to a write, or None without them."""
+    if settings.application is None:
+        return None
+    name, number = settings.application
+    return NumberedSource(settings, run_of(messages)).numbered(application_writer(name), number)
+
+
+def application_writer(name: str) -> str:
+    """Return the writer id of a txnAppId, in a stream's log and in a transaction."""
+    return f"txn:{name}"
+
+
+def _checkpoint_query_id(location: str | None) -> str | None:
+    """Return the query's id in the ``metadata`` of Spark's checkpoint; None without one."""
+    if location is None:
+        return None
+    try:
+        return QueryCheckpoint(location).query_id()
+    except UNREADABLE:
+        return None
+
+
+@dataclass
+class NumberedSource(BatchSource):
+    """Where one write comes from, and what the first one of a run must find."""
+
+    settings: WriteSettings
+    task: TaskRun
+    _writer_id: str = ""
+    _origin: BatchOrigin | None = None
+    _ends: BatchEnds | None = None
+    _split: list[SplitBatch | None] = field(default_factory=list)
+    """The last batch of several streams, once it was read."""
+    _warned: set[str] = field(default_factory=set)
+
+    def numbered(self, writer_id: str, number: int) -> NumberedBatch:
+        """Return the identity of a batch from here."""
+        self._writer_id = writer_id
+        return NumberedBatch(writer_id, number, self, self.settings.restored_lives)
+
+    @property
+    def parameters(self) -> Mapping[str, object]:
+        """The ends of the batch's sources, with which ``offsets/N`` can be written again."""
+        return {} if self._ends is None else {"offsets": list(self._ends.lines)}
+
+    def origin(self, known: BatchOrigin | None) -> BatchOrigin:
+        """Return the query, run, batch, and the ends of its sources, which are read once."""
+        if self._origin is None:
+            task = self.task
+            found = BatchOrigin(task.query_id, task.run, task.batch)
+            self._ends = self._read_ends(found, known)
+            digest = None if self._ends is None else self._ends.digest
+            self._origin = BatchOrigin(task.query_id, task.run, task.batch, digest)
+        return self._origin
+
+    def _read_ends(self, found: BatchOrigin, known: BatchOrigin | None) -> BatchEnds | None:
+        """Return where the batch's sources end; None, with one warning a run, if unreadable."""
+        if found.query is None or found.batch is None:
+            return None
+        is_later = found.is_same_run(known)
+        was_read = is_later and known is not None and known.ends is not None
+        if is_later and not was_read and found.batch % _TRIED_AGAIN:
+            return None
+        checkpoint = self._checkpoint
+        try:
+            if checkpoint is None:
+                raise ValueError("the write does not know it")
+            if not was_read and checkpoint.query_id() != found.query:
+                raise ValueError("it is the checkpoint of another query")
+            return checkpoint.ends(found.batch)
+        except UNREADABLE as error:
+            if not is_later:
+                self._warn(
+                    "cannot read where the sources of batch %d of query %s end (checkpoint %s: "
+                    "%s), so a batch is known by its number alone; set the option "
+                    "checkpointLocation on the write to a path or URL that this package can read",
+                    found.batch,
+                    found.query,
+                    None if checkpoint is None else checkpoint.location,
+                    error,
+                )
+            return None
+
+    @property
+    def _checkpoint(self) -> QueryCheckpoint | None:
+        location = self.settings.checkpoint or self.task.checkpoint
+        return None if location is None else QueryCheckpoint(location)
+
+    def check_first(self, view: StreamView, known: WriterRecord | None, number: int) -> None:
+        """Raise if the stream's last batch is not the checkpoint's, or its streams lack a batch."""
+        self._check_last(view, known, number)
+        self._check_split(view, known, number)
+
+    def _check_last(self, view: StreamView, known: WriterRecord | None, number: int) -> None:
+        """Raise BatchConflict if the checkpoint has other ends for the stream's last batch."""
+        before = origin_of(known)
+        origin, checkpoint = self.origin(before), self._checkpoint
+        if before is None or known is None or number <= known.last or checkpoint is None:
+            return
+        if origin.ends is None or before.query != origin.query or before.ends is None:
+            return
+        assert before.batch is not None
+        try:
+            ends = checkpoint.ends(before.batch).digest
+        except UNREADABLE:  # Spark keeps the last hundred
+            return
+        if ends != before.ends:
+            there = BatchOrigin(origin.query, None, before.batch, ends)
+            raise BatchConflict(
+                f"stream {view.stream} has number {known.last} of {self._writer_id!r} from "
+                f"{before}, and the checkpoint {checkpoint.location} has {there}: it was copied or "
+                "changed since, so its later batches may have rows that the stream has. Nothing "
+                "was written. Give the query a new checkpoint, with a start after those rows.",
+                writer_id=self._writer_id,
+                number=number,
+                last=known.last,
+            )
+
+    def _check_split(self, view: StreamView, known: WriterRecord | None, number: int) -> None:
+        """Raise BatchConflict for other options while streams lack the last batch of several."""
+        if not self._split:
+            self._split.append(read_split_batch(open_store(self.settings.root), self._writer_id))
+        (held,) = self._split
+        mine = placing_options(self.settings)
+        if held is None or held.options == mine:
+            return
+        is_known = known is not None and number <= known.last
+        if is_known and view.stream not in held.streams:  # another write of the same batch
+            return
+        lacking = [name for name in held.streams if _lacks(self.settings.root, held, name)]
+        if lacking:
+            raise BatchConflict(
+                f"number {held.number} of {self._writer_id!r} is for the streams "
+                f"{', '.join(held.streams)}, by the options {_text(held.options)}, and was stopped "
+                f"before it was in {', '.join(lacking)}. This write has the options {_text(mine)}, "
+                "so those rows would be in no stream, or in two. Nothing was written. Write that "
+                "batch once more with the options that it had; then change them.",
+                writer_id=self._writer_id,
+                number=number,
+                last=held.number,
+            )
+
+    def _warn(self, text: str, *values: object) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            logger.warning(text, *values, extra=log_fields("append", self.settings.stream))
+
+
+def placing_options(settings: WriteSettings) -> dict[str, str]:
+    """Return the options that decide where a row goes, those that are not the default's."""
+    found = {
+        "stream": settings.stream,
+        "scope": settings.scope,
+        "columnNames": settings.column_names,
+        "routingKey": settings.routing_key,
+        "keyEncoding": settings.key_encoding,
+        "nullValues": settings.null_values,
+        "eventTime": settings.event_time,
+        "badRecords": settings.bad_records,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def put_split(
+    settings: WriteSettings, identity: NumberedBatch, views: Sequence[StreamView]
+) -> None:
+    """Record which streams a batch of several is for, before its first commit."""
+    streams = {view.stream: view.life for view in views}
+    batch = SplitBatch(identity.writer_id, identity.number, streams, placing_options(settings))
+    batch.put(open_store(settings.root))
+
+
+def known_origins(
+    settings: WriteSettings, streams: Iterable[str]
+) -> tuple[BatchOrigin | None, ...] | None:
+    """Return where the known number of a write came from in each of its streams.
+
+    None if one of them lacks the number: then the write must be staged.
+    """
+    if settings.application is None:
+        return None
+    name, number = settings.application
+    found = [_record(settings.root, stream, application_writer(name)) for stream in streams]
+    if any(known is None or known.last < number for known in found):
+        return None
+    return tuple(map(origin_of, found))
+
+
+def check_repeated(
+    settings: WriteSettings, streams: Iterable[str], identity: NumberedBatch | None
+) -> None:
+    """Raise BatchConflict if a write that was not staged is another one of the known number."""
+    assert identity is not None, "only a write with a number is left unstaged"
+    for name in streams:
+        view = existing_view(open_stream(settings.root, name))
+        known = view.writer(identity.writer_id)
+        if known is not None and identity.check(known, view):
+            raise IllegalState(
+                f"stream {name} had number {identity.number} of {identity.writer_id!r} when this "
+                "write began, and no longer has it; nothing was written. Write again."
+            )
+
+
+def _record(root: str, name: str, writer_id: str) -> WriterRecord | None:
+    try:
+        return open_stream(root, name).known_view().writer(writer_id)
+    except NoSuchStream:
+        return None
+
+
+def check_same_rows(
+    stream: StreamLog, identity: NumberedBatch, chunks: Sequence[StagedChunk]
+) -> None:
+    """Raise BatchConflict if this run wrote other rows under the number of a repeated write."""
+    known = archived_records.find_writer(stream, stream.known_view(), identity.writer_id)
+    before = origin_of(known)
+    if known is None or known.last != identity.number:
+        return
+    if not identity.source.origin(before).is_same_run(before):
+        return
+    here = committed_digest(stream, known.version)
+    check_equal(stream.name, identity, here, staged_digest(stream, chunks))
+
+
+def check_equal(where: str, identity: NumberedBatch, here: str | None, given: str) -> None:
+    """Raise BatchConflict unless both are digests of the same rows."""
+    if here is not None and here != given:
+        raise BatchConflict(
+            f"{where} has number {identity.number} of {identity.writer_id!r} from this run, with "
+            f"other rows ({here}; now {given}). {OTHER_ID}",
+            writer_id=identity.writer_id,
+            number=identity.number,
+            last=identity.number,
+        )
+
+
+def _lacks(root: str, held: SplitBatch, name: str) -> bool:
+    """Return whether a stream of a batch, in the life that it had, lacks it."""
+    stream = open_stream(root, name)
+    try:
+        view = existing_view(stream)
+    except NoSuchStream:
+        return False
+    known = archived_records.find_writer(stream, view, held.writer_id)
+    return view.life == held.streams[name] and (known is None or known.last < held.number)
+
+
+def _text(options: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in options.items()) or "(none)"

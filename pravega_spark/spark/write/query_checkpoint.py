@@ -1,0 +1,131 @@
+"""The checkpoint of the query that writes: where the sources of its batches end.
+
+Spark writes ``offsets/N`` before batch N and repeats it unchanged after a crash. Spark's file
+source counts its ends, so the files between two of them are in ``sources/<i>/``, one object an end,
+of which every tenth has all earlier ones, too. Each read is one attempt: an endpoint that Hadoop
+alone reaches must not hold up a batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import xxhash
+
+from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.store import Store, open_store
+from pravega_spark.engine.store.client_options import TimedRoot
+from pravega_spark.engine.store.opening import has_timeouts, is_s3
+from pravega_spark.errors import PravegaSparkError
+from pravega_spark.limits import CHECKPOINT_TIMEOUT_SECONDS
+from pravega_spark.names import is_number
+
+UNREADABLE = (PravegaSparkError, OSError, ValueError, KeyError, TypeError)
+"""What a read raises for a folder that is away, that is no checkpoint, or that Hadoop alone has."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnds:
+    """The ends of a batch's sources: the lines of ``offsets/N``, and a digest."""
+
+    lines: tuple[str, ...]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueryCheckpoint:
+    """The folder of a query's checkpoint; every method raises one of UNREADABLE."""
+
+    location: str
+
+    def query_id(self) -> str:
+        """Return the id of the query whose folder it is."""
+        return _query_id(self.location)
+
+    def created_ms(self) -> int:
+        """Return when the query was started for the first time."""
+        entries = _open(self.location).list("", after="metadat", before="metadata/")
+        return {entry.key: entry.modified_ms for entry in entries}["metadata"]
+
+    def ends(self, batch: int) -> BatchEnds:
+        """Return where the sources of a batch end."""
+        store = _open(self.location)
+        lines = _lines(store, batch)
+        sources = [_source(n, line) for n, line in enumerate(lines)]
+        listed: list[Any] = []
+        for number, (name, text) in enumerate(sources):
+            end = _counted(text)
+            if end is not None:
+                first = _end_before(store, batch, number) + 1
+                listed.append([name, [_files(store, number, at) for at in range(first, end + 1)]])
+        text = to_json([sources, listed] if listed else [sources])
+        return BatchEnds(tuple(lines), xxhash.xxh3_128_hexdigest(text.encode()))
+
+
+@lru_cache(maxsize=64)
+def _query_id(location: str) -> str:
+    return str(json.loads(_open(location).get("metadata"))["id"])
+
+
+def _open(location: str) -> Store:
+    if not has_timeouts(location):
+        return open_store(location)
+    timeouts = {"retry_timeout": 0.0}
+    if is_s3(location):
+        timeouts |= dict.fromkeys(("connect_timeout", "read_timeout"), CHECKPOINT_TIMEOUT_SECONDS)
+    return open_store(TimedRoot(location, timeouts))
+
+
+def _lines(store: Store, batch: int) -> list[str]:
+    """Return the lines of the sources, behind those of the format and of the query."""
+    version, _, *lines = store.get(f"offsets/{batch}").decode().splitlines()
+    if version not in ("v1", "v2"):
+        raise ValueError(f"offsets/{batch} has format {version!r}")
+    return lines
+
+
+def _source(number: int, line: str) -> tuple[str, str]:
+    """Return a source's name and its end: format v2 names it, v1 counts the lines."""
+    if not line.startswith(("{", "-")) and ":" in line:
+        name, _, text = line.partition(":")
+        return name, text
+    return str(number), line
+
+
+def _counted(text: str) -> int | None:
+    """Return the end of a source of files; None for other sources."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    is_counted = isinstance(found, dict) and set(found) == {"logOffset"}
+    return int(found["logOffset"]) if is_counted else None
+
+
+def _end_before(store: Store, batch: int, number: int) -> int:
+    """Return where a source of files ended before a batch; -1 at its first files."""
+    if batch == 0:
+        return -1
+    end = _counted(_source(number, _lines(store, batch - 1)[number])[1])
+    return -1 if end is None else end
+
+
+def _files(store: Store, source: int, at: int) -> Sequence[str]:
+    """Return the entries of the files that one end of a source added."""
+    folder = f"sources/{source}"
+    try:
+        return _entries(store, f"{folder}/{at}")
+    except FileNotFoundError:
+        names = (entry.key.rpartition("/")[2] for entry in store.list(folder))
+        joined = (n.removesuffix(".compact") for n in names if n.endswith(".compact"))
+        later = sorted(int(n) for n in joined if is_number(n) and int(n) >= at)
+        found = _entries(store, f"{folder}/{later[0]}.compact") if later else ()
+        return [entry for entry in found if json.loads(entry).get("batchId") == at]
+
+
+def _entries(store: Store, key: str) -> Sequence[str]:
+    return sorted(store.get(key).decode().splitlines()[1:])

@@ -1,0 +1,85 @@
+"""A query's checkpoint as Spark writes it, and the sink's calls as Spark makes them for its batches.
+
+No Spark runs: the writers are pickled to tasks and back, and the tasks' local properties are given.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from pravega_spark.spark.key_value.kvt_source import KeyValueDataSource
+from pravega_spark.spark.source import PravegaDataSource
+from pravega_spark.spark.write.task_run import TaskRun
+from tests.harness.spark_writing import TEXT, rows, schema
+
+
+@dataclass
+class Query:
+    """One run of a query on a checkpoint; another run, or a copy, is another object."""
+
+    root: Path
+    checkpoint: Path
+    run: str = "run-1"
+    query_id: str = "q-1"
+    columns: dict[str, str] = field(default_factory=lambda: dict(TEXT))
+    options: dict[str, str] = field(default_factory=lambda: {"path": "s/a"})
+    kind: str = "pravega"
+
+    def plan(self, number: int, *ends: object) -> None:
+        """Write ``offsets/N``, unless it is there, as a restarted query finds it."""
+        for folder in ("offsets", "commits"):
+            (self.checkpoint / folder).mkdir(parents=True, exist_ok=True)
+        metadata = self.checkpoint / "metadata"
+        if not metadata.exists():
+            metadata.write_text(json.dumps({"id": self.query_id}))
+        file = self.checkpoint / f"offsets/{number}"
+        if not file.exists():
+            lines = ["v1", json.dumps({"batchWatermarkMs": 0}), *map(json.dumps, ends)]
+            file.write_text("\n".join(lines))
+
+    def write(self, number: int, *parts: pa.RecordBatch) -> list[Any]:
+        """Write a micro-batch by the streaming sink."""
+        source = self._source({**self.options, "checkpointlocation": str(self.checkpoint)})
+        frame: StructType = schema(**self.columns)
+        messages = self._stage(source.streamWriter(frame, False), number, parts)
+        source.streamWriter(frame, False).commit(messages, number)
+        return messages
+
+    def save(
+        self, number: int, *parts: pa.RecordBatch, knows_checkpoint: bool = False, **options: str
+    ) -> list[Any]:
+        """Write a frame in ``foreachBatch``, with a number unless the options have one."""
+        given = {"txnappid": "app", "txnversion": str(number), **self.options, **options}
+        if knows_checkpoint:
+            given["checkpointlocation"] = str(self.checkpoint)
+        writer = self._source(given).writer(schema(**self.columns), False)
+        messages = self._stage(writer, number, parts)
+        writer.commit(messages)
+        return messages
+
+    def _source(self, options: dict[str, str]) -> Any:
+        kind = PravegaDataSource if self.kind == "pravega" else KeyValueDataSource
+        return kind({"root": str(self.root), **options})
+
+    def _stage(self, writer: Any, number: int, parts: Iterable[pa.RecordBatch]) -> list[Any]:
+        of_task = pickle.loads(pickle.dumps(writer))
+        task = TaskRun(self.query_id, self.run, number)
+        with mock.patch.object(TaskRun, "current", lambda: task):
+            messages = [of_task.write(iter([part])) for part in parts]
+            for message in messages:
+                message.task = task
+        return list(pickle.loads(pickle.dumps(messages)))
+
+
+def numbered(first: int, last: int) -> pa.RecordBatch:
+    """Return numbered events."""
+    return rows(first, last)

@@ -1,0 +1,288 @@
+"""A query's batch is known by where its sources end, and a write in a run by its rows."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.records import NOTE_PREFIX
+from pravega_spark.errors import BatchConflict
+from pravega_spark.manager import StreamManager
+from pravega_spark.spark.write.query_checkpoint import QueryCheckpoint
+from tests.harness.query_checkpoints import Query
+from tests.harness.spark_writing import read, rows
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Query:
+    return Query(tmp_path / "root", tmp_path / "checkpoint")
+
+
+def restarted(query: Query, run: str = "run-2", **changes: object) -> Query:
+    return Query(**{**query.__dict__, "run": run, **changes})
+
+
+def three_batches(query: Query) -> None:
+    for number in range(3):
+        query.plan(number, {"end": 10 * number + 10})
+        query.write(number, rows(10 * number, 10 * number + 10))
+
+
+def forget(query: Query, *numbers: int) -> None:
+    """Remove batches from a checkpoint, as people do who go back."""
+    for number in numbers:
+        (query.checkpoint / f"offsets/{number}").unlink()
+
+
+def test_batch_that_a_crash_repeats_is_skipped_whatever_its_rows(query: Query) -> None:
+    three_batches(query)
+    again = restarted(query)
+    again.plan(2, {"end": 30})
+    again.write(2, rows(20, 25))
+    again.plan(3, {"end": 40})
+    again.write(3, rows(30, 40))
+    assert read(query.root) == list(range(40))
+
+
+def test_batch_whose_offsets_were_deleted_is_refused_with_both_identities(query: Query) -> None:
+    three_batches(query)
+    forget(query, 2)
+    again = restarted(query)
+    again.plan(2, {"end": 35})
+    with pytest.raises(BatchConflict) as caught:
+        again.write(2, rows(20, 35))
+    text = str(caught.value)
+    assert "stream s/a has number 2 of 'spark.q-1' from batch 2 of query q-1 (ends " in text
+    assert text.count("(ends ") == 2 and "run run-1" in text and "run run-2" in text
+    assert "give the query a new checkpoint" in text
+    assert (caught.value.number, caught.value.last) == (2, 2)
+    assert read(query.root) == list(range(30))
+
+
+def test_number_below_the_last_one_is_refused(query: Query) -> None:
+    three_batches(query)
+    forget(query, 1, 2)
+    again = restarted(query)
+    again.plan(1, {"end": 20})
+    with pytest.raises(BatchConflict, match="number 1, .*the query went back"):
+        again.write(1, rows(10, 20))
+
+
+def test_copied_checkpoint_is_refused_once_its_original_went_on(query: Query) -> None:
+    three_batches(query)
+    copied = restarted(query, checkpoint=query.checkpoint.with_name("copy"))
+    shutil.copytree(query.checkpoint, copied.checkpoint)
+    query.plan(3, {"end": 40})
+    query.write(3, rows(30, 40))
+    copied.plan(3, {"end": 33})
+    with pytest.raises(BatchConflict, match="its sources end elsewhere"):
+        copied.write(3, rows(30, 33))
+    copied.plan(4, {"end": 50})  # its batch 3 had no rows
+    with pytest.raises(BatchConflict, match="it was copied or changed since"):
+        copied.write(4, rows(33, 50))
+    query.plan(4, {"end": 50})
+    query.write(4, rows(40, 50))
+    assert read(query.root) == list(range(50))
+
+
+def test_offsets_can_be_put_back_from_the_history(query: Query) -> None:
+    three_batches(query)
+    file = query.checkpoint / "offsets/2"
+    version, conf, *ends = file.read_text().splitlines()
+    stream = open_stream(str(query.root), "s/a")
+    commit = stream.log.reader.commit(stream.view().version, light=True)
+    assert commit is not None
+    kept = json.loads(commit.info["operationParameters"]["offsets"])
+    assert kept == ends
+    file.write_text("\n".join([version, conf, *kept]))
+    restarted(query).write(2, rows(20, 30))
+    assert read(query.root) == list(range(30))
+
+
+@pytest.mark.parametrize("form", ["v1", "v2"])
+def test_metadata_of_a_batch_is_no_part_of_its_identity(tmp_path: Path, form: str) -> None:
+    query = Query(tmp_path / "root", tmp_path / "checkpoint")
+    query.plan(0)
+    lines = ['{"end":1}', "-"] if form == "v1" else ['0:{"end":1}', "named:-"]
+    texts = ["\n".join([form, conf, *lines]) for conf in ('{"a":1}', '{"a":2}')]
+    found = []
+    for text in texts:
+        (query.checkpoint / "offsets/0").write_text(text)
+        found.append(QueryCheckpoint(str(query.checkpoint)).ends(0))
+    assert found[0] == found[1]
+    assert found[0].lines == tuple(lines)
+
+
+def put_files(query: Query, at: int, *names: str, compact: bool = False) -> None:
+    folder = query.checkpoint / "sources/0"
+    folder.mkdir(parents=True, exist_ok=True)
+    entries = [json.dumps({"path": name, "timestamp": 1, "batchId": at}) for name in names]
+    (folder / f"{at}{'.compact' if compact else ''}").write_text("\n".join(["v1", *entries]))
+
+
+def test_file_source_is_known_by_the_files_between_its_ends(query: Query) -> None:
+    put_files(query, 0, "a.csv")
+    query.plan(0, {"logOffset": 0})
+    query.save(0, rows(0, 5), knows_checkpoint=True)
+    put_files(query, 1, "b.csv")
+    query.plan(1, {"logOffset": 1})
+    query.save(1, rows(5, 10), knows_checkpoint=True)
+    restarted(query).save(1, rows(5, 10), knows_checkpoint=True)
+    put_files(query, 1, "c.csv", "d.csv")
+    with pytest.raises(BatchConflict, match="its sources end elsewhere"):
+        restarted(query).save(1, rows(10, 14), knows_checkpoint=True)
+    assert read(query.root) == list(range(10))
+
+
+def test_files_that_spark_has_joined_are_the_same(query: Query) -> None:
+    for at in range(3):
+        put_files(query, at, f"{at}.csv")
+        query.plan(at, {"logOffset": at})
+    checkpoint = QueryCheckpoint(str(query.checkpoint))
+    before = [checkpoint.ends(at) for at in range(3)]
+    lines = ["v1"]
+    for at in range(3):
+        file = query.checkpoint / f"sources/0/{at}"
+        lines += file.read_text().splitlines()[1:]
+        file.unlink()
+    (query.checkpoint / "sources/0/2.compact").write_text("\n".join(lines))
+    assert [checkpoint.ends(at) for at in range(3)] == before
+
+
+def test_unreadable_checkpoint_warns_once_a_run_and_the_number_alone_counts(
+    query: Query, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        for number in range(3):
+            query.write(number, rows(10 * number, 10 * number + 10))
+    assert caplog.text.count("cannot read where the sources of batch") == 1
+    restarted(query).write(2, rows(20, 35))
+    assert read(query.root) == list(range(30))
+
+
+def test_folder_of_another_query_is_not_taken(query: Query) -> None:
+    query.plan(0, {"end": 1})
+    other = restarted(query, run="run-1", query_id="q-2")
+    other.write(0, rows(0, 10))
+    note = open_stream(str(query.root), "s/a").view().snapshot.domains[f"{NOTE_PREFIX}spark.q-2"]
+    assert json.loads(json.loads(note)[0])[3] is None
+
+
+def test_two_frames_under_one_number_are_refused_in_one_run(query: Query) -> None:
+    query.save(0, rows(0, 5))
+    with pytest.raises(BatchConflict, match=r"with other rows .*txnAppId='app/good'"):
+        query.save(0, rows(5, 10))
+    query.save(0, rows(5, 10), txnappid="app/bad")
+    assert read(query.root) == list(range(10))
+
+
+def test_same_rows_in_another_order_and_other_partitions_are_skipped(query: Query) -> None:
+    query.save(0, rows(0, 5), rows(5, 10))
+    query.save(0, rows(5, 10), rows(0, 5))
+    query.save(0, rows(0, 10))
+    assert len(read(query.root)) == 10
+
+
+def test_number_across_runs_is_skipped_and_not_staged(query: Query) -> None:
+    query.save(3, rows(0, 5))
+    (message,) = restarted(query).save(3, rows(5, 10))
+    assert message.chunks == []
+    restarted(query).save(4, rows(5, 10), txnversion="2")  # a later batch, such as a fixed number
+    assert read(query.root) == list(range(5))
+
+
+def test_numbers_that_fall_within_a_batch_are_refused(query: Query) -> None:
+    query.save(1, rows(0, 5), txnversion="3")
+    with pytest.raises(BatchConflict, match="numbers of one batch must increase"):
+        query.save(1, rows(5, 10), txnversion="2")
+
+
+def test_known_number_from_another_query_is_refused(query: Query) -> None:
+    query.save(1, rows(0, 5))
+    other = restarted(query, query_id="q-2")
+    with pytest.raises(BatchConflict, match="it is of another query"):
+        other.save(0, rows(5, 10))
+    other.save(2, rows(5, 10))
+    assert read(query.root) == list(range(10))
+
+
+def test_rolled_back_batch_in_foreach_batch_is_refused(query: Query) -> None:
+    for number in range(3):
+        query.plan(number, {"end": number})
+        query.save(number, rows(5 * number, 5 * number + 5), knows_checkpoint=True)
+    forget(query, 2)
+    again = restarted(query)
+    again.plan(2, {"end": 7})
+    with pytest.raises(BatchConflict, match="its sources end elsewhere"):
+        again.save(2, rows(10, 20), knows_checkpoint=True)
+    with pytest.raises(BatchConflict, match="the query went back"):
+        again.save(1, rows(10, 20))
+
+
+def test_two_frames_into_one_transaction_are_refused_in_one_run(query: Query) -> None:
+    query.save(0, rows(0, 1), txnappid="first")  # creates the stream
+    manager = StreamManager(query.root)
+    with manager.create_transactional_writer("s/a") as writer:
+        txn = writer.begin_transaction()
+        query.save(1, rows(1, 5), transaction=txn.id)
+        query.save(1, rows(1, 5), transaction=txn.id)
+        with pytest.raises(BatchConflict, match=r"transaction .* with other rows"):
+            query.save(1, rows(5, 10), transaction=txn.id)
+        with pytest.raises(BatchConflict, match="it is of another query"):
+            restarted(query, query_id="q-2").save(0, rows(5, 10), transaction=txn.id)
+        (message,) = restarted(query).save(1, rows(5, 10), transaction=txn.id)
+        assert message.chunks == []
+        txn.commit()
+    assert read(query.root) == list(range(5))
+
+
+def test_two_frames_into_one_table_are_refused_in_one_run(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("s")
+    manager.create_key_value_table("s/t")
+    query = Query(
+        tmp_path / "root",
+        tmp_path / "checkpoint",
+        kind="pravega_kvt",
+        columns={"key": "binary", "value": "binary"},
+        options={"path": "s/t"},
+    )
+
+    def puts(*keys: bytes) -> pa.RecordBatch:
+        return pa.record_batch([list(keys), list(keys)], names=["key", "value"])
+
+    query.save(0, puts(b"a"))
+    query.save(0, puts(b"a"))
+    with pytest.raises(BatchConflict, match="with other rows"):
+        query.save(0, puts(b"b"))
+    query.plan(1, {"end": 1})
+    query.write(1, puts(b"c"))
+    forget(query, 1)
+    query.plan(1, {"end": 2})
+    with pytest.raises(BatchConflict, match="its sources end elsewhere"):
+        restarted(query).write(1, puts(b"d"))
+
+
+def test_one_read_of_the_checkpoint_a_batch(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    three_batches(query)
+    keys: list[str] = []
+    from pravega_spark.engine.store.local import LocalStore
+
+    get: Callable[[LocalStore, str], bytes] = LocalStore.get
+
+    def counted(store: LocalStore, key: str) -> bytes:
+        if store.url.endswith("checkpoint") or "_batches" in key:
+            keys.append(key)
+        return get(store, key)
+
+    monkeypatch.setattr(LocalStore, "get", counted)
+    query.plan(3, {"end": 40})
+    query.write(3, rows(30, 40))
+    assert keys == ["offsets/3"]
