@@ -14,10 +14,12 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.life_claim import draw_life
 from pravega_spark.engine.stream.records import (
+    RESTORED_DOMAIN,
     RESTORED_SESSION,
     STREAM_DOMAIN,
     SUBSCRIBER_PREFIX,
     WRITER_PREFIX,
+    Restoration,
     StreamState,
     WriterRecord,
     decode_stream,
@@ -63,6 +65,7 @@ def begin_new_life(
     )
     body.domains = {
         STREAM_DOMAIN: renewed.encode(),
+        RESTORED_DOMAIN: Restoration(renewed.life, now_ms).encode(),
         **dict.fromkeys(snapshot.names(archived_records.MOVED_DOMAIN)),
         **{pin.domain: None for pin in pins(snapshot)},
         **_subscribers(snapshot),

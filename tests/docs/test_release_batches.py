@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.errors import BatchConflict
-from pravega_spark.manager import StreamManager
 from tests.harness.query_checkpoints import Query
 from tests.harness.releases import run_release
 from tests.harness.spark_writing import read, rows

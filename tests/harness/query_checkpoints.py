@@ -1,4 +1,4 @@
-"""A query's checkpoint as Spark writes it, and the sink's calls as Spark makes them for its batches.
+"""A query's checkpoint as Spark writes it, and the calls of sinks as Spark makes them.
 
 No Spark runs: the writers are pickled to tasks and back, and the tasks' local properties are given.
 """
@@ -73,7 +73,7 @@ class Query:
     def _stage(self, writer: Any, number: int, parts: Iterable[pa.RecordBatch]) -> list[Any]:
         of_task = pickle.loads(pickle.dumps(writer))
         task = TaskRun(self.query_id, self.run, number)
-        with mock.patch.object(TaskRun, "current", lambda: task):
+        with mock.patch.object(TaskRun, "current", return_value=task):
             messages = [of_task.write(iter([part])) for part in parts]
             for message in messages:
                 message.task = task

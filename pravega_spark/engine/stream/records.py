@@ -12,6 +12,7 @@
 | ``pravega.subscriber.<name>`` | SubscriberRecord: generation, published cut, time |
 | ``pravega.sample.<version>`` | SampleRecord, an entry of the retention set: time, size, tail |
 | ``pravega.fence`` | FenceRecord: the newest fencing token |
+| ``pravega.restored`` | Restoration: the life that a restore began, and when |
 | ``pravega.revision_mark`` | RevisionMark: a revision that the users of a revisioned stream share |
 | ``pravega.shared_state`` | RevisionMark: the newest state of a state synchronizer |
 """
@@ -45,6 +46,7 @@ SUBSCRIBER_PREFIX = "pravega.subscriber."
 SAMPLE_PREFIX = "pravega.sample."
 FENCE_DOMAIN = "pravega.fence"
 MARK_DOMAIN = "pravega.revision_mark"
+RESTORED_DOMAIN = "pravega.restored"
 STATE_DOMAIN = "pravega.shared_state"
 FORMAT = 1
 RESTORED_SESSION = -1
@@ -481,6 +483,24 @@ class RevisionMark:
 def decode_mark(text: str) -> RevisionMark:
     """Read what ``RevisionMark.encode`` wrote."""
     return RevisionMark(*(typed(value, int) for value in json.loads(text)))
+
+
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """The life that a restore began from a copy, and the time of the restore in ms since 1970."""
+
+    life: int
+    time_ms: int
+
+    def encode(self) -> str:
+        """Return the JSON text."""
+        return to_json([self.life, self.time_ms])
+
+
+@_sound
+def decode_restoration(text: str) -> Restoration:
+    """Read what ``Restoration.encode`` wrote."""
+    return Restoration(*(typed(value, int) for value in json.loads(text)))
 
 
 def _load(domain: str, text: str) -> Any:

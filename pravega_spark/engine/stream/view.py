@@ -16,6 +16,7 @@ from pravega_spark.engine.stream.records import (
     MARK_DOMAIN,
     NOTE_PREFIX,
     OUTCOME_PREFIX,
+    RESTORED_DOMAIN,
     SAMPLE_PREFIX,
     SEGMENT_PREFIX,
     STATE_DOMAIN,
@@ -38,6 +39,7 @@ from pravega_spark.engine.stream.records import (
     decode_mark,
     decode_open,
     decode_outcome,
+    decode_restoration,
     decode_sample,
     decode_segment,
     decode_stream,
@@ -234,6 +236,13 @@ class StreamView:
         if self.active.segment_ids != (segment_id,) or self.is_truncated(segment_id, offset):
             return None
         return StreamCut(self.stream, self.life, {segment_id: offset})
+
+    @cached_property
+    def restored_ms(self) -> int | None:
+        """When a restore began this life, or None if none did, or one of an earlier version."""
+        text = self.snapshot.domains.get(RESTORED_DOMAIN)
+        found = None if text is None else self._read(decode_restoration, text)
+        return None if found is None or found.life != self.life else found.time_ms
 
     @cached_property
     def total_bytes(self) -> int:

@@ -102,22 +102,24 @@ class NumberedBatch:
             origin.check(where, self.writer_id, self.number, known.last, before)
             return False
         if known.is_restored and self.number > known.last + 1:
-            self.check_complete(view, f"has its batches up to {known.last}", known.last + 1)
+            self.check_complete(view, known.last)
         return True
 
-    def check_complete(self, view: StreamView, has: str, first: int) -> None:
+    def check_complete(self, view: StreamView, last: int) -> None:
         """Raise StaleIdentity unless the user said that the restored stream misses no batch.
 
-        ``has`` is what the copy has, ``first`` the first batch that it lacks.
+        ``last`` is the last batch that the copy has, -1 if it has none.
         """
         if view.life in self.complete_lives:
             return
+        held = f"holds its batches up to {last}" if last >= 0 else "holds none of its batches"
+        between = f"{last + 1} to {self.number - 1}" if self.number > last + 2 else f"{last + 1}"
         raise StaleIdentity(
             f"writer {self.writer_id!r} of stream {view.stream}: the stream was restored from a "
-            f"copy that {has}, and this is batch {self.number}. If a batch from {first} to "
-            f"{self.number - 1} had rows for this stream, they are missing: write them again, or "
-            "continue under another id (a streaming query: with another checkpoint). If none "
-            f"had, set the option restoredLives={view.life}: it holds for this restore alone.",
+            f"copy that {held}, and this is batch {self.number}. If there were rows for this "
+            f"stream under {between}, they are missing: write them again, or continue under "
+            "another id (a streaming query: with another checkpoint). If there were none, set the "
+            f"option restoredLives={view.life}: it holds for this restore alone.",
             name=view.stream,
             current_life=view.life,
         )

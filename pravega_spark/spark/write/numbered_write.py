@@ -147,8 +147,35 @@ class NumberedSource(BatchSource):
 
     def check_first(self, view: StreamView, known: WriterRecord | None, number: int) -> None:
         """Raise if the stream's last batch is not the checkpoint's, or its streams lack a batch."""
+        self._check_restored(view, known, number)
         self._check_last(view, known, number)
         self._check_split(view, known, number)
+
+    def _check_restored(self, view: StreamView, known: WriterRecord | None, number: int) -> None:
+        """Raise StaleIdentity if a query that the stream does not know is older than its restore.
+
+        Its first batches may have been after the copy. A new query, and batch 0, lack nothing.
+        """
+        if known is not None or not number or view.restored_ms is None:
+            return
+        checkpoint = self._checkpoint
+        try:
+            if checkpoint is None or checkpoint.query_id() != self.task.query_id:
+                raise ValueError("the write does not know it")
+            if checkpoint.created_ms() >= view.restored_ms:
+                return
+        except UNREADABLE as error:
+            self._warn(
+                "stream %s was restored from a copy, and has no batch of %s, whose first one here "
+                "is %d. Whether the copy lacks earlier ones is not known, since the checkpoint "
+                "cannot be read: %s",
+                view.stream,
+                self._writer_id,
+                number,
+                error,
+            )
+            return
+        self.numbered(self._writer_id, number).check_complete(view, -1)
 
     def _check_last(self, view: StreamView, known: WriterRecord | None, number: int) -> None:
         """Raise BatchConflict if the checkpoint has other ends for the stream's last batch."""

@@ -60,7 +60,9 @@ def test_batch_whose_offsets_were_deleted_is_refused_with_both_identities(query:
         again.write(2, rows(20, 35))
     text = str(caught.value)
     assert "stream s/a has number 2 of 'spark.q-1' from batch 2 of query q-1 (ends " in text
-    assert text.count("(ends ") == 2 and "run run-1" in text and "run run-2" in text
+    assert text.count("(ends ") == 2
+    assert "run run-1" in text
+    assert "run run-2" in text
     assert "give the query a new checkpoint" in text
     assert (caught.value.number, caught.value.last) == (2, 2)
     assert read(query.root) == list(range(30))
@@ -71,7 +73,7 @@ def test_number_below_the_last_one_is_refused(query: Query) -> None:
     forget(query, 1, 2)
     again = restarted(query)
     again.plan(1, {"end": 20})
-    with pytest.raises(BatchConflict, match="number 1, .*the query went back"):
+    with pytest.raises(BatchConflict, match=r"number 1, .*the query went back"):
         again.write(1, rows(10, 20))
 
 

@@ -90,7 +90,8 @@ def test_other_target_is_refused_while_a_stream_lacks_the_batch(query: Query, ta
     text = str(caught.value)
     assert "number 1 of 'spark.q-1' is for the streams s/ma, s/mb" in text
     assert "was stopped before it was in s/mb" in text
-    assert f"stream={target}" in text and "scope=s" in text
+    assert f"stream={target}" in text
+    assert "scope=s" in text
     restarted(query).write(1, both(2))
     other.write(1, both(2).drop_columns("stream"))  # its streams have it: a repetition or a copy
     other.plan(2, {"end": 3})
@@ -115,7 +116,7 @@ def test_bad_row_is_not_lost_when_dead_letters_are_switched_off(typed_query: Que
     query = typed_query
     stopped(query.write, 0, typed(1, 2**40))
     fail = restarted(query, options={"path": "s/a"})
-    with pytest.raises(BatchConflict, match="badRecords=dlq.*before it was in s/a-dlq"):
+    with pytest.raises(BatchConflict, match=r"badRecords=dlq.*before it was in s/a-dlq"):
         fail.write(0, typed(1))
     restarted(query).write(0, typed(1, 2**40))
     fail.write(0, typed(1))

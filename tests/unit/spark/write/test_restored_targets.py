@@ -1,0 +1,152 @@
+"""Queries and applications whose target was restored from a copy that lacks batches of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pravega_spark.errors import StaleIdentity
+from pravega_spark.manager import StreamManager
+from tests.harness.query_checkpoints import Query
+from tests.harness.spark_writing import read, rows
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Query:
+    query = Query(tmp_path / "root", tmp_path / "checkpoint")
+    manager = StreamManager(query.root)
+    manager.create_scope("s")
+    manager.create_stream("s/a")
+    return query
+
+
+def batch(query: Query, number: int) -> None:
+    query.plan(number, {"end": number})
+    query.write(number, rows(number, number + 1))
+
+
+def restored(query: Query, copy: Path) -> Query:
+    """Return the query, started again after its root was replaced by a copy of it."""
+    shutil.rmtree(query.root)
+    shutil.copytree(copy, query.root)
+    StreamManager(query.root).restore()
+    return Query(**{**query.__dict__, "run": "run-2"})
+
+
+def copied(query: Query) -> Path:
+    return Path(shutil.copytree(query.root, query.root.with_name("copy")))
+
+
+def life(query: Query, name: str = "s/a") -> int:
+    return StreamManager(query.root).stream_info(name).life
+
+
+def saying(query: Query, lives: int) -> Query:
+    """Return the query with the option that says that nothing is missing."""
+    options = {**query.options, "restoredlives": str(lives)}
+    return Query(**{**query.__dict__, "options": options})
+
+
+def test_batches_without_rows_since_the_copy_are_accepted_by_the_option_for_one_restore(
+    query: Query,
+) -> None:
+    batch(query, 0)
+    again = restored(query, copied(query))
+    with pytest.raises(StaleIdentity) as caught:
+        batch(again, 3)
+    text = str(caught.value)
+    assert (
+        "its batches up to 0, and this is batch 3. If there were rows for this stream under 1 to 2"
+        in text
+    )
+    assert f"restoredLives={life(query)}" in text
+    with pytest.raises(StaleIdentity):
+        batch(saying(again, life(query) + 1), 3)
+    said = saying(again, life(query))
+    batch(said, 3)
+    batch(said, 7)
+    assert read(query.root) == [0, 3, 7]
+    shutil.rmtree(query.root.with_name("copy"))
+    later = restored(said, copied(query))
+    with pytest.raises(StaleIdentity, match=f"restoredLives={life(query)}"):
+        batch(later, 9)
+
+
+def test_version_of_a_scheduler_is_accepted_by_the_option(query: Query) -> None:
+    query.save(0, rows(0, 1), txnversion="20261127")
+    again = restored(query, copied(query))
+    with pytest.raises(StaleIdentity):
+        again.save(0, rows(1, 2), txnversion="20261129")
+    again.save(0, rows(1, 2), txnversion="20261129", restoredlives=f"{life(query)}, 77")
+    assert read(query.root) == [0, 1]
+
+
+@pytest.mark.parametrize("how", ["query", "foreachBatch"])
+def test_query_older_than_the_restore_that_the_copy_does_not_know_is_refused(
+    query: Query, how: str
+) -> None:
+    copy = copied(query)
+    query.plan(0, {"end": 0})
+    os.utime(query.checkpoint / "metadata", (1_000, 1_000))
+    again = restored(query, copy)
+    again.plan(3, {"end": 3})
+
+    def write(given: Query) -> Any:
+        if how == "query":
+            return given.write(3, rows(3, 4))
+        return given.save(3, rows(3, 4), knows_checkpoint=True)
+
+    with pytest.raises(
+        StaleIdentity, match=r"none of its batches, and this is batch 3\. .* under 0 to 2"
+    ):
+        write(again)
+    write(saying(again, life(query)))
+    assert read(query.root) == [3]
+
+
+def test_query_that_began_after_the_restore_and_batch_0_are_new(query: Query) -> None:
+    again = restored(query, copied(query))
+    batch(again, 0)
+    new = Query(**{**again.__dict__, "query_id": "q-2", "checkpoint": query.root / "../new"})
+    batch(new, 2)
+    assert read(query.root) == [0, 2]
+
+
+def test_unknown_application_of_a_restored_stream_warns_once(
+    query: Query, caplog: pytest.LogCaptureFixture
+) -> None:
+    again = restored(query, copied(query))
+    with caplog.at_level(logging.WARNING):
+        again.save(4, rows(0, 1))
+        again.save(5, rows(1, 2))
+    assert caplog.text.count("stream s/a was restored from a copy, and has no batch of") == 1
+
+
+def test_restored_table_refuses_an_older_query(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("s")
+    manager.create_key_value_table("s/t")
+    query = Query(
+        tmp_path / "root",
+        tmp_path / "checkpoint",
+        kind="pravega_kvt",
+        columns={"key": "binary", "value": "binary"},
+        options={"path": "s/t"},
+    )
+    puts = pa.record_batch([[b"a"], [b"b"]], names=["key", "value"])
+    copy = copied(query)
+    query.plan(0, {"end": 0})
+    os.utime(query.checkpoint / "metadata", (1_000, 1_000))
+    again = restored(query, copy)
+    again.plan(1, {"end": 1})
+    with pytest.raises(StaleIdentity, match="restoredLives=") as caught:
+        again.write(1, puts)
+    assert caught.value.current_life is not None
+    saying(again, caught.value.current_life).write(1, puts)
+    assert StreamManager(query.root).key_value_table("s/t").get(b"a") is not None
