@@ -31,6 +31,7 @@
     │   ├── TxnFailed
     │   ├── PingFailed
     │   ├── ConfigMismatch
+    │   ├── BatchConflict
     │   ├── CheckpointFailed
     │   ├── TableSealed
     │   └── ObjectClosed
@@ -332,7 +333,7 @@ class BatchConflict(IllegalState):
     ``writer_id`` is that of the query or application, ``last`` the last number that is known.
     """
 
-    writer_id: str = ""
+    writer_id: str | None = None
     number: int | None = None
     last: int | None = None
 

@@ -130,8 +130,6 @@ COMMIT_ATTEMPTS = 10_000
 COMMIT_DEADLINE_SECONDS = 60.0
 """A commit whose outcome is unknown for this long raises CommitUnknown; on an object store for so
 much longer as its calls are repeated."""
-CHECKPOINT_TIMEOUT_SECONDS = 3.0
-"""How long a sink waits for an object of its query's checkpoint, which Hadoop alone may reach."""
 STALE_SNAPSHOT_SECONDS = 1_800.0
 """A commit on a snapshot older than this first checks whether a sweep cleaned the log since."""
 CLEANUP_WAIT_SECONDS = 3_600.0

@@ -103,15 +103,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--segments", type=count, default=1, help="segments of a new stream (default: 1)"
     )
     parser.add_argument("--max-rows", type=count, help="Kafka: at most this many rows in a batch")
-    parser.add_argument(
-        "--null-values",
-        choices=("fail", "skip", "empty"),
-        default="fail",
-        help="what becomes of a row without a value, such as a tombstone (default: fail)",
-    )
-    parser.add_argument(
-        "--drop-headers", action="store_true", help="leave out Kafka's headers (default: fail)"
-    )
+    _add_rules(parser)
     arguments = parser.parse_args(argv)
     if arguments.scope is not None and not is_name(arguments.scope):
         parser.error(f"--scope: {arguments.scope!r} is no name of a scope.")
@@ -124,6 +116,24 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if not is_kafka and (named or arguments.scope is not None):
         parser.error("--topics, --topic-pattern and --scope are for Kafka; use --stream.")
     return arguments
+
+
+def _add_rules(parser: argparse.ArgumentParser) -> None:
+    """Add what decides about rows that a stream cannot hold, and about restored streams."""
+    parser.add_argument(
+        "--null-values",
+        choices=("fail", "skip", "empty"),
+        default="fail",
+        help="what becomes of a row without a value, such as a tombstone (default: fail)",
+    )
+    parser.add_argument(
+        "--drop-headers", action="store_true", help="leave out Kafka's headers (default: fail)"
+    )
+    parser.add_argument(
+        "--restored-lives",
+        metavar="LIVES",
+        help="lives of restored streams, as the error names them, that lack no row of this import",
+    )
 
 
 def _check_typed(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
@@ -163,6 +173,8 @@ def _query(arguments: argparse.Namespace, spark: SparkSession) -> DataStreamWrit
     """Return the query, which writes a batch at most once, however often it is repeated."""
     _check_checkpoint(arguments, spark)
     options = _sink_options(arguments)
+    if arguments.restored_lives is not None:
+        options["restoredLives"] = arguments.restored_lives
     if arguments.source == KAFKA:
         frame = kafka_frame(spark, arguments, is_stream=True)
         writer = frame.writeStream.format("pravega").options(**options)

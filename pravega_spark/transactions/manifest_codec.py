@@ -73,6 +73,10 @@ class Manifest:
         return b"%b\n%b\n" % (line, xxhash.xxh3_128_hexdigest(line).encode())
 
 
+PLAIN_WRITE = Manifest(ManifestKind.WRITE)
+"""A write without a number."""
+
+
 def _cells(chunk: StagedChunk) -> list[Any]:
     return [
         chunk.path,

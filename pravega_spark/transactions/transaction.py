@@ -26,7 +26,7 @@ from pravega_spark.model import TransactionStatus
 from pravega_spark.names import check_transaction
 from pravega_spark.transactions import committer, transaction_decisions, transaction_lifecycle
 from pravega_spark.transactions.decision_cache import known_decisions
-from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
+from pravega_spark.transactions.manifest_codec import PLAIN_WRITE, Manifest, ManifestKind
 from pravega_spark.transactions.manifests import Manifests
 from pravega_spark.transactions.transaction_buffer import TransactionBuffer
 from pravega_spark.transactions.transaction_decisions import AddedWrite
@@ -200,18 +200,11 @@ class Transaction(CommittedByBlock, NotPicklable):
                 self._add_chunks(self._buffer.staged)
                 self._buffer.staged = []
 
-    def _add_chunks(
-        self,
-        chunks: Sequence[StagedChunk],
-        *,
-        writer: str | None = None,
-        number: int = 0,
-        origin: str | None = None,
-    ) -> bool:
+    def _add_chunks(self, chunks: Sequence[StagedChunk], write: Manifest = PLAIN_WRITE) -> bool:
         """Add staged chunks of this transaction's folder as one write, all or none.
 
         Returns False for a repetition: the transaction already holds them, from a call without an
-        answer, or ``number`` is not above the last one of ``writer``. Raises TxnFailed if it
+        answer, or the number of ``write`` is not above its writer's last. Raises TxnFailed if it
         accepts no more and does not hold them, InvalidInput for chunks that do not belong to it.
         """
         chunks = tuple(chunks)
@@ -219,16 +212,14 @@ class Transaction(CommittedByBlock, NotPicklable):
         self._guard.check()
         with self._lock:
             failpoint("txn.staged")
-            write = AddedWrite(False, chunks)
+            added = AddedWrite(False, chunks)
             if self._outcome is None:
                 with self._reporting_end(chunks):
-                    write = transaction_decisions.add_write(
-                        self._manifests, chunks, writer, number, origin
-                    )
+                    added = transaction_decisions.add_write(self._manifests, chunks, write)
             _, found = self._find()
             if isinstance(found, TransactionOutcome):
-                self._check_committed(found, write.chunks)
-            return write.is_new
+                self._check_committed(found, added.chunks)
+            return added.is_new
 
     def _check_committed(
         self, outcome: TransactionOutcome, chunks: Sequence[StagedChunk], unstaged: int = 0

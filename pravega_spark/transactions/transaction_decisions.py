@@ -26,45 +26,39 @@ class AddedWrite(NamedTuple):
     """The chunks that the transaction holds for it: those of the earlier write if repeated."""
 
 
-def add_write(
-    manifests: Manifests,
-    chunks: tuple[StagedChunk, ...],
-    writer: str | None,
-    number: int,
-    origin: str | None = None,
-) -> AddedWrite:
+def add_write(manifests: Manifests, chunks: tuple[StagedChunk, ...], write: Manifest) -> AddedWrite:
     """Add a write to the transaction unless it holds the write already.
 
-    It does if it holds all chunks, or a number of ``writer`` that is not below ``number``.
+    It does if it holds all chunks, or a number of the write's writer that is not below its own.
     Raises TxnFailed if the transaction accepts no writes.
     """
 
     def propose(entries: Sequence[Manifest]) -> Manifest | None:
         left = not_in(entries, chunks)
-        is_held = holds_write(entries, writer, number) or (len(chunks) > 0 and not left)
+        is_held = holds_write(entries, write) or (len(chunks) > 0 and not left)
         if is_held and manifests.last is not ManifestKind.ABORTING:
             return None
         check_accepts_writes(manifests)
-        return Manifest(ManifestKind.WRITE, tuple(left), writer, number, origin=origin)
+        return replace(write, chunks=tuple(left))
 
     if manifests.append(propose) is not None:
         return AddedWrite(True, chunks)
-    if not holds_write(manifests.entries, writer, number):
+    if not holds_write(manifests.entries, write):
         return AddedWrite(False, chunks)
-    earlier = [entry for entry in manifests.entries if entry.writer == writer]
+    earlier = [entry for entry in manifests.entries if entry.writer == write.writer]
     return AddedWrite(False, tuple(chunk for entry in earlier for chunk in entry.chunks))
 
 
-def holds_write(entries: Sequence[Manifest], writer: str | None, number: int) -> bool:
-    """Return whether the manifests hold a writer's write of that number or a later one."""
-    return last_write(entries, writer, number) is not None
+def holds_write(entries: Sequence[Manifest], write: Manifest) -> bool:
+    """Return whether the manifests hold a write of its writer with that number or a later one."""
+    return last_write(entries, write) is not None
 
 
-def last_write(entries: Sequence[Manifest], writer: str | None, number: int) -> Manifest | None:
-    """Return a writer's last write if its number is that number or a later one."""
-    found = [e for e in entries if writer is not None and e.writer == writer]
+def last_write(entries: Sequence[Manifest], write: Manifest) -> Manifest | None:
+    """Return the last write of its writer if its number is that of ``write`` or a later one."""
+    found = [e for e in entries if write.writer is not None and e.writer == write.writer]
     last = max(found, key=lambda entry: entry.number, default=None)
-    return last if last is not None and number <= last.number else None
+    return last if last is not None and write.number <= last.number else None
 
 
 def check_accepts_writes(manifests: Manifests) -> None:

@@ -194,6 +194,9 @@ _TEXTS: dict[str, Callable[[_Maker], str]] = {
     "pravega.segment": lambda made: made.domain("pravega.segment.0", lambda t: "null" not in t),
     "pravega.writer": lambda made: made.domain("pravega.writer.ingest-1", lambda t: ",0," not in t),
     "pravega.note": lambda made: made.domain("pravega.note.ingest-1"),
+    "note of a query": lambda made: made.domain("pravega.note.spark."),
+    "pravega.restored": lambda made: made.domain("pravega.restored"),
+    "batch of several streams": lambda made: made.first("_batches/", ".json"),
     "pravega.byte_head": lambda made: made.domain("pravega.byte_head"),
     "pravega.open": lambda made: made.domain("pravega.open."),
     "pravega.transaction": lambda made: made.domain(

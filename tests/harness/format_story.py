@@ -33,6 +33,9 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.due_hints import basis_of
 from pravega_spark.engine.tables.maintenance_entry import RunProgress
 from pravega_spark.engine.tables.maintenance_table import AUTO, JOB, MaintenanceTable
+from pravega_spark.engine.writing.batch_identity import NumberedBatch
+from pravega_spark.engine.writing.batch_origin import BatchOrigin, BatchSource
+from pravega_spark.engine.writing.split_batch import SplitBatch
 from pravega_spark.errors import TxnFailed
 from pravega_spark.event_time import watermark_update
 from pravega_spark.key_value.fold import fold
@@ -44,6 +47,7 @@ from pravega_spark.scaling import auto_scaling
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import DatedDisk, FakeRuntime
 from tests.harness.offering import offer, take
+from tests.harness.small_streams import write
 
 STREAM, GROUP = "nyc/flights", "nyc/dashboards"
 FARES = "nyc/fares"
@@ -173,7 +177,31 @@ def write_story(folder: Path) -> Story:
         _transact_jointly(manager)
         _encrypt(manager)
         _type(manager)
+        _write_batches(manager)
     return story
+
+
+class _FromQuery(BatchSource):
+    """A batch of a query whose one source is Kafka."""
+
+    parameters = {"offsets": ['{"flights":{"0":1204}}']}  # noqa: RUF012
+
+    def origin(self, known: BatchOrigin | None) -> BatchOrigin:
+        """Return where it comes from, with ids as Spark makes them."""
+        query, run = "27bd005e-8398-4357-849f-26c4857a5e03", "e4a47027-ab29-4d04-9f11-df229e9d1aef"
+        return BatchOrigin(query, run, 2, "5d27b2c1a7cb6d10d38f1c6f1bdb2b0e")
+
+
+def _write_batches(manager: StreamManager) -> None:
+    """A batch of a query, and one of several streams."""
+    writer_id = "spark.27bd005e-8398-4357-849f-26c4857a5e03"
+    streams = {"nyc/arrivals": 1, "nyc/delays": 1}
+    for name in streams:
+        manager.create_stream(name)
+    SplitBatch(writer_id, 2, streams, {"scope": "nyc", "eventTime": "at"}).put(manager._store)
+    for name in streams:
+        stream = StreamLog(manager._store, name, manager._runtime)
+        write(stream, [("UA", b"UA1545")], NumberedBatch(writer_id, 2, _FromQuery()))
 
 
 def _begin(manager: StreamManager, clock: Clock) -> None:

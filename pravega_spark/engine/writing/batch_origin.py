@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.stream.records import WriterRecord
@@ -58,34 +59,27 @@ class BatchOrigin:
 
         ``known`` is the origin of the ``last`` number; None, if an earlier version wrote that.
         """
-        reason = None if known is None else self._difference(number, last, known)
-        if reason is not None:
-            assert known is not None
-            raise BatchConflict(
-                f"{where} has number {last} of {writer_id!r} from {known}. This write has number "
-                f"{number}, from {self}: {reason}",
-                writer_id=writer_id,
-                number=number,
-                last=last,
-            )
-
-    def _difference(self, number: int, last: int, known: BatchOrigin) -> str | None:
-        """Return why the number is not a repetition, with the way on; None if it may be one."""
+        if known is None or (self.query != known.query and None in (self.query, known.query)):
+            return
+        what = (
+            f"{where} has number {last} of {writer_id!r} from {known}, and this write has number "
+            f"{number} from {self}"
+        )
+        fields: dict[str, Any] = {"writer_id": writer_id, "number": number, "last": last}
         if self.query != known.query:
-            if self.query is None or known.query is None:
-                return None
-            return f"it is of another query. {OTHER_ID}"
-        if self.query is None or self.batch is None or known.batch is None:
-            return None
+            raise BatchConflict(f"{what}: it is of another query. {OTHER_ID}", **fields)
+        if self.batch is None or known.batch is None or self.batch > known.batch:
+            return
         if self.batch < known.batch:
-            return f"the query went back, so these are other rows. {_NEW}"
-        if self.batch > known.batch:
-            return None
+            raise BatchConflict(
+                f"{what}: the query went back, so these are other rows. {_NEW}", **fields
+            )
         if None not in (self.ends, known.ends) and self.ends != known.ends:
-            return f"its sources end elsewhere, so these are other rows. {_NEW}"
+            raise BatchConflict(
+                f"{what}: its sources end elsewhere, so these are other rows. {_NEW}", **fields
+            )
         if number < last and self.is_same_run(known):
-            return f"numbers of one batch must increase. {OTHER_ID}"
-        return None
+            raise BatchConflict(f"{what}: numbers of one batch must increase. {OTHER_ID}", **fields)
 
     def __str__(self) -> str:
         """Return what people read in errors."""

@@ -21,9 +21,9 @@ from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.client_options import TimedRoot
 from pravega_spark.engine.store.opening import has_timeouts, is_s3
 from pravega_spark.errors import PravegaSparkError
-from pravega_spark.limits import CHECKPOINT_TIMEOUT_SECONDS
 from pravega_spark.names import is_number
 
+_TIMEOUT_SECONDS = 3.0
 UNREADABLE = (PravegaSparkError, OSError, ValueError, KeyError, TypeError)
 """What a read raises for a folder that is away, that is no checkpoint, or that Hadoop alone has."""
 
@@ -76,7 +76,7 @@ def _open(location: str) -> Store:
         return open_store(location)
     timeouts = {"retry_timeout": 0.0}
     if is_s3(location):
-        timeouts |= dict.fromkeys(("connect_timeout", "read_timeout"), CHECKPOINT_TIMEOUT_SECONDS)
+        timeouts |= dict.fromkeys(("connect_timeout", "read_timeout"), _TIMEOUT_SECONDS)
     return open_store(TimedRoot(location, timeouts))
 
 

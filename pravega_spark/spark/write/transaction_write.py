@@ -7,6 +7,7 @@ of the transaction brings its events into the active epoch. Until then no reader
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.stream.open_streams import open_stream
@@ -21,7 +22,7 @@ from pravega_spark.spark.write.numbered_write import application_writer, check_e
 from pravega_spark.spark.write.same_rows import staged_digest
 from pravega_spark.spark.write.staging_plan import StagingPlan
 from pravega_spark.transactions import transaction_lifecycle
-from pravega_spark.transactions.manifest_codec import Manifest
+from pravega_spark.transactions.manifest_codec import PLAIN_WRITE, Manifest
 from pravega_spark.transactions.manifests import Manifests
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transaction_decisions import check_accepts_writes, last_write
@@ -57,7 +58,7 @@ def plan(
     if settings.application is None:
         return found, None
     name, number = settings.application
-    last = last_write(entries, application_writer(name), number)
+    last = last_write(entries, replace(PLAIN_WRITE, writer=application_writer(name), number=number))
     return found, None if last is None else (decode_origin(last.origin),)
 
 
@@ -78,16 +79,15 @@ def add_chunks(
         if chunks:
             transaction._add_chunks(chunks)
         return True
-    writer, number = identity.writer_id, identity.number
-    entries = Manifests(stream, transaction_id).read()
-    last = last_write(entries, writer, number)
+    write = replace(PLAIN_WRITE, writer=identity.writer_id, number=identity.number)
+    last = last_write(Manifests(stream, transaction_id).read(), write)
     if last is not None:
         _check_same(stream, transaction_id, identity, last, chunks)
         return False
     if not chunks:
         return True
-    origin = identity.source.origin(None).encode()
-    return transaction._add_chunks(chunks, writer=writer, number=number, origin=origin)
+    write = replace(write, origin=identity.source.origin(None).encode())
+    return transaction._add_chunks(chunks, write)
 
 
 def _check_same(

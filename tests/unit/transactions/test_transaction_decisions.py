@@ -20,6 +20,7 @@ from pravega_spark.errors import (
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.model import TransactionStatus
 from pravega_spark.transactions import sweeper
+from pravega_spark.transactions.manifest_codec import PLAIN_WRITE, Manifest
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transaction_paths import chunk_folder
 from tests.harness.failpoints import at_failpoint
@@ -43,6 +44,10 @@ MANIFESTS = "*/transactions/*"
 @pytest.fixture
 def world() -> World:
     return World()
+
+
+def numbered(writer: str | None, number: int) -> Manifest:
+    return replace(PLAIN_WRITE, writer=writer, number=number)
 
 
 # ---------------------------------------------------------------------------- no event is lost
@@ -222,14 +227,14 @@ def test_staged_chunks_enter_once_however_often_they_are_added(world: World) -> 
 def test_numbered_write_enters_once_and_each_writer_counts_alone(world: World) -> None:
     txn = begun(world.stream)
     other = Transaction(world.process(), txn.id)
-    assert txn._add_chunks(staged_for(txn, world.stream, b"1"), writer="q", number=1)
-    assert not other._add_chunks(staged_for(txn, world.stream, b"1 again"), writer="q", number=1)
-    assert other._add_chunks([], writer="q", number=2)
-    assert not txn._add_chunks(staged_for(txn, world.stream, b"2 again"), writer="q", number=2)
-    assert other._add_chunks(staged_for(txn, world.stream, b"r"), writer="r", number=0)
-    assert not txn._add_chunks(staged_for(txn, world.stream, b"r again"), writer="r", number=0)
+    assert txn._add_chunks(staged_for(txn, world.stream, b"1"), numbered("q", 1))
+    assert not other._add_chunks(staged_for(txn, world.stream, b"1 again"), numbered("q", 1))
+    assert other._add_chunks([], numbered("q", 2))
+    assert not txn._add_chunks(staged_for(txn, world.stream, b"2 again"), numbered("q", 2))
+    assert other._add_chunks(staged_for(txn, world.stream, b"r"), numbered("r", 0))
+    assert not txn._add_chunks(staged_for(txn, world.stream, b"r again"), numbered("r", 0))
     txn.commit()
-    assert not other._add_chunks(staged_for(txn, world.stream, b"late"), writer="q", number=1)
+    assert not other._add_chunks(staged_for(txn, world.stream, b"late"), numbered("q", 1))
     assert world.events() == [b"1", b"r"]
 
 
@@ -254,12 +259,12 @@ def test_repeated_write_into_a_transaction_being_aborted_raises(
 ) -> None:
     txn = begun(world.stream)
     chunks = staged_for(txn, world.stream, b"x")
-    txn._add_chunks(chunks, writer="q", number=1)
+    txn._add_chunks(chunks, numbered("q", 1))
     decide_abort(world.process(), txn.id)
     for writer, number in ((None, 0), ("q", 1)):
         other = Transaction(world.process(), txn.id)
         with pytest.raises(TxnFailed, match="is ABORTING and accepts no more events"):
-            other._add_chunks(chunks, writer=writer, number=number)
+            other._add_chunks(chunks, numbered(writer, number))
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])

@@ -73,7 +73,7 @@ def test_number_below_the_last_one_is_refused(query: Query) -> None:
     forget(query, 1, 2)
     again = restarted(query)
     again.plan(1, {"end": 20})
-    with pytest.raises(BatchConflict, match=r"number 1, .*the query went back"):
+    with pytest.raises(BatchConflict, match=r"number 1 from .*the query went back"):
         again.write(1, rows(10, 20))
 
 
