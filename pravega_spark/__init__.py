@@ -114,6 +114,7 @@ if TYPE_CHECKING:
     from pravega_spark.shared_state.revisioned_stream import RevisionedStream, RevisionedValue
     from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
     from pravega_spark.spark.key_value.table_frame import key_value_frame, upsert_batches
+    from pravega_spark.spark.lossless_json import row_json
     from pravega_spark.spark.monitor.lag_listener import StreamLagListener
     from pravega_spark.spark.monitor.query_lag import (
         QueryLag,
@@ -273,6 +274,7 @@ __all__ = [
     "query_lag",
     "register",
     "root_metrics",
+    "row_json",
     "serializer",
     "session",
     "set_kms",
@@ -410,6 +412,7 @@ _HOMES = {
     "query_lag": "spark.monitor.query_lag",
     "register": "spark.native.catalog_registration",
     "root_metrics": "metrics.prometheus_export",
+    "row_json": "spark.lossless_json",
     "serializer": "serializers",
     "set_kms": "engine.key_management",
     "set_principal": "engine.principal",

@@ -17,6 +17,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+import pravega_spark
+
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """In a JVM that runs for a minute, the optimizing compiler costs more than it saves."""
 POLL_SECONDS = 0.05
@@ -26,8 +28,8 @@ PROGRAM = __file__
 
 def event_of(feed: DataFrame) -> Column:
     """Return the event of a row of the feed: the row as JSON in bytes."""
-    names = (name.replace("`", "``") for name in feed.columns if name != "_key")
-    return F.to_json(F.struct(*(F.col(f"`{name}`") for name in names))).cast("binary")
+    names = (name for name in feed.columns if name != "_key")
+    return F.expr(pravega_spark.row_json(feed, *names)).cast("binary")
 
 
 def events_of(feed: DataFrame) -> DataFrame:

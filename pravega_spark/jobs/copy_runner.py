@@ -15,6 +15,7 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 REQUIRED = ("pyspark",)
 SHOWN_ROWS = 5
 """Rows that a dry run shows."""
+WATCH_SECONDS = 60
+"""Pause between two looks at a source whose rows may get lost."""
 _LOOK_SECONDS = 1
 
 
@@ -48,6 +51,8 @@ class Copy:
     writer: Callable[[SparkSession], DataStreamWriter]
     check: Callable[[], object] = lambda: None
     """Raises InvalidInput or NotFound for names that are not there, before Spark starts."""
+    watch: Callable[[SparkSession], object] = lambda spark: None
+    """Raises InvalidInput for a source that has lost rows; called at the start and every minute."""
 
 
 @dataclass
@@ -117,7 +122,9 @@ def copy_rows(
                 copy.preview(spark).show(SHOWN_ROWS, truncate=60)
                 has_ended = True
             else:
-                has_ended = _follow(copy.writer(spark).start(), sums, stop)
+                copy.watch(spark)
+                query = copy.writer(spark).start()
+                has_ended = _follow(query, sums, stop, partial(copy.watch, spark))
     except (InvalidInput, NotFound) as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 2
@@ -134,11 +141,21 @@ def copy_rows(
     return 0 if has_ended or arguments.interval is not None else INTERRUPTED
 
 
-def _follow(query: StreamingQuery, sums: _Sums, stop: StopSignal) -> bool:
+def _follow(
+    query: StreamingQuery, sums: _Sums, stop: StopSignal, watch: Callable[[], object]
+) -> bool:
     """Print each batch until the query has ended, and return True; False if it was stopped."""
+    watched = time.monotonic()
     while query.isActive and not stop.is_set:
         query.awaitTermination(_LOOK_SECONDS)
         _print_new(query, sums)
+        if time.monotonic() - watched > WATCH_SECONDS:
+            watched = time.monotonic()
+            try:
+                watch()
+            except Exception:
+                query.stop()
+                raise
     is_stopped = query.isActive and stop.is_set
     if is_stopped:
         query.stop()

@@ -33,7 +33,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pravega_spark.jobs.checkpoint_files import check_target
 from pravega_spark.jobs.copy_command_line import (
+    FILES,
     FORMATS,
     KAFKA,
     check_copy,
@@ -45,7 +47,7 @@ from pravega_spark.jobs.copy_command_line import (
 from pravega_spark.jobs.copy_runner import Copy, run_copy
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamInfo
-from pravega_spark.schemas.sql_types import quoted_name
+from pravega_spark.spark.lossless_json import row_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -150,8 +152,7 @@ def _typed_topic(frame: DataFrame, names: Sequence[str]) -> DataFrame:
     """Return a typed stream as records: payload and headers of an import, or JSON objects."""
     if "payload" in names and set(names) <= {"payload", "headers"}:
         return frame.selectExpr("routing_key AS key", "payload AS value", *set(names) - {"payload"})
-    columns = ", ".join(quoted_name(name) for name in names)
-    return frame.selectExpr("routing_key AS key", f"to_json(struct({columns})) AS value")
+    return frame.selectExpr("routing_key AS key", f"{row_json(frame, *names)} AS value")
 
 
 def _preview(arguments: argparse.Namespace, spark: SparkSession) -> DataFrame:
@@ -163,6 +164,8 @@ def _preview(arguments: argparse.Namespace, spark: SparkSession) -> DataFrame:
 
 
 def _query(arguments: argparse.Namespace, spark: SparkSession) -> DataStreamWriter:
+    if arguments.target in FILES:
+        check_target(spark, arguments.path, arguments.checkpoint)
     writer = _frame(arguments, spark, is_stream=True).writeStream.format(arguments.target)
     if arguments.target == KAFKA:
         options = {**kafka_options(arguments), "topic": arguments.topic, "includeHeaders": "true"}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pravega_spark.errors import InvalidInput
 from pravega_spark.jobs.copy_command_line import KAFKA, kafka_options
 from pravega_spark.schemas.sql_types import quoted_name
+from pravega_spark.spark.lossless_json import row_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +25,8 @@ _OF_READS = frozenset({"scope", "stream", "segment_id", "offset", "routing_key",
 """Columns of a read beside those of its events."""
 _OF_EXPORTS = _OF_READS | {"event"}
 """Columns that an export writes: in a frame that has no others, `event` is the whole event."""
+_ANY_AGE = "36500d"
+"""A hundred years."""
 _PLACE = ("file_modification_time", "file_path", "file_block_start")
 """The order of a micro-batch's files, in Spark's hidden column ``_metadata``."""
 
@@ -62,6 +65,8 @@ def table_frame(spark: SparkSession, arguments: Namespace, *, is_stream: bool) -
     kind = "text" if arguments.source == "json" else arguments.source
     options = _options(arguments)
     schema = _schema(spark, arguments, options)
+    if is_stream and kind != "delta":  # else Spark skips files older than the newest by a week
+        options = {"maxFileAge": _ANY_AGE, **options}
     reader: Any = (spark.readStream if is_stream else spark.read).format(kind).options(**options)
     if arguments.max_rows is not None and is_stream:
         raise InvalidInput(
@@ -95,7 +100,10 @@ def _options(arguments: Namespace) -> dict[str, str]:
 def _schema(
     spark: SparkSession, arguments: Namespace, options: Mapping[str, str]
 ) -> StructType | None:
-    """Return the schema of files: the one that was given, or that of the files that are there."""
+    """Return the schema of files: the one that was given, or that of the files that are there.
+
+    Values of CSV are texts, unless ``inferSchema`` is asked for: 007 is no number.
+    """
     from pyspark.sql.types import StructType
 
     if arguments.schema is not None:
@@ -104,8 +112,6 @@ def _schema(
         return found
     if arguments.source == "delta":
         return None
-    if arguments.source == "csv":
-        options = {"inferSchema": "true", **options}
     return spark.read.format(arguments.source).options(**options).load(arguments.path).schema
 
 
@@ -149,7 +155,8 @@ def _chosen(arguments: Namespace, frame: DataFrame) -> list[str]:
     if key is None:  # nothing has an order
         return chosen
     if is_export and {"segment_id", "offset"} <= set(names):  # the order of the stream
-        return [*chosen, f"segment_id AS {ORDER}0", f"offset AS {ORDER}1"]
+        places = enumerate(("segment_id", "offset"))
+        return [*chosen, *(f"CAST({name} AS BIGINT) AS {ORDER}{n}" for n, name in places)]
     if arguments.source == "delta":
         raise InvalidInput(
             f"the Delta table {arguments.path} keeps no order of its rows, and the rows of a key "
@@ -174,7 +181,7 @@ def _whole(frame: DataFrame, names: list[str]) -> str:
     """Return the expression of a row as one event: its line, or a JSON object."""
     if _LINE in frame.columns:
         return _LINE
-    return f"to_json(struct({', '.join(map(quoted_name, names))}))"
+    return row_json(frame, *names)
 
 
 def _is_binary(frame: DataFrame, sql: str) -> bool:

@@ -37,7 +37,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.errors import InvalidInput
+from pravega_spark.jobs.checkpoint_files import changed_files, changed_text
 from pravega_spark.jobs.copy_command_line import (
+    FILES,
     FORMATS,
     KAFKA,
     check_copy,
@@ -66,6 +68,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; an error in it exits with 2."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    arguments.told = set()
+    if arguments.scope is not None and not is_name(arguments.scope):
+        parser.error(f"--scope: {arguments.scope!r} is no name of a scope.")
+    check_copy(parser, arguments, arguments.source)
+    _check_typed(parser, arguments)
+    is_kafka = arguments.source == KAFKA
+    named = [n for n in ("topics", "topic_pattern") if getattr(arguments, n) is not None]
+    if is_kafka and len(named) != 1:
+        parser.error("kafka needs either --topics or --topic-pattern.")
+    if not is_kafka and (named or arguments.scope is not None):
+        parser.error("--topics, --topic-pattern and --scope are for Kafka; use --stream.")
+    return arguments
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = make_copy_parser(__doc__ or "", PROG)
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument(
@@ -104,18 +123,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--max-rows", type=count, help="Kafka: at most this many rows in a batch")
     _add_rules(parser)
-    arguments = parser.parse_args(argv)
-    if arguments.scope is not None and not is_name(arguments.scope):
-        parser.error(f"--scope: {arguments.scope!r} is no name of a scope.")
-    check_copy(parser, arguments, arguments.source)
-    _check_typed(parser, arguments)
-    is_kafka = arguments.source == KAFKA
-    named = [n for n in ("topics", "topic_pattern") if getattr(arguments, n) is not None]
-    if is_kafka and len(named) != 1:
-        parser.error("kafka needs either --topics or --topic-pattern.")
-    if not is_kafka and (named or arguments.scope is not None):
-        parser.error("--topics, --topic-pattern and --scope are for Kafka; use --stream.")
-    return arguments
+    return parser
 
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:
@@ -125,6 +133,13 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         choices=("fail", "skip", "empty"),
         default="fail",
         help="what becomes of a row without a value, such as a tombstone (default: fail)",
+    )
+    parser.add_argument(
+        "--changed-files",
+        choices=("fail", "skip"),
+        default="fail",
+        help="what becomes of a file that has changed after it was read, such as by rows that were "
+        "appended: skip leaves out what is new in it, and says so (default: fail)",
     )
     parser.add_argument(
         "--drop-headers", action="store_true", help="leave out Kafka's headers (default: fail)"
@@ -158,6 +173,7 @@ def import_of(arguments: argparse.Namespace) -> Copy:
         partial(_preview, arguments),
         partial(_query, arguments),
         lambda: StreamManager(arguments.root),
+        partial(_check_files, arguments) if arguments.source in FILES else _no_check,
     )
 
 
@@ -167,6 +183,25 @@ def _preview(arguments: argparse.Namespace, spark: SparkSession) -> DataFrame:
     shown = [name for name in frame.columns if not name.startswith(ORDER)]
     texts = {"key", "value", "payload"}
     return frame.selectExpr(*(f"CAST({n} AS STRING) AS {n}" if n in texts else n for n in shown))
+
+
+def _no_check(spark: SparkSession) -> None:
+    """Look at nothing: Kafka and Delta know by themselves what has changed."""
+
+
+def _check_files(arguments: argparse.Namespace, spark: SparkSession) -> None:
+    """Raise InvalidInput for files that have changed after they were read, or say so, once each."""
+    given = arguments.path, arguments.options, arguments.checkpoint
+    found = changed_files(spark, *given)
+    if found and arguments.changed_files == "fail":
+        raise InvalidInput(
+            f"{changed_text(found)}. Write new rows to new files, and rename a file into the "
+            "folder when it is complete; or leave them out with --changed-files skip."
+        )
+    new = [name for name in found if name not in arguments.told]
+    arguments.told.update(new)
+    if new:
+        print(f"{PROG}: {changed_text(new)}.", file=sys.stderr)
 
 
 def _query(arguments: argparse.Namespace, spark: SparkSession) -> DataStreamWriter:

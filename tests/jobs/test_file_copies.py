@@ -67,7 +67,7 @@ def test_lines_are_events_as_they_are_with_each_key_in_the_order_of_the_files(
         assert by_user[f"u{i}"] == expected
 
 
-@pytest.mark.parametrize("kind", ["delta", "csv", "json", "parquet"][: sized(1, 4)])
+@pytest.mark.parametrize("kind", ["csv", "delta", "json", "parquet"][: sized(1, 4)])
 @pytest.mark.long
 def test_export_and_import_again_make_the_same_events(copies: Copies, kind: str) -> None:
     manager = StreamManager(copies.root)
@@ -98,6 +98,81 @@ def test_export_and_import_again_make_the_same_events(copies: Copies, kind: str)
         of_key = [text for k, text in copies.events("s/back") if k == key]
         assert of_key == [text for k, text in copies.events() if k == key]
     assert Counter(copies.events("s/back")) == Counter(copies.events())
+
+
+def test_old_files_are_imported_and_changed_ones_end_the_run(copies: Copies) -> None:
+    source = copies.folder / "lines"
+    given = ["--from", "json", "--path", source]
+    lines(source, "new.json", 0, 2, at=1_700_000_000)
+    assert copies.import_(*given)["rows"] == 2
+    lines(source, "ten days older, ü%20.json", 2, 4, at=1_700_000_000 - 10 * 86_400)
+    assert copies.import_(*given)["rows"] == 2
+    with (source / "new.json").open("a") as file:
+        file.write('{"user": "late"}\n')
+    lines(source, "next.json", 4, 5, at=1_700_000_500)
+    failed = copies.import_(*given)
+    assert (failed["status"], "new.json: changed after it was read" in str(failed["output"])) == (
+        2,
+        True,
+    )
+    assert "--changed-files skip" in str(failed["output"])
+    skipped = copies.import_(*given, "--changed-files", "skip")
+    assert (skipped["status"], skipped["rows"]) == (0, 1)
+    assert "new.json: changed after it was read" in str(skipped["output"])
+    assert sorted(json.loads(event)["n"] for _, event in copies.events()) == [0, 1, 2, 3, 4]
+
+
+def test_export_into_files_of_another_checkpoint_is_refused(copies: Copies) -> None:
+    manager = StreamManager(copies.root)
+    manager.create_stream("s/in")
+
+    def write(*numbers: int) -> None:
+        with manager.create_writer("s/in") as writer:
+            for n in numbers:
+                writer.write_event(str(n).encode())
+
+    given = ["--to", "json", "--path", copies.folder / "out"]
+    write(0, 1, 2)
+    assert copies.export(*given)["rows"] == 3
+    write(3)
+    assert copies.export(*given)["rows"] == 1
+    assert copies.export(*given)["rows"] == 0
+    for name in ("lost", "other"):
+        failed = copies.export(*given, "--checkpoint", copies.folder / name)
+        assert (failed["status"], "another checkpoint wrote them" in str(failed["output"])) == (
+            2,
+            True,
+        )
+        moved = [*given[:2], "--path", copies.folder / f"of {name}"]
+        moved += ["--checkpoint", copies.folder / name, "--max-rows", 3]
+        assert copies.export(*moved)["rows"] == 4  # two batches, as many as are in the other folder
+    write(4)
+    assert copies.export(*given)["rows"] == 1
+    texts = [json.loads(line)["event"] for line in read_lines(copies.folder / "out")]
+    assert sorted(texts) == ["0", "1", "2", "3", "4"]
+
+
+def read_lines(folder: Path) -> list[str]:
+    """Return the lines of the files that Spark has written into a folder."""
+    return [line for file in folder.glob("*.json") for line in file.read_text().splitlines()]
+
+
+def test_values_of_csv_are_texts_unless_types_are_asked_for(copies: Copies) -> None:
+    source = copies.folder / "rows"
+    source.mkdir()
+    (source / "a.csv").write_text("zip,n\n007,1\n,2\n")
+    given = ["--from", "csv", "--path", source, "--option", "header=true"]
+    copies.import_(*given)
+    assert sorted(copies.events()) == [
+        (None, '{"zip":"007","n":"1"}'),
+        (None, '{"zip":null,"n":"2"}'),
+    ]
+    typed = ["--checkpoint", copies.folder / "types", "--option", "inferSchema=true"]
+    copies.import_(*given, *typed, stream="s/types")
+    assert sorted(copies.events("s/types")) == [
+        (None, '{"zip":7,"n":1}'),
+        (None, '{"zip":null,"n":2}'),
+    ]
 
 
 def test_rows_become_objects_or_what_the_expressions_say(copies: Copies) -> None:

@@ -200,7 +200,7 @@ def test_missing_stream_is_a_clear_error(load: Load) -> None:
 def test_frame_without_event_column_and_other_modes_are_clear_errors(
     spark: SparkSession, root: str
 ) -> None:
-    with pytest.raises(PySparkException, match=r"to_json\(struct\(\*\)\) AS event"):
+    with pytest.raises(PySparkException, match=r"row_json\(frame\) \+ \" AS event"):
         save(spark.range(3).toDF("n"), root)
     writer = numbers(spark, 3).write.format("pravega").option("root", root)
     with pytest.raises(PySparkException, match="a stream is append-only"):

@@ -90,7 +90,8 @@ class UpsertColumns:
         if more:
             raise InvalidOption(
                 f"table {table} has no columns {', '.join(more)}: it holds a key and a value. Drop "
-                "them, or put them into the value: to_json(struct(...)) AS value."
+                "them, or put them into the value: pravega_spark.row_json(frame, "
+                f"{', '.join(map(repr, more))}) + ' AS value'."
             )
         return cls(table, configuration, has_operation, has_value)
 

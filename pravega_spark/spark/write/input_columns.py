@@ -71,7 +71,8 @@ class InputColumns:
             raise InvalidOption(
                 f"the frame has no column {wanted!r} (binary or string) to write as events; its "
                 f"columns are {', '.join(types)}. Add one: "
-                f'frame.selectExpr("... AS routing_key", "to_json(struct(*)) AS {wanted}"). Or set '
+                'frame.selectExpr("... AS routing_key", pravega_spark.row_json(frame) + " AS '
+                f'{wanted}"). Or set '
                 "the option schema to infer, which makes a typed stream of the frame's columns."
             )
         _check_type(event, types[event], _TEXT, "binary or string")

@@ -177,7 +177,7 @@ def test_sealed_stream_is_refused_before_any_task(tmp_path: Path) -> None:
         (
             {"a": "string"},
             {},
-            r"no column 'event'.*columns are a.*to_json\(struct\(\*\)\) AS event",
+            r"no column 'event'.*columns are a.*row_json\(frame\) \+ \" AS event",
         ),
         ({"event": "long"}, {}, "column event must be binary or string, but is bigint; cast"),
         ({"event": "string", "routing_key": "integer"}, {}, "routing_key must be string.*is int"),
