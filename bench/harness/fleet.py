@@ -97,8 +97,7 @@ def run_job(context: Context, root: str, names: list[str], work: Any, schema: An
 
     def run(work: Any) -> float:
         def collect() -> None:
-            frame = map_streams(context.spark, root, names, work, schema)
-            rows[:] = frame.toArrow().to_pylist()
+            rows[:] = map_streams(context.spark, root, names, work, schema)
 
         return timed(collect)
 

@@ -98,7 +98,7 @@ def compact(arguments: argparse.Namespace, spark: SparkSession, given: RoundInpu
     """Compact the streams, or in a dry run report what a compaction would do and save."""
     flags = {} if arguments.target is None else {"compact_target": arguments.target}
     options = WorkOptions(given.sources.root, flags, arguments.dry_run, arguments.limit)
-    outcomes = list(compact_streams(spark, given.root, given.streams, options))
+    outcomes = list(compact_streams(spark, given.root, given.streams, options, given.told))
     outcomes.sort(key=lambda outcome: outcome.unit)
     failures = {what: why for found in outcomes for what, why in found.failures.items()}
     shown = [found for found in outcomes if found.did or found.failures]

@@ -27,6 +27,7 @@ from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError
 from pravega_spark.jobs import early_signals
 from pravega_spark.jobs.command_line import AS_SET, MAINTENANCE, interval_of, setting_flags
 from pravega_spark.jobs.launcher_stderr import launcher_stderr
+from pravega_spark.jobs.round_progress import RoundProgress
 from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.jobs.stream_tasks import find_root, find_streams
 from pravega_spark.jobs.text_table import TextTable
@@ -39,6 +40,7 @@ from pravega_spark.model import MaintenanceKind
 from pravega_spark.root_settings import SETTING_NAMES, EffectiveSettings, SettingSources
 from pravega_spark.spark.session import environment_settings, session, with_packages
 from pravega_spark.spark.worker_python import worker_python
+from pravega_spark.units import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +50,10 @@ WIDTH = 160
 """Columns of the output where no terminal sets them."""
 INTERRUPTED = 130
 """The exit status of a single round that was stopped before its end."""
+_REPEATED = (
+    "Spark has repeated the work on {}, whose task had failed or was lost: what it had done by "
+    "then is in no sum, so the sums are the least that was done."
+)
 REQUIRED = ("pandas", "pyspark", "rich")
 """Packages of the extra ``jobs``; PySpark's ``mapInArrow`` needs pandas."""
 QUIET = {
@@ -98,6 +104,8 @@ class RoundInput:
     """What stops the round before its end."""
     must_exist: bool = True
     """Whether scopes and streams that are named must exist; not after a round has found them."""
+    told: RoundProgress = field(default_factory=RoundProgress)
+    """What tells how far the round is."""
 
 
 Round = Callable[["SparkSession", RoundInput], Report]
@@ -211,12 +219,24 @@ def rounds(
     started, sums, number = time.monotonic(), Counter(zeros), 0
     settings, retries = _JobSettings(prog, arguments, console), RoundRetries()
     has_found, textfile = False, _textfile(prog, arguments)
+    told, known = RoundProgress(prog), 0
     try:
         while spark is not None and not stop.is_set:
             at = time.monotonic()
             done = _round(
-                prog, arguments, spark, work, console, stop, settings, must_exist=not has_found
+                prog,
+                arguments,
+                spark,
+                work,
+                console,
+                stop,
+                settings,
+                told,
+                must_exist=not has_found,
             )
+            if told.repeated > known:
+                known = told.repeated
+                print(f"{prog}: {_REPEATED.format(count_text(known, 'stream'))}", file=sys.stderr)
             if done is None:
                 break
             has_found |= done.error is None
@@ -246,7 +266,8 @@ def rounds(
     seconds = round(time.monotonic() - started, 3)
     sums["failed"] += bool(retries.attempts)
     record = {**sums, "failed": sums["failed"], "dry_run": arguments.dry_run}
-    record |= {"rounds": number, "seconds": seconds, "settings": settings.shown}
+    record |= {"rounds": number, "repeated": told.repeated, "seconds": seconds}
+    record |= {"settings": settings.shown}
     print(json.dumps(record), flush=True)
     if not number and arguments.interval is None:
         return INTERRUPTED
@@ -297,6 +318,7 @@ def _round(
     console: Console,
     stop: StopSignal,
     settings: _JobSettings,
+    told: RoundProgress,
     *,
     must_exist: bool,
 ) -> Report | None:
@@ -310,7 +332,7 @@ def _round(
     try:
         root, streams = _find(prog, arguments, must_exist=must_exist)
         sources = settings.read(root)
-        given = RoundInput(root, streams, keeps_running, sources, stop, must_exist)
+        given = RoundInput(root, streams, keeps_running, sources, stop, must_exist, told)
         report = _recorded(prog, arguments, given, partial(work, spark, given))
     except _errors_of_a_round() as error:
         if stop.is_set:

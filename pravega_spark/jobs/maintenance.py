@@ -38,6 +38,7 @@ from pravega_spark.jobs import job_runner
 from pravega_spark.jobs.command_line import AS_SET, MAINTENANCE, duration, make_parser
 from pravega_spark.jobs.job_runner import Report, RoundInput
 from pravega_spark.jobs.range_compaction import COMPACTION, OUTCOME_SCHEMA, compact_streams
+from pravega_spark.jobs.round_progress import RoundProgress
 from pravega_spark.jobs.stream_tasks import Task, map_tasks
 from pravega_spark.jobs.text_table import Cell, Side, TextTable, bold
 from pravega_spark.limits import STREAM_TIMEOUT
@@ -152,12 +153,16 @@ def maintain_streams(
 
 
 def _run(spark: SparkSession, given: RoundInput, request: RoundRequest) -> MaintenanceResult:
-    execute = partial(spread, spark, given.root)
+    execute = partial(spread, spark, given.root, told=given.told)
     return MaintenanceRound(open_store(given.root), request, execute, given.stop).run()
 
 
 def spread(
-    spark: SparkSession, root: str, tasks: Sequence[RoundTask], options: WorkOptions
+    spark: SparkSession,
+    root: str,
+    tasks: Sequence[RoundTask],
+    options: WorkOptions,
+    told: RoundProgress | None = None,
 ) -> Iterator[WorkOutcome]:
     """Do the tasks of a round on executors; yield their outcomes.
 
@@ -170,11 +175,10 @@ def spread(
             begun.append(Task(task.unit, to_json(others)))
         if COMPACTION in task.kinds:
             compacted.append(task.unit)
-    if begun:
-        found = map_tasks(spark, root, begun, partial(_do, options=options), OUTCOME_SCHEMA)
-        for row in found.toArrow().to_pylist():
-            yield WorkOutcome.of_row(json.loads(row["outcome"]))
-    yield from compact_streams(spark, root, compacted, options)
+    work = partial(_do, options=options)
+    for row in map_tasks(spark, root, begun, work, OUTCOME_SCHEMA, told):
+        yield WorkOutcome.of_row(json.loads(row["outcome"]))
+    yield from compact_streams(spark, root, compacted, options, told)
 
 
 def _do(root: str, task: Task, *, options: WorkOptions) -> Iterator[Mapping[str, str]]:

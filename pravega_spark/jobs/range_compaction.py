@@ -27,6 +27,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_limit import run_within
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import NoSuchStream, RootChanged
+from pravega_spark.jobs.round_progress import RoundProgress
 from pravega_spark.jobs.stream_tasks import Task, TaskWork, map_tasks
 from pravega_spark.maintenance.stream_work import (
     WorkDone,
@@ -51,28 +52,31 @@ Row = Mapping[str, Any]
 
 
 def compact_streams(
-    spark: SparkSession, root: str, names: Sequence[str], options: WorkOptions
+    spark: SparkSession,
+    root: str,
+    names: Sequence[str],
+    options: WorkOptions,
+    told: RoundProgress | None = None,
 ) -> Iterator[WorkOutcome]:
     """Compact streams on executors; yield the outcome of each, or of a dry run the expected one.
 
     A range that fails is a failure of its stream; its other ranges are committed.
     """
 
-    def collected(tasks: Sequence[Task], work: TaskWork, schema: pa.Schema) -> list[Any]:
-        found = map_tasks(spark, root, tasks, work, schema) if tasks else None
-        return [] if found is None else found.toArrow().to_pylist()
+    def collected(tasks: Sequence[Task], work: TaskWork, schema: pa.Schema, what: str) -> list[Any]:
+        return map_tasks(spark, root, tasks, work, schema, told, what)
 
     streams = [Task(name) for name in names]
-    planned = collected(streams, partial(_plan, options=options), _PLANNED)
+    planned = collected(streams, partial(_plan, options=options), _PLANNED, "streams to plan")
     begun = {row["stream"]: row["outcome"] for row in planned}
     ranges = [Task(row["stream"], text) for row in planned for text in row["ranges"]]
     merged = defaultdict[str, list[Any]](list)
-    for row in collected(ranges, partial(_merge, options=options), _MERGED):
+    for row in collected(ranges, partial(_merge, options=options), _MERGED, "ranges"):
         merged[row["stream"]].append(json.loads(row["merged"]))
     ready = [Task(name, to_json([begun.pop(name), found])) for name, found in merged.items()]
     outcomes = [
         *begun.values(),
-        *(row["outcome"] for row in collected(ready, _commit, OUTCOME_SCHEMA)),
+        *(row["outcome"] for row in collected(ready, _commit, OUTCOME_SCHEMA, "streams to commit")),
     ]
     yield from (WorkOutcome.of_row(json.loads(text)) for text in outcomes)
 

@@ -47,7 +47,7 @@ from pravega_spark.retention.truncation_decision import RetentionRule
 from pravega_spark.units import size_text, time_text
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 PROG = "retention"
 Row = Mapping[str, Any]
@@ -110,8 +110,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def decisions(arguments: argparse.Namespace, spark: SparkSession, given: RoundInput) -> DataFrame:
-    """Return a DataFrame with a row for each stream; computing it carries the decisions out."""
+def decisions(arguments: argparse.Namespace, spark: SparkSession, given: RoundInput) -> list[Row]:
+    """Decide for each stream and carry the decisions out; return a row for each stream."""
     work = partial(
         retention_rows,
         options=RetentionOptions(
@@ -120,7 +120,7 @@ def decisions(arguments: argparse.Namespace, spark: SparkSession, given: RoundIn
         dry_run=arguments.dry_run,
         limit_seconds=arguments.limit,
     )
-    return map_streams(spark, given.root, given.streams, work, ROW_SCHEMA)
+    return [*map_streams(spark, given.root, given.streams, work, ROW_SCHEMA, given.told)]
 
 
 def retain_streams(arguments: argparse.Namespace, spark: SparkSession, given: RoundInput) -> Report:
@@ -132,7 +132,7 @@ def retain_streams(arguments: argparse.Namespace, spark: SparkSession, given: Ro
         StreamManager(given.root).confirm_clock()
         arguments.confirm_clock = False  # only once, even with --interval
     failures = {} if arguments.dry_run else _complete_groups(given.root)
-    found = decisions(arguments, spark, given).toArrow().to_pylist()
+    found = decisions(arguments, spark, given)
     rows = sorted(found, key=lambda row: str(row["stream"]))
     failures |= {f"stream {row['stream']}": row["error"] for row in rows if row["error"]}
     if not arguments.dry_run and not arguments.no_sweep:

@@ -20,17 +20,20 @@ from pravega_spark.engine.store.root_marker import MARKER_KEY, missing_marker
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import repaired
 from pravega_spark.errors import InvalidInput, NoSuchScope, NoSuchStream, PravegaSparkError
+from pravega_spark.jobs.round_progress import Done, RoundProgress
 from pravega_spark.limits import STREAMS_PER_TASK
 from pravega_spark.manager import StreamManager
 from pravega_spark.names import split_stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 
-_TASKS_PER_CORE = 4
-"""More tasks than cores, so that one task with slow work does not decide how long a round is."""
+_TASKS_PER_CORE = 16
+"""More tasks than cores, so that one task with slow work does not decide how long a round is, and
+since a task tells at its end how far the round is."""
+_ATTEMPT = "attempt"
 
 
 class Task(NamedTuple):
@@ -104,8 +107,13 @@ def _of_scopes(manager: StreamManager, scopes: Iterable[str], *, must_exist: boo
 
 
 def map_streams(
-    spark: SparkSession, root: str, streams: Sequence[str], work: Work, schema: pa.Schema
-) -> DataFrame:
+    spark: SparkSession,
+    root: str,
+    streams: Sequence[str],
+    work: Work,
+    schema: pa.Schema,
+    told: RoundProgress | None = None,
+) -> list[dict[str, Any]]:
     """Return the rows that ``work`` returns for each stream, with columns ``stream`` and ``error``.
 
     If a stream fails, it has a single row with its error, and the other streams are not affected.
@@ -113,32 +121,76 @@ def map_streams(
     """
     whole = pa.schema([*schema, ("error", pa.string())])
     tasks = [Task(name) for name in streams]
-    return map_tasks(spark, root, tasks, partial(_rows, work=work), whole)
+    return map_tasks(spark, root, tasks, partial(_rows, work=work), whole, told)
 
 
 def map_tasks(
-    spark: SparkSession, root: str, tasks: Sequence[Task], work: TaskWork, schema: pa.Schema
-) -> DataFrame:
+    spark: SparkSession,
+    root: str,
+    tasks: Sequence[Task],
+    work: TaskWork,
+    schema: pa.Schema,
+    told: RoundProgress | None = None,
+    what: str = "streams",
+) -> list[dict[str, Any]]:
     """Return the rows that ``work`` returns for each task, with the column ``stream`` of the task.
 
-    An error of the work fails the job. Each computation of the frame does the work again: collect
-    it once.
+    ``told`` tells meanwhile how far the tasks are, and counts those whose task of Spark was
+    repeated. An error of the work fails the job.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    whole = pa.schema([("stream", pa.string()), *schema])
+    if not tasks:
+        return []
+    told = told or RoundProgress()
+    whole = pa.schema([("stream", pa.string()), *schema, (_ATTEMPT, pa.int32())])
+    done = _counter(spark)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        attempt = {_ATTEMPT: attempt_number()}
         for batch in batches:
             for given in batch.to_pylist():
                 task = Task(**given)
-                rows = [{"stream": task.stream, **row} for row in work(root, task)]
+                rows = [{"stream": task.stream, **row, **attempt} for row in work(root, task)]
+                if done is not None:
+                    done.add((1, task.stream))
                 yield pa.RecordBatch.from_pylist(rows, schema=whole)
 
     count = max(_TASKS_PER_CORE * _cores(spark), -(-len(tasks) // STREAMS_PER_TASK))
     frame = spark.createDataFrame(list(tasks), "stream string, text string")
     spread = frame.repartition(max(1, min(count, len(tasks))))
-    return spread.mapInArrow(run, from_arrow_schema(whole))
+    with told.over(what, len(tasks), lambda: None if done is None else done.value):
+        found = spread.mapInArrow(run, from_arrow_schema(whole)).toArrow().to_pylist()
+    again = {row["stream"] for row in found if row.pop(_ATTEMPT)}
+    told.repeated += len(again)
+    return list(found)
+
+
+def attempt_number() -> int:
+    """Return how often Spark has begun the present task before."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
+
+
+def _counter(spark: SparkSession) -> Any:
+    """Return an accumulator of what is done, to which tasks add at their end; None with Connect."""
+    from pyspark.accumulators import AccumulatorParam
+
+    class Latest(AccumulatorParam[Done]):
+        """Counts, and keeps the last name."""
+
+        def zero(self, value: Done) -> Done:
+            return 0, ""
+
+        def addInPlace(self, value1: Done, value2: Done) -> Done:
+            return value1[0] + value2[0], value2[1] or value1[1]
+
+    try:
+        return spark.sparkContext.accumulator((0, ""), Latest())
+    except Exception:  # Spark Connect has no context
+        return None
 
 
 def _cores(spark: SparkSession) -> int:

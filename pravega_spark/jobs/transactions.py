@@ -76,8 +76,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def sweep_streams(arguments: argparse.Namespace, spark: SparkSession, given: RoundInput) -> Report:
     """Sweep the streams' transactions, or in a dry run report what a sweep would do."""
     work = partial(sweep, sources=given.sources, dry_run=arguments.dry_run)
-    frame = map_streams(spark, given.root, given.streams, work, ROW_SCHEMA)
-    rows = sorted(frame.toArrow().to_pylist(), key=lambda row: row["stream"])
+    found = map_streams(spark, given.root, given.streams, work, ROW_SCHEMA, given.told)
+    rows = sorted(found, key=lambda row: row["stream"])
     failures = {f"stream {row['stream']}": row["error"] for row in rows if row["error"]}
     shown = [row for row in rows if row["transaction"] is not None or row["error"] is not None]
     if given.only_changes:

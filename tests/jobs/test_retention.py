@@ -109,6 +109,7 @@ def test_each_stream_is_truncated_by_its_policy_and_its_subscribers_and_sampled(
         "failed": 0,
         "dry_run": False,
         "rounds": 1,
+        "repeated": 0,
         "settings": "",
     }
     assert heads(root) == [70, 45, 0, 0]
@@ -138,12 +139,12 @@ def test_dry_run_explains_and_changes_nothing(
     assert after == before
 
 
-def test_decisions_are_a_frame_with_a_row_for_each_stream(spark: SparkSession, root: Path) -> None:
+def test_decisions_have_a_row_for_each_stream(spark: SparkSession, root: Path) -> None:
     parsed = retention.parse(["--root", str(root), "--dry-run"])
-    frame = retention.decisions(
+    found = retention.decisions(
         parsed, spark, job_runner.RoundInput(str(root), [SMALL, READ, "s/none"])
     )
-    rows = {row["stream"]: row for row in frame.collect()}
+    rows = {row["stream"]: row for row in found}
     assert set(rows) == {SMALL, READ}
     row = rows[READ]
     assert (row["goes_events"], row["goes_bytes"], row["stays_events"]) == (45, 450, 55)

@@ -57,7 +57,7 @@ def test_job_that_is_stopped_in_its_first_round_prints_all_sums(
     assert job.main(["--root", "unread", "--interval", "1s"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found.pop("seconds") >= 0
-    assert found == dict.fromkeys([*fields.split(), "failed", "rounds"], 0) | {
+    assert found == dict.fromkeys([*fields.split(), "failed", "rounds", "repeated"], 0) | {
         "dry_run": False,
         "settings": "",
     }

@@ -104,6 +104,7 @@ def test_hot_segments_are_split_and_cold_ones_merged_and_the_others_left(
         "failed": 0,
         "dry_run": False,
         "rounds": 1,
+        "repeated": 0,
         "settings": "",
     }
     assert segments(root, HOT) == ["1#1", "2#1"]
