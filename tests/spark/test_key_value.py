@@ -183,6 +183,52 @@ def test_frame_of_the_folded_table_is_exact_and_shows_the_same_versions(
     assert row.unfolded_changes == 5
 
 
+@pytest.mark.parametrize(("listed", "scanned"), [(1_000, 1 << 25), (0, 1 << 25), (0, 0)])
+def test_condition_never_sees_a_key_that_is_not_there(
+    table: Callable[..., KeyValueTable],
+    spark: SparkSession,
+    root: str,
+    monkeypatch: pytest.MonkeyPatch,
+    listed: int,
+    scanned: int,
+) -> None:
+    monkeypatch.setattr(table_frame, "_LISTED_KEYS", listed)
+    monkeypatch.setattr(table_frame, "SCAN_CHANGED_BYTES", scanned)
+    stock, least = table(key_type="long"), -(1 << 63)
+    for n in (least, 7, 200, 300):
+        stock.put(n, b"old")
+    stock.flush()
+    folded(stock)
+    stock.remove(least).result()
+    stock.put(300, b"new").result()
+    frame = pravega_spark.key_value_frame(spark, root, NAME)
+    found = frame.where("abs(key) > 100").collect()
+    assert sorted((row.key, bytes(row.value)) for row in found) == [(200, b"old"), (300, b"new")]
+    plan = frame.where("key = 200")._jdf.queryExecution().executedPlan().toString()
+    assert ("EqualTo(key,200)" in plan) == bool(listed), "a few keys do not end the push-down"
+
+
+def test_keys_of_all_types_are_left_out_of_the_folded_rows(
+    table: Callable[..., KeyValueTable], spark: SparkSession, root: str
+) -> None:
+    for kind, keys in (
+        ("long", [-(1 << 63), 0, (1 << 63) - 1]),
+        ("string", ["a", "it's\\ \u00e9", "\n%"]),
+        ("bytes", [b"\x00", b"'\xff", b"a"]),
+    ):
+        name = f"s/{kind}"
+        of_kind = table(name, key_type=kind)
+        for key in keys:
+            of_kind.put(key, b"old")
+        of_kind.flush()
+        folded(of_kind)
+        of_kind.remove(keys[0]).result()
+        of_kind.put(keys[1], b"new").result()
+        found = pravega_spark.key_value_frame(spark, root, name).collect()
+        values = {bytes(r.key) if kind == "bytes" else r.key: bytes(r.value) for r in found}
+        assert values == {keys[1]: b"new", keys[2]: b"old"}
+
+
 def test_tasks_read_many_changes_themselves(
     table: Callable[..., KeyValueTable], root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

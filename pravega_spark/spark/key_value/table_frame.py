@@ -19,11 +19,15 @@ from pravega_spark.model import segment_text
 from pravega_spark.names import folded_path, split_table, table_log
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _FORMAT = "pravega_kvt"
 _QUERY_ID = "sql.streaming.queryId"
 _KNOWN_SEGMENTS = 8
+_LISTED_KEYS = 1_000
+_BARRIER = "monotonically_increasing_id() >= 0"
+"""True of every row; Spark compares it where it stands, and pushes no condition below it."""
 
 
 def key_value_frame(
@@ -55,28 +59,51 @@ def _over_folded(spark: SparkSession, root: str, table: str, found: TableSnapsho
     path = f"{root.rstrip('/')}/{folded_path(found.stream.name)}"
     rows = spark.read.format("delta").option("versionAsOf", found.folded.version).load(path)
     keys = ["key", "secondary_key"] if found.table.layout.has_secondary else ["key"]
-    if found.changes:
-        if found.changed_bytes <= SCAN_CHANGED_BYTES:
-            changed = _collected(spark, found)
-            gone = sql.broadcast(changed.select(*keys))
-        else:
-            changed = _newest(spark, root, table, found, keys)
-            gone = changed.select(*keys)
-        rows = rows.join(gone, keys, "left_anti")
-        rows = rows.unionByName(changed.where("value IS NOT NULL").select(*rows.columns))
+    if found.changes and found.changed_bytes <= SCAN_CHANGED_BYTES:
+        changed = _collected(found)
+        rows = _without(spark, rows, changed.select(keys))
+        newest: Any = changed.filter(changed.column("value").is_valid())
+        rows = rows.unionByName(spark.createDataFrame(newest).select(*rows.columns))
+    elif found.changes:
+        changes = _newest(spark, root, table, found, keys)
+        rows = rows.join(changes.select(*keys), keys, "left_anti")
+        rows = rows.unionByName(changes.where("value IS NOT NULL").select(*rows.columns))
+        rows = rows.where(_BARRIER)
     if found.expired_us is not None:
         rows = rows.where(sql.col("timestamp") > sql.timestamp_micros(sql.lit(found.expired_us)))
     return rows.select(*keys, "value", "timestamp", _version(found).alias("version"))
 
 
-def _collected(spark: SparkSession, found: TableSnapshot) -> DataFrame:
+def _collected(found: TableSnapshot) -> pa.Table:
     """Return the newest change of each key, which the driver reads."""
     from pravega_spark.spark.key_value.table_scan import changed_rows
 
     with translated():
         rows = changed_rows(found)
-    columns: Any = found.table.layout.columns_of_rows(rows)
-    return spark.createDataFrame(columns)
+    return found.table.layout.columns_of_rows(rows)
+
+
+def _without(spark: SparkSession, rows: DataFrame, gone: pa.Table) -> DataFrame:
+    """Return the folded rows of all other keys; no condition on the result sees the rest.
+
+    A few keys are compared before what is asked for, which Spark still pushes into the files.
+    """
+    from pyspark.sql import functions as sql
+
+    if gone.num_columns == 1 and gone.num_rows <= _LISTED_KEYS:
+        return rows.where(f"key NOT IN ({', '.join(map(_literal, gone.column(0).to_pylist()))})")
+    known: Any = gone
+    changed = sql.broadcast(spark.createDataFrame(known))
+    return rows.join(changed, gone.column_names, "left_anti").where(_BARRIER)
+
+
+def _literal(key: int | str | bytes) -> str:
+    """Return a key as SQL."""
+    if isinstance(key, int):
+        return f"CAST('{key}' AS BIGINT)"
+    if isinstance(key, str):
+        return f"CAST(X'{key.encode().hex()}' AS STRING)"
+    return f"X'{key.hex()}'"
 
 
 def _newest(
