@@ -47,9 +47,10 @@ def session(builder: Any = None, **conf: Any) -> SparkSession:
     Python workers run this interpreter unless ``PYSPARK_PYTHON`` is set to another one.
 
     The session gets one listener, which reports the last finished batches of its queries to their
-    reader groups. If a session is active it is returned; if it has no Delta, a warning says how to
-    add it (``format("pravega")`` needs no jar). On Databricks and with a remote Spark Connect
-    server only ``conf`` is set. Raises ModuleNotFoundError without PySpark.
+    reader groups, and one rule, by which each action on a frame reads the newest versions. If a
+    session is active it is returned; if it has no Delta, a warning says how to add it
+    (``format("pravega")`` needs no jar). On Databricks and with a remote Spark Connect server only
+    ``conf`` is set. Raises ModuleNotFoundError without PySpark.
     """
     try:
         from pyspark.sql import SparkSession
@@ -69,11 +70,19 @@ def session(builder: Any = None, **conf: Any) -> SparkSession:
     known = {**environment_settings(), **{k: str(v) for k, v in options.items()}}
     with worker_python(known):
         if has_jvm():
-            return _with_group_listener(_attach(builder))
+            return _completed(_attach(builder))
         for key, value in _missing_settings(known).items():
             builder = builder.config(key, value)
         _add_delta_to_submit_arguments()
-        return _with_group_listener(builder.getOrCreate())
+        return _completed(builder.getOrCreate())
+
+
+def _completed(made: SparkSession) -> SparkSession:
+    """Give a session what reads of our sources need of it."""
+    from pravega_spark.spark.native.jvm_bridge import plan_each_action
+
+    plan_each_action(made)
+    return _with_group_listener(made)
 
 
 def _with_group_listener(made: SparkSession) -> SparkSession:

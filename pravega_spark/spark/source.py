@@ -41,6 +41,10 @@ class PravegaDataSource(DataSource):
         frame.writeStream.format("pravega").option("root", root)
              .option("checkpointLocation", folder).start("nyc/flights")
 
+    In a session of ``pravega_spark.session()`` every action on a frame or view of ``load()`` plans
+    anew, and so does every micro-batch that joins it. In others Spark keeps what the first action
+    planned: call ``load()`` for each action, and inside ``foreachBatch`` for a join.
+
     ``pravega_spark.spark.options`` lists all options.
     """
 

@@ -34,6 +34,7 @@ from pravega_spark.key_value.table_range import bounds
 from pravega_spark.key_value.table_snapshot import TableSnapshot, table_snapshot
 from pravega_spark.limits import FOLDED_FILE_BYTES, SCAN_CHANGE_READS, SCAN_CHANGED_BYTES
 from pravega_spark.model import SegmentRange
+from pravega_spark.spark.kept_plans import Plan, warn_if_kept
 from pravega_spark.spark.key_value.table_columns import TableProjection
 from pravega_spark.spark.key_value.table_settings import TableReadSettings
 
@@ -44,6 +45,8 @@ class PinnedVersion:
 
     life: int
     expired_us: int | None
+    plan: Plan | None = None
+    """Of a read of the newest version: the plan that it is a part of."""
 
 
 class KeyRangePartition(InputPartition):
@@ -90,7 +93,8 @@ class KeyValueTableReader(DataSourceReader):
         """Pin a version of the table, and return its ranges of keys."""
         settings = self.settings
         found = table_snapshot(open_stream(settings.root, settings.log), settings.version)
-        pinned = PinnedVersion(found.view.life, found.expired_us)
+        plan = Plan(Plan.new_token(), found.view.version) if settings.version is None else None
+        pinned = PinnedVersion(found.view.life, found.expired_us, plan)
         layout = found.table.layout
         low, high = (None if key is None else layout.sort_key(key) for key in self._range)
         files = () if found.folded is None else found.folded.files
@@ -117,6 +121,7 @@ class KeyValueTableReader(DataSourceReader):
             return
         pinned = partition.pinned
         stream = open_stream(self.settings.root, self.settings.log)
+        warn_if_kept(pinned.plan, f"table {self.settings.table}", stream)
         table = folded_table(stream, self._configuration)
         project = TableProjection(table.layout, pinned.life, self._schema)
         needed = project.stored_columns

@@ -1,4 +1,4 @@
-"""The classes of ``ChunkReads.java`` in Spark's JVM, and the session that they run in.
+"""The classes of the package's Java in Spark's JVM, and the session that they run in.
 
 No jar is needed: the JVM compiles the source once, with the compiler that Spark uses for its own
 generated code. All of these classes live on the driver; tasks run Spark's Parquet reader alone.
@@ -6,10 +6,12 @@ generated code. All of these classes live on the driver; tasks run Spark's Parqu
 
 from __future__ import annotations
 
+import logging
 from importlib.resources import files
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.errors import IllegalState
 from pravega_spark.spark import native
 
@@ -17,8 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-_SOURCE, _CLASS = "ChunkReads.java", "pravega_spark.ChunkReads"
-_KNOWN = "_pravega_spark_chunk_reads"
+logger = logging.getLogger(__name__)
+
+_KNOWN = "_pravega_spark_compiled"
 _lock = Lock()
 
 
@@ -33,34 +36,63 @@ def chunk_reads(spark: SparkSession) -> Any:
             "native frames need a session whose JVM this process can reach, and this one is a "
             "client of Spark Connect: read the stream with format('pravega'), which works there."
         )
-    context = spark.sparkContext
-    with _lock:
-        found = getattr(context, _KNOWN, None)
-        if found is None:
-            found = _compiled(context._gateway)
-            setattr(context, _KNOWN, found)
-    return found
-
-
-def _compiled(gateway: Any) -> Any:
     from py4j.protocol import Py4JError
 
-    jvm = gateway.jvm
-    source = files(native).joinpath(_SOURCE).read_text()
     try:
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(jvm.Thread.currentThread().getContextClassLoader())
-        compiler.setSourceVersion(8)
-        compiler.setTargetVersion(8)
-        compiler.cook(source)
-        loaded = compiler.getClassLoader().loadClass(_CLASS)
-        (constructor,) = loaded.getConstructors()
-        return constructor.newInstance(gateway.new_array(jvm.Object, 0))
+        return _compiled(spark, "ChunkReads")
     except (Py4JError, TypeError) as error:
         raise IllegalState(
             "native frames use internals of Spark 4.2, and this Spark has others: read the stream "
             f"with format('pravega'). The JVM says: {str(error)[:500]}"
         ) from error
+
+
+def plan_each_action(spark: SparkSession) -> None:
+    """Let each action of a session read the newest versions through ``format("pravega")``.
+
+    Spark keeps what a Python source planned with its frame or view. Does nothing for a session that
+    has the rule, or whose JVM this process cannot reach; a Spark with other internals is logged,
+    and there the first action of a frame decides what it reads.
+    """
+    from py4j.protocol import Py4JError
+
+    if not hasattr(spark, "_jsparkSession"):
+        return
+    try:
+        _compiled(spark, "FreshReads").addTo(spark._jsparkSession)
+    except (Py4JError, TypeError) as error:
+        logger.warning(
+            "this Spark has other internals than 4.2: a frame or view of format('pravega') reads "
+            "what its first action planned. Call load() for each action. The JVM says: %s",
+            str(error)[:500],
+            extra=log_fields("start session"),
+        )
+
+
+def _compiled(spark: SparkSession, name: str) -> Any:
+    """Return the object of a class of the package's Java; raises what the JVM raises.
+
+    Each class is compiled once for a JVM: PySpark remembers its methods by the name.
+    """
+    gateway: Any = spark.sparkContext._gateway
+    with _lock:
+        known: dict[str, Any] = gateway.__dict__.setdefault(_KNOWN, {})  # it has any attribute
+        if name not in known:
+            known[name] = _compile(gateway, name)
+        return known[name]
+
+
+def _compile(gateway: Any, name: str) -> Any:
+    jvm = gateway.jvm
+    source = files(native).joinpath(f"{name}.java").read_text()
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.Thread.currentThread().getContextClassLoader())
+    compiler.setSourceVersion(8)
+    compiler.setTargetVersion(8)
+    compiler.cook(source)
+    loaded = compiler.getClassLoader().loadClass(f"pravega_spark.{name}")
+    (constructor,) = loaded.getConstructors()
+    return constructor.newInstance(gateway.new_array(jvm.Object, 0))
 
 
 def accept_callbacks(spark: SparkSession) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.spark.kafka_values import warn_of_leftovers
+from pravega_spark.spark.kept_plans import Plan
 from pravega_spark.spark.read.assigned_segments import check_assigned, only_assigned
 from pravega_spark.spark.read.columns import constants_of
 from pravega_spark.spark.read.data_loss import log_skipped
@@ -56,17 +57,23 @@ class PravegaBatchReader(DataSourceReader):
         warn_of_leftovers(settings.leftovers, f"a read of {settings.pattern or ', '.join(names)}")
         if settings.pattern is not None:
             names = tuple(matching_streams(settings.root, settings.pattern))
-        found = [one for name in names for one in self._ranges(name)]
+        versions: dict[str, int] = {}
+        found = [one for name in names for one in self._ranges(name, versions)]
         shares = partition_counts(found, settings.min_partitions)
+        token = Plan.new_token()
         partitions: list[InputPartition] = []
         for one, count in zip(found, shares, strict=True):
-            partitions += by_offset(one, count)
+            for partition in by_offset(one, count):
+                if settings.ending is None:
+                    partition.plan = Plan(token, versions[one.rng.stream])
+                partitions.append(partition)
         return partitions
 
-    def _ranges(self, name: str) -> Iterator[PlannedRange]:
+    def _ranges(self, name: str, versions: dict[str, int]) -> Iterator[PlannedRange]:
         settings = self.settings
         stream = open_stream(settings.root, name)
         view = existing_view(stream)
+        versions[name] = view.version
         check_assigned(settings, view)
         schema = check_columns(view, self._schema, settings.column_names)
         bound = settings.starting or BATCH_START

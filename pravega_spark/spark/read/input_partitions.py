@@ -29,6 +29,7 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.limits import PARTITION_BYTES, READ_BATCH_EVENTS
 from pravega_spark.model import KeyRange, SegmentRange
+from pravega_spark.spark.kept_plans import Plan, warn_if_kept
 from pravega_spark.spark.read.columns import projection
 from pravega_spark.spark.read.event_filter import EventFilter, PlannedRange, neighbours
 from pravega_spark.spark.settings import ReadSettings
@@ -88,6 +89,8 @@ class EventPartition(InputPartition):
         self.where = where
         self.watermark_us: int | None = None
         """The watermark at the end of the micro-batch, if the query reads it."""
+        self.plan: Plan | None = None
+        """Of a batch read to the tail: the plan that it is a part of."""
 
     def __repr__(self) -> str:
         """Return the range and the number of chunks."""
@@ -164,6 +167,7 @@ def read_events(
     if part is not None:
         columns = tuple(dict.fromkeys((*columns, "offset", "routing_key")))
     stream = open_stream(settings.root, rng.stream)
+    warn_if_kept(partition.plan, f"stream {rng.stream}", stream)
     runs = neighbours(rng, partition.refs) if wanted.conditions else [(rng, partition.refs)]
     for held, refs in runs:
         batches = read_range(
