@@ -24,7 +24,7 @@ _first_reads: dict[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FramePlan:
     """A plan of a read of one stream or table, at a version of its log."""
 
     token: str
@@ -36,7 +36,7 @@ class Plan:
         return SYSTEM.token()
 
 
-def warn_if_kept(plan: Plan | None, name: str, stream: StreamLog) -> None:
+def warn_if_kept(plan: FramePlan | None, name: str, stream: StreamLog) -> None:
     """Log a warning if another action has read by this plan, and the log has gone on since.
 
     Runs in a task; it knows the actions that this worker process has seen. Costs a look at the log

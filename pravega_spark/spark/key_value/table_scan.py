@@ -34,7 +34,7 @@ from pravega_spark.key_value.table_range import bounds
 from pravega_spark.key_value.table_snapshot import TableSnapshot, table_snapshot
 from pravega_spark.limits import FOLDED_FILE_BYTES, SCAN_CHANGE_READS, SCAN_CHANGED_BYTES
 from pravega_spark.model import SegmentRange
-from pravega_spark.spark.kept_plans import Plan, warn_if_kept
+from pravega_spark.spark.kept_plans import FramePlan, warn_if_kept
 from pravega_spark.spark.key_value.table_columns import TableProjection
 from pravega_spark.spark.key_value.table_settings import TableReadSettings
 
@@ -45,7 +45,7 @@ class PinnedVersion:
 
     life: int
     expired_us: int | None
-    plan: Plan | None = None
+    plan: FramePlan | None = None
     """Of a read of the newest version: the plan that it is a part of."""
 
 
@@ -93,7 +93,11 @@ class KeyValueTableReader(DataSourceReader):
         """Pin a version of the table, and return its ranges of keys."""
         settings = self.settings
         found = table_snapshot(open_stream(settings.root, settings.log), settings.version)
-        plan = Plan(Plan.new_token(), found.view.version) if settings.version is None else None
+        plan = (
+            FramePlan(FramePlan.new_token(), found.view.version)
+            if settings.version is None
+            else None
+        )
         pinned = PinnedVersion(found.view.life, found.expired_us, plan)
         layout = found.table.layout
         low, high = (None if key is None else layout.sort_key(key) for key in self._range)

@@ -51,8 +51,8 @@ def check_assigned(
 
 
 def wanted_of(settings: ReadSettings, stream: str) -> Coverage:
-    """Return what the options of a read cover of a stream."""
-    segments = None if settings.assigned is None else settings.assigned[stream]
+    """Return what the options of a read cover of a stream: nothing of one that they do not name."""
+    segments = None if settings.assigned is None else settings.assigned.get(stream, ())
     keys = json.dumps(sorted(set(settings.routing_keys))) if settings.routing_keys else ""
     return Coverage(segments, hashlib.sha256(keys.encode()).hexdigest()[:16] if keys else None)
 
@@ -87,6 +87,10 @@ def passed(view: StreamView, offset: StreamOffset, wanted: Coverage) -> str:
     For a query that has covered ``offset.reads``, and is to cover ``wanted`` from now on.
     """
     before = offset.reads
+    if before is None and wanted.segments == ():
+        return (
+            f"a batch that is repeated has events of stream {view.stream}, which it does not name"
+        )
     if before is None or before.segments == wanted.segments:
         return ""
     cut = locate(view, offset.cut)

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.spark.kafka_values import warn_of_leftovers
-from pravega_spark.spark.kept_plans import Plan
+from pravega_spark.spark.kept_plans import FramePlan
 from pravega_spark.spark.read.assigned_segments import check_assigned, only_assigned
 from pravega_spark.spark.read.columns import constants_of
 from pravega_spark.spark.read.data_loss import log_skipped
@@ -60,12 +60,12 @@ class PravegaBatchReader(DataSourceReader):
         versions: dict[str, int] = {}
         found = [one for name in names for one in self._ranges(name, versions)]
         shares = partition_counts(found, settings.min_partitions)
-        token = Plan.new_token()
+        token = FramePlan.new_token()
         partitions: list[InputPartition] = []
         for one, count in zip(found, shares, strict=True):
             for partition in by_offset(one, count):
                 if settings.ending is None:
-                    partition.plan = Plan(token, versions[one.rng.stream])
+                    partition.plan = FramePlan(token, versions[one.rng.stream])
                 partitions.append(partition)
         return partitions
 

@@ -29,7 +29,7 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.limits import PARTITION_BYTES, READ_BATCH_EVENTS
 from pravega_spark.model import KeyRange, SegmentRange
-from pravega_spark.spark.kept_plans import Plan, warn_if_kept
+from pravega_spark.spark.kept_plans import FramePlan, warn_if_kept
 from pravega_spark.spark.read.columns import projection
 from pravega_spark.spark.read.event_filter import EventFilter, PlannedRange, neighbours
 from pravega_spark.spark.settings import ReadSettings
@@ -89,7 +89,7 @@ class EventPartition(InputPartition):
         self.where = where
         self.watermark_us: int | None = None
         """The watermark at the end of the micro-batch, if the query reads it."""
-        self.plan: Plan | None = None
+        self.plan: FramePlan | None = None
         """Of a batch read to the tail: the plan that it is a part of."""
 
     def __repr__(self) -> str:

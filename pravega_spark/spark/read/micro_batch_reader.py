@@ -207,8 +207,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             return []
         reads = offset.reads or wanted_of(self.settings, name)
-        if offset.reads is not None:
-            self.planner.check_coverage(view, offset)  # the batch may be of an earlier run
+        self.planner.check_coverage(view, offset)  # the batch may be of an earlier run
         start, end = locate(view, begin), locate(view, offset.cut)
         clipped, all_lost = start.clipped_to_head()
         lost = tuple(covered(reads, all_lost))
