@@ -13,6 +13,7 @@ from typing import NamedTuple
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Proposal
+from pravega_spark.engine.store.reserve import frees
 from pravega_spark.engine.stream.records import (
     SAMPLE_PREFIX,
     SUBSCRIBER_PREFIX,
@@ -45,6 +46,7 @@ class RetentionCommit(NamedTuple):
     """The subscribers that the truncation passed, in the version before it."""
 
 
+@frees
 def commit_plan(
     stream: StreamLog, plan: RetentionPlan, sample_every_ms: int
 ) -> RetentionCommit | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pravega_spark.engine.store import Put, Store, ensure_probed, open_store
+from pravega_spark.engine.store.reserve import RESERVE_BYTES, set_aside
 from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
+from pravega_spark.manager import StreamManager
+from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 
 
 def _mount(folder: Path, *options: str) -> None:
@@ -70,6 +76,67 @@ def test_full_disk_is_an_error_that_leaves_nothing_behind(small_disk: Path) -> N
     assert _files(small_disk) == ["1"]
     assert store.get("log/1") == b"kept"
     assert store.put_if_absent("log/2", b"small") is Put.CREATED
+
+
+def _eat(folder: Path, stop: threading.Event) -> None:
+    """Take all space that becomes free, again and again, as a writer does that goes on."""
+    while not stop.wait(0.001):
+        with contextlib.suppress(OSError), open(folder / "eaten", "ab", buffering=0) as file:
+            while not stop.is_set() and file.write(bytes(4096)):
+                pass
+
+
+@pytest.mark.parametrize("has_reserve", [True, False])
+def test_full_disk_is_freed_beside_a_writer_that_eats_what_is_freed(
+    tmp_path: Path, has_reserve: bool
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    _mount(disk, "-o", "size=8m")
+    stop = threading.Event()
+    eater = threading.Thread(target=_eat, args=(disk, stop))
+    try:
+        manager = StreamManager(disk / "root")
+        manager.create_scope("s")
+        manager.create_stream("s/t", StreamConfiguration(ScalingPolicy.fixed(2)))
+        with manager.create_writer("s/t") as writer:
+            for number in range(20):
+                writer.write_event(os.urandom(1 << 16), str(number)).result()
+        reserve = list((disk / "root").glob(".pravega_reserve-*"))
+        assert sum(file.stat().st_size for file in reserve) == RESERVE_BYTES
+        eater.start()
+        while shutil.disk_usage(disk).free:
+            time.sleep(0.001)
+        if not has_reserve:
+            for file in reserve:
+                file.unlink()
+            while shutil.disk_usage(disk).free:
+                time.sleep(0.001)
+            with pytest.raises(StoreFull):
+                manager.truncate_stream("s/t", "latest")
+            return
+        manager.update_settings(retain=0)
+        manager.truncate_stream("s/t", "latest")
+        assert manager.sweep_stream("s/t", grace=0).files >= 20
+        stop.set()
+        eater.join()
+        (disk / "eaten").unlink()
+        manager.sweep_stream("s/t", grace=0)
+        assert len(list((disk / "root").glob(".pravega_reserve-*"))) == len(reserve)
+        assert not list(manager.read("s/t"))
+    finally:
+        stop.set()
+        if eater.is_alive():
+            eater.join()
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_small_disk_and_a_folder_that_is_no_root_get_no_reserve(small_disk: Path) -> None:
+    ensure_probed(open_store(small_disk / "root"))
+    assert _files(small_disk) == ["_pravega_spark.json"]
+    folder = small_disk / "other"
+    set_aside(open_store(folder))
+    assert not folder.exists()
 
 
 def test_read_only_disk_can_be_read_and_reports_a_write(small_disk: Path) -> None:

@@ -17,7 +17,8 @@ from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
-from pravega_spark.errors import StoreReadOnly
+from pravega_spark.engine.store.reserve import freeing
+from pravega_spark.errors import StoreFull, StoreReadOnly
 from pravega_spark.limits import CLOCK_RECORD_MS, CLOCK_SKEW_MS, CLOCK_STEP_MS, MAX_CLOCK_JUMP
 from pravega_spark.units import parse_duration_ms
 
@@ -125,8 +126,9 @@ def read_now(store: Store, runtime: Runtime, *, keep: bool = True, warn: bool = 
         )
     if keep and (known is None or _is_outdated(known, record)):
         try:
-            store.put(CLOCK_KEY, record.encode())
-        except StoreReadOnly as error:
+            with freeing(store):
+                store.put(CLOCK_KEY, record.encode())
+        except (StoreReadOnly, StoreFull) as error:
             if known is None:  # nothing would guard the next decision
                 raise
             if store not in _refusing:
@@ -159,7 +161,9 @@ def confirm_clock(store: Store, runtime: Runtime, limit: str | float | None = No
     if limit is not None:
         limit_ms = parse_duration_ms("the limit of a clock's jump", limit)
     if not store.has_clock:
-        store.put(CLOCK_KEY, replace(_first(now_ms, runtime), limit_ms=limit_ms).encode())
+        record = replace(_first(now_ms, runtime), limit_ms=limit_ms)
+        with freeing(store):
+            store.put(CLOCK_KEY, record.encode())
     logger.info(
         "confirmed the clock of %s: it is %s",
         store.url,

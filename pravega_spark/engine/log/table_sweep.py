@@ -27,6 +27,7 @@ from pravega_spark.engine.log.version_pins import (
     release_expired,
 )
 from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.store.reserve import frees
 from pravega_spark.limits import STATE_FILE_COMMITS
 from pravega_spark.units import count_text, duration_text, size_text, time_text
 
@@ -127,6 +128,7 @@ def _together(first: PendingFiles, second: PendingFiles) -> PendingFiles:
     )
 
 
+@frees
 def sweep_table(log: Log, *, grace_ms: int, retain_ms: int, now: Now | None = None) -> SweepResult:
     """Sweep a table once; safe to kill, to repeat and to run concurrently.
 

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from pravega_spark.engine.store.local_files import (
     UnknownOutcome,
     delete_old,
     file_system,
+    is_full,
     list_folder,
     lowest_folder,
     not_durable,
@@ -34,6 +36,8 @@ from pravega_spark.engine.store.local_files import (
 )
 from pravega_spark.engine.store.object_keys import check_key, check_prefix
 from pravega_spark.engine.store.object_sink import ObjectSink
+from pravega_spark.engine.store.reserve import Reserve, may_use_reserve
+from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.engine.store.unsynced_files import UnsyncedFiles
 from pravega_spark.errors import StoreError
@@ -62,6 +66,7 @@ class LocalStore:
         self._base = self._root if self._root.endswith("/") else self._root + "/"
         self._durable = DurableFolders(os.path.realpath(lowest_folder(path)))
         self._unsynced = UnsyncedFiles(self._durable)
+        self._reserve = Reserve(self._root)
         self._nameless = hasattr(os, "O_TMPFILE")
         self._check: Callable[[], object] = bool  # allows everything: no root is known yet
 
@@ -125,6 +130,11 @@ class LocalStore:
     def exists(self, key: str) -> bool:
         """Return True if the file exists now."""
         return os.path.isfile(self._base + check_key(key))
+
+    def fill_reserve(self, *, at_first: bool = False) -> None:
+        """Set aside what the reserve misses (see ``reserve``), as far as there is space."""
+        if not self._reserve.is_full and os.path.isfile(self._base + MARKER_KEY):
+            self._reserve.fill(at_first=at_first)
 
     def stamp(self, key: str) -> object:
         """Return the file's device, inode and time; raise RootChanged if a link of the root did."""
@@ -298,11 +308,12 @@ class LocalStore:
         Creates a missing folder, unless it must hold ``after``. ``syncs`` are called before naming.
         """
         folder = self._folder_of(path, durable=durable)
+        take: Callable[[str], bool] | None = None
         for attempt in range(_PUBLISH_ATTEMPTS):
             nameless = self._nameless and attempt < 2
             staged: StagedFile | None = None
             try:
-                staged = StagedFile(folder, nameless=nameless)
+                staged = StagedFile(folder, nameless=nameless, take=take)
                 staged.write(data)
                 if is_staged:
                     self._name(staged, folder, path, replace=True, durable=False)
@@ -323,6 +334,11 @@ class LocalStore:
                     raise root_changed(self.url, after) from None
                 self._make_folder(folder)  # on the first put, or after a deletion pruned it
             except OSError as error:
+                if is_full(error) and may_use_reserve():
+                    if take is not None and not self._reserve.drop():
+                        raise refusal(error, path) from error
+                    take = partial(self._reserve.take, len(memoryview(data).cast("B")))
+                    continue
                 if not nameless or supports_nameless(error):
                     raise refusal(error, path) from error
                 self._nameless = False
@@ -378,6 +394,8 @@ class LocalStore:
             try:
                 os.makedirs(folder, exist_ok=True)
             except OSError as error:  # perhaps another process pruned a folder above it
+                if is_full(error) and may_use_reserve() and self._reserve.drop():
+                    continue
                 if not isinstance(error, FileNotFoundError) or attempt == _PUBLISH_ATTEMPTS - 1:
                     raise refusal(error, folder) from error
             else:

@@ -9,7 +9,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -97,12 +97,22 @@ class StagedFile:
     Nameless files are a fifth faster, and a killed process leaves none behind.
     """
 
-    def __init__(self, folder: str, *, nameless: bool):
-        """Create an empty file in ``folder``."""
+    def __init__(self, folder: str, *, nameless: bool, take: Callable[[str], bool] | None = None):
+        """Create an empty file in ``folder``.
+
+        ``take`` moves a file to a path, whose blocks this one takes over, and returns False if it
+        has none; then the disk is full.
+        """
         self._folder = folder
         self._written = time.monotonic()
         self._hidden_path: str | None = None
-        if nameless:
+        self._has_blocks = take is not None
+        if take is not None:
+            self._hidden_path = self._new_hidden_path()
+            if not take(self._hidden_path):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._descriptor = os.open(self._hidden_path, os.O_WRONLY | os.O_CLOEXEC)
+        elif nameless:
             self._descriptor = os.open(folder, os.O_WRONLY | _O_TMPFILE | os.O_CLOEXEC, 0o666)
         else:
             self._hidden_path = self._new_hidden_path()
@@ -120,6 +130,8 @@ class StagedFile:
 
     def finish(self, *, durable: bool) -> None:
         """End the file's content; fsync it if ``durable``."""
+        if self._has_blocks:
+            os.ftruncate(self._descriptor, os.lseek(self._descriptor, 0, os.SEEK_CUR))
         if durable:
             _sync(self._descriptor)
         if self._hidden_path is not None:  # NFS reports a failed write only here
@@ -192,6 +204,11 @@ class StagedFile:
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
             self._descriptor = -1
+
+
+def is_full(error: OSError) -> bool:
+    """Return True if the disk, or the user's quota of it, has no space left."""
+    return error.errno in _FULL
 
 
 def supports_nameless(error: OSError) -> bool:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store.base import Put, Store
+from pravega_spark.engine.store.reserve import set_aside
 from pravega_spark.engine.store.retries import pause_seconds
 from pravega_spark.engine.store.root_marker import (
     MARKER_FORMAT,
@@ -58,6 +59,7 @@ def ensure_probed(store: Store, runtime: Runtime = SYSTEM, *, refresh: bool = Tr
                 "storage": [storage],
             }
             _mark(store, runtime, encode(record))
+            set_aside(store, at_first=True)
         else:
             with contextlib.suppress(StoreError):  # the next writer probes again
                 store.put(MARKER_KEY, root.marker(storage))

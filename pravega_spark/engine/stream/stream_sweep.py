@@ -29,6 +29,7 @@ from pravega_spark.engine.log.table_sweep import (
 from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.log.version_pins import is_pinned
+from pravega_spark.engine.store.reserve import frees
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.history_merge import merge_history
 from pravega_spark.engine.stream.history_table import HistoryRow, append_history, history_log
@@ -46,6 +47,7 @@ from pravega_spark.engine.stream.writer_ids import is_anonymous
 from pravega_spark.model import FileTotals
 
 
+@frees
 def sweep_stream(
     stream: StreamLog,
     *,
@@ -114,6 +116,7 @@ def preview_stream_sweep(
     return add_results(*found)
 
 
+@frees
 def sweep_deleted_stream(
     stream: StreamLog, *, grace_ms: int, retain_ms: int, now: Now
 ) -> SweepResult:

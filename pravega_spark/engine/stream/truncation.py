@@ -19,6 +19,7 @@ from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Proposal
+from pravega_spark.engine.store.reserve import frees
 from pravega_spark.engine.stream.chunk_actions import RemovedChunks
 from pravega_spark.engine.stream.history_table import HistoryRow, append_history
 from pravega_spark.engine.stream.records import (
@@ -60,6 +61,7 @@ class TruncationResult:
     """Subscribers that still needed truncated events."""
 
 
+@frees
 def truncate(
     stream: StreamLog,
     cut: StreamCut | str,
@@ -89,6 +91,7 @@ ExtraDomains = Callable[[StreamView], "Mapping[str, str | None] | None"]
 """Returns, for the view that a commit decides on, more domains to set; None cancels the commit."""
 
 
+@frees
 def move_head(
     stream: StreamLog,
     known: StreamView,

@@ -21,6 +21,7 @@ from pravega_spark.engine.processes import has_ended, identity
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.lease_watch import watch_of
+from pravega_spark.engine.store.reserve import freeing
 from pravega_spark.engine.store.root_marker import read_root
 from pravega_spark.engine.tables.maintenance_entry import (
     MAINTENANCE_SCHEMA,
@@ -263,7 +264,8 @@ class MaintenanceTable:
         return self._changed(change)
 
     def _changed(self, change: Decide[_Value]) -> _Value:
-        value = self.table.change(change)[1]
+        with freeing(self._store):
+            value = self.table.change(change)[1]
         snapshot = self.table.log.snapshot
         if self._unswept is None and snapshot is not None:
             self._unswept = snapshot.version

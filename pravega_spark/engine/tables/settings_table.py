@@ -18,6 +18,7 @@ from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.base import Entry
+from pravega_spark.engine.store.reserve import freeing
 from pravega_spark.engine.store.root_marker import check_same
 from pravega_spark.engine.tables.open_tables import OpenTables
 from pravega_spark.engine.tables.row_files import Rows
@@ -112,7 +113,8 @@ class SettingsTable:
             parameters = {"set": dict(changes.values), "cleared": list(changes.cleared)}
             return TableChange("SET SETTINGS", rows, parameters=parameters), None
 
-        return self.table.change(decide)[0]
+        with freeing(self.table.log.store):
+            return self.table.change(decide)[0]
 
     def sweep(self, settings: EffectiveSettings) -> SweepResult:
         """Delete what the table no longer needs. A root without the table has nothing to sweep."""
