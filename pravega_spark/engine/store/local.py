@@ -19,7 +19,6 @@ from pravega_spark.engine.store.local_files import (
     ABSENT,
     StagedFile,
     UnknownOutcome,
-    delete_old,
     file_system,
     is_full,
     list_folder,
@@ -30,10 +29,10 @@ from pravega_spark.engine.store.local_files import (
     refusal,
     root_changed,
     supports_nameless,
-    useless_once_old,
     vanished,
     write_error,
 )
+from pravega_spark.engine.store.local_folders import discard_old, make_folder, prune
 from pravega_spark.engine.store.object_keys import check_key, check_prefix
 from pravega_spark.engine.store.object_sink import ObjectSink
 from pravega_spark.engine.store.reserve import Reserve, may_use_reserve
@@ -238,22 +237,15 @@ class LocalStore:
                 raise refusal(error, path) from error
             folders.add(os.path.dirname(path))
         for folder in folders:
-            self._prune(folder)
+            prune(folder, self._root)
 
     def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
         """Delete hidden files of killed processes, and checksums of files that do not exist."""
         self._check()
-        found: list[Entry] = []
-        before_ms: int | None = None
-        for folder, below, names in os.walk(self._base + check_prefix(prefix), onerror=None):
-            if not deep:
-                below.clear()
-            old = useless_once_old(names)
-            if old:
-                before_ms = self.time_ms() - older_ms if before_ms is None else before_ms
-                found += delete_old(folder, old, before_ms)
+        folder = self._base + check_prefix(prefix)
+        found = discard_old(folder, lambda: self.time_ms() - older_ms, deep=deep)
         for folder in {os.path.dirname(entry.key) for entry in found}:
-            self._prune(folder)
+            prune(folder, self._root)
         return [replace(entry, key=entry.key[len(self._base) :]) for entry in found]
 
     def folders(self, prefix: str) -> list[str]:
@@ -381,25 +373,10 @@ class LocalStore:
                 raise UnknownOutcome(f"fsync of {folder}: {error}") from error
         return True
 
-    def _prune(self, folder: str) -> None:
-        with contextlib.suppress(OSError):  # not empty, or another process pruned it
-            while folder != self._root:
-                os.rmdir(folder)
-                folder = os.path.dirname(folder)
-
     def _make_folder(self, folder: str) -> None:
         self._check()
         self._durable.find_missing(folder)
-        for attempt in range(_PUBLISH_ATTEMPTS):
-            try:
-                os.makedirs(folder, exist_ok=True)
-            except OSError as error:  # perhaps another process pruned a folder above it
-                if is_full(error) and may_use_reserve() and self._reserve.drop():
-                    continue
-                if not isinstance(error, FileNotFoundError) or attempt == _PUBLISH_ATTEMPTS - 1:
-                    raise refusal(error, folder) from error
-            else:
-                return
+        make_folder(folder, self._reserve)
 
     def list(
         self, prefix: str, *, after: str | None = None, before: str | None = None
