@@ -104,7 +104,7 @@ def list_cuts(stream: str, quiet: bool, root: str | None, output: str) -> None:
 
 def _events_after(view: StreamView, position: StreamCut) -> int:
     """Return the readable events after a cut."""
-    return locate(view, position).clipped_to_head()[0].events_to(view.located_tail)
+    return locate(view, position).above_head().events_to(view.located_tail)
 
 
 @cut.command(epilog=examples("cut show nyc/flights end-of-march"))

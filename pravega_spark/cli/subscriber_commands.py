@@ -67,7 +67,7 @@ def _records(store: Store, stream: str) -> list[dict[str, Any]]:
 def _record(stream: StreamLog, view: StreamView, info: SubscriberInfo) -> dict[str, Any]:
     events = size_bytes = None
     if info.cut is not None:
-        start, _ = locate(view, info.cut).clipped_to_head()
+        start = locate(view, info.cut).above_head()
         events = start.events_to(view.located_tail)
         size_bytes = start.bytes_to(view.located_tail, partial(stream.bytes_at, view=view))
     last_ms = info.published_ms or info.since_ms

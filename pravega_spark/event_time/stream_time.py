@@ -164,7 +164,7 @@ def _check_forward(view: StreamView, known: WriterMark, time_us: int, cut: Strea
             time_us=time_us,
             last_us=known.time_us,
         )
-    last = locate(view, known.cut).clipped_to_head()[0]
+    last = locate(view, known.cut).above_head()
     if not locate(view, cut).is_at_or_after(last):
         raise InvalidPosition(
             f"{who} noted a time at {known.cut}, and now one at {cut}, which is behind that: note "

@@ -91,7 +91,10 @@ def remove_streams(state: GroupState, streams: Collection[str]) -> GroupState:
 def _located(layout: Layout, given: StreamCutRange) -> tuple[LocatedCut, StreamCut | None]:
     start = locate(layout, given.start)
     if start.forgotten:
-        raise _truncated(start, *start.clipped_to_head())
+        clipped, lost = start.clipped_to_head()
+        if lost:
+            raise _truncated(start, clipped, lost)
+        start = clipped
     if given.end is None:
         return start, None
     end = locate(layout, given.end)

@@ -74,7 +74,7 @@ class Subscriptions:
         for name, cut in sorted(stream_cuts.items()):
             stream = self._streams(name)
             view = stream.view(life=state.lives[name])
-            clipped, _ = locate(view, cut).clipped_to_head()
+            clipped = locate(view, cut).above_head()
             subscribers.publish(stream, state.group, state.generation, clipped.cut, life=view.life)
 
     def is_publication_due(self, state: GroupState) -> bool:

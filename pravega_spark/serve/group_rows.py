@@ -140,7 +140,7 @@ def _subscriber(view: StreamView, info: SubscriberInfo) -> ReaderRow:
     events = None
     with contextlib.suppress(InvalidStreamCut):
         if info.cut is not None:
-            events = locate(view, info.cut).clipped_to_head()[0].events_to(view.located_tail)
+            events = locate(view, info.cut).above_head().events_to(view.located_tail)
     return ReaderRow(
         name=info.name,
         kind="subscriber",

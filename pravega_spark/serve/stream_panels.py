@@ -155,7 +155,7 @@ def _mark(view: StreamView, mark: WriterMark) -> WatermarkRow:
 
 
 def _events_after(view: StreamView, cut: StreamCut) -> int:
-    return locate(view, cut).clipped_to_head()[0].events_to(view.located_tail)
+    return locate(view, cut).above_head().events_to(view.located_tail)
 
 
 def storage_answer(found: StorageInfo) -> StorageAnswer:

@@ -49,6 +49,8 @@ class MemoryStream:
     head: StreamCut = StreamCut.EARLIEST
     next_number: int = 0
     sealed: bool = False
+    remembers: bool = False
+    """Whether the history says what truncation has released."""
     _known: tuple[int, dict[Segment, tuple[list[Segment], list[Segment]]]] = field(default=(0, {}))
 
     @classmethod
@@ -76,6 +78,11 @@ class MemoryStream:
     @property
     def truncated_by(self) -> str:
         return ""
+
+    def since(self, number: int, /) -> MemoryStream | None:
+        if not self.remembers:
+            return None
+        return replace(self, oldest_epoch=min(number, self.oldest_epoch))
 
     @property
     def lineage(self) -> epochs.Lineage:

@@ -78,6 +78,9 @@ class Layout(Protocol):
     def has_segment(self, segment_id: int, /) -> bool:
         """Return True if the segment has a record: some kept epoch names it."""
 
+    def since(self, number: int, /) -> Layout | None:
+        """Return this version with forgotten epochs, too, from a number on; None if unknown."""
+
     @property
     def lineage(self) -> Lineage:
         """The successors and predecessors of segments; an immutable layout has one lineage."""

@@ -1,8 +1,9 @@
-"""Located cuts: stream cuts that are proved against one version of their stream. Pure, no I/O.
+"""Located cuts: stream cuts that are proved against one version of their stream.
 
 A stream cut names a few segments. A located cut answers for any segment of the version: an offset,
 ``END`` (all events of it lie before the cut) or ``NOT_REACHED`` (all lie after it). ``locate`` is
-the one way from what a user gives to a located cut; all questions about cuts are its methods.
+the one way from what a user gives to a located cut; all questions about cuts are its methods. They
+are pure, except that a layout may read the stream's history to say what a cut has lost.
 
 Cuts are ordered by the age of segments first and by offset in a segment second, as in Pravega: the
 end of a sealed segment is before the start of its successors, though no event lies between them.
@@ -23,7 +24,15 @@ from pravega_spark.engine.layout.cut_validation import (
 from pravega_spark.engine.layout.epochs import Layout, Lineage, few
 from pravega_spark.engine.layout.frontier import Frontier
 from pravega_spark.errors import InvalidStreamCut, TruncatedData
-from pravega_spark.model import END, NOT_REACHED, Segment, SegmentRange, StreamCut, segment_text
+from pravega_spark.model import (
+    END,
+    NOT_REACHED,
+    Segment,
+    SegmentRange,
+    StreamCut,
+    segment_epoch,
+    segment_text,
+)
 
 _REMEMBERED = 8
 """How many located cuts a lineage remembers: one operation asks for a few of them, and often."""
@@ -118,26 +127,50 @@ class LocatedCut:
         """Return the cut, raised to the head where it is below, and the ranges that were lost.
 
         A cut that is nowhere below the head is returned as it is. Lost are the events between the
-        cut and the result. A segment without a record that was not read to its end is lost from
-        its offset by an unknown number: its range is empty.
+        cut and the result, also those of segments that the stream's history alone remembers: for a
+        cut of a forgotten segment this reads the history, once for a version. What that does not
+        know counts as lost from the cut's offset, or from ``END``, by an unknown number: such a
+        range is empty.
         """
-        head = _located(self.lineage, self.layout.head)
-        if not self.forgotten and self.is_at_or_after(head):
+        clipped = self.above_head()
+        if clipped is self:
             return self, ()
-        frontier = Frontier(self, head)
-        frontier.advance()
-        clipped = reached(frontier)
+        known = self._remembered()
+        if known is not None:
+            return clipped, tuple(known._ranges_up_to(_located(known.lineage, clipped.cut)))
         layout = self.layout
         unknown = (
             SegmentRange(layout.stream, layout.life, segment_id, offset, offset)
             for segment_id in self.forgotten
-            if (offset := self.cut.positions[segment_id]) >= 0
+            if (offset := self.cut.positions[segment_id]) != NOT_REACHED
         )
         return clipped, (*unknown, *self._ranges_up_to(clipped))
 
+    def above_head(self) -> LocatedCut:
+        """Return the cut, raised to the head where it is below; itself if it is nowhere below."""
+        head = _located(self.lineage, self.layout.head)
+        if not self.forgotten and self.is_at_or_after(head):
+            return self
+        frontier = Frontier(self, head)
+        frontier.advance()
+        return reached(frontier)
+
+    def _remembered(self) -> LocatedCut | None:
+        """Return the cut in a layout that has all of its segments; None if the history lacks some.
+
+        A cut at which the history has no such position is as good as forgotten, too.
+        """
+        if not self.forgotten:
+            return self
+        layout = self.layout.since(min(map(segment_epoch, self.forgotten)))
+        try:
+            return None if layout is None else _located(layout.lineage, self.cut)
+        except InvalidStreamCut:
+            return None
+
     def raised_to_head(self) -> LocatedCut:
         """Return the cut in canonical form, at the head where it is below."""
-        return self.clipped_to_head()[0].canonical()
+        return self.above_head().canonical()
 
     def has_lost(self) -> bool:
         """Return True if events after the cut are deleted, or may be (of a forgotten segment)."""
@@ -286,5 +319,6 @@ def ranges_text(ranges: Iterable[SegmentRange]) -> str:
 
 
 def _range_text(rng: SegmentRange) -> str:
-    count = f"[{rng.start}, {rng.end})" if len(rng) else f"from {rng.start}"
+    start = "its end" if rng.start == END else rng.start
+    count = f"[{rng.start}, {rng.end})" if len(rng) else f"from {start}"
     return f"segment {segment_text(rng.segment_id)} {count}"

@@ -119,7 +119,7 @@ def cut_at(start: LocatedCut, offsets: Callable[[int], int | None]) -> LocatedCu
     of its epoch (``cut_of_epoch``) instead of walking all epochs from the head.
     """
     lineage = start.lineage
-    frontier = Frontier(start.clipped_to_head()[0])
+    frontier = Frontier(start.above_head())
 
     def begin(segment_id: int, end: int, least: int) -> int:
         offset = offsets(segment_id)

@@ -86,7 +86,7 @@ def files(stream: StreamLog, found: Backlog) -> int:
 
 
 def _unread(view: StreamView, cut: StreamCut, end: StreamCut | None) -> list[SegmentRange]:
-    here, _ = locate(view, cut).clipped_to_head()
+    here = locate(view, cut).above_head()
     there = locate(view, view.tail if end is None else end).canonical()
     return here.ranges_to(there) if there.is_at_or_after(here.canonical()) else []
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
-from pravega_spark.engine.layout.epochs import Lineage
+from pravega_spark.engine.layout.epochs import Layout, Lineage
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.stream.chunk_actions import AddedChunks, PlacedChunk
 from pravega_spark.engine.stream.records import (
@@ -70,6 +70,10 @@ class CommitBuilder:
     def truncated_by(self) -> str:
         """The author and time of the last truncation."""
         return self._view.truncated_by
+
+    def since(self, number: int) -> Layout | None:
+        """Return None: a commit does not ask what a cut has lost."""
+        return None
 
     @property
     def lineage(self) -> Lineage:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pravega_spark.arguments import check_whole
 from pravega_spark.engine.layout.epochs import epoch_at
 from pravega_spark.engine.stream.history_table import read_history
+from pravega_spark.engine.stream.past_epochs import life_of
 from pravega_spark.engine.stream.records import EPOCH_PREFIX, decode_epoch
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -85,23 +86,28 @@ def _newest_first(stream: StreamLog, view: StreamView, newest: int) -> Iterator[
         yield view.epoch(number)
     yield oldest
     if oldest.created_ms > created_ms:
-        for epoch in _forgotten(stream, oldest.number):
+        for epoch in _forgotten(stream, view.life, oldest.number):
             yield epoch
             if epoch.created_ms == created_ms:
                 return
 
 
-def _forgotten(stream: StreamLog, below: int) -> Iterator[Epoch]:
+def _forgotten(stream: StreamLog, life: int, below: int) -> Iterator[Epoch]:
     """Yield the epochs of the history from a number down, up to the first that is missing.
 
-    An epoch that is in the history twice, because a truncation was repeated or a restore dropped
-    it, is what was appended last.
+    An epoch that is in the history twice, because a truncation was repeated, is what was appended
+    last. A restored stream has epochs of the life that was copied: those of another life count
+    where the stream's own life has none, since a late process may have written them.
     """
-    known: dict[int, str] = {}
+    known, copied = dict[int, str](), dict[int, str]()
     for rows in read_history(stream, "epoch"):
         for row in rows:
-            number = int(row.name.removeprefix(EPOCH_PREFIX))
-            known.setdefault(number, row.value)
+            found = known if life_of(row) in (life, None) else copied
+            found.setdefault(int(row.name.removeprefix(EPOCH_PREFIX)), row.value)
         while below - 1 in known:
             below -= 1
             yield decode_epoch(below, known.pop(below))
+    known = copied | known
+    while below - 1 in known:
+        below -= 1
+        yield decode_epoch(below, known.pop(below))

@@ -121,7 +121,7 @@ def unfolded_from(view: StreamView, folded: StreamCut, *, is_newest: bool) -> St
             return folded
     ended = {**folded.positions, **dict.fromkeys(forgotten, END)}
     clipped, lost = locate(view, replace(folded, positions=ended)).clipped_to_head()
-    return folded if lost else clipped.cut
+    return folded if any(len(rng) for rng in lost) else clipped.cut
 
 
 def has_folds(view: StreamView) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -12,6 +13,7 @@ from pravega_spark.engine.chunks.footer import checked_digest
 from pravega_spark.engine.chunks.large_event_reference import checked_attachment
 from pravega_spark.engine.json_codec import DECODE_ERRORS
 from pravega_spark.engine.key_management import ChunkKey
+from pravega_spark.engine.layout.epochs import Layout
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.commit_log import Committed, Log, Proposal
@@ -59,6 +61,7 @@ class StreamLog:
         self.log.maintain = checkpointing.maintain_in_background
         self.tail = LogTail(self.log)
         self._view: StreamView | None = None
+        self._past = partial(_past_layout, store, name, runtime)
         self.shared: WeakValueDictionary[object, object] = WeakValueDictionary()
         """What users of the open stream share in this process, as long as one of them holds it."""
 
@@ -181,7 +184,7 @@ class StreamLog:
         """
         known = self._view
         if known is None or known.snapshot is not snapshot:
-            known = self._view = StreamView(snapshot)
+            known = self._view = StreamView(snapshot, self._past)
         return known
 
     def absent(self) -> NoSuchStream:
@@ -313,6 +316,14 @@ class StreamLog:
                 if offset < rng.end:
                     return offset, ref.base_bytes + size
         return rng.end, self.bytes_at(rng.segment_id, rng.end)
+
+
+def _past_layout(
+    store: Store, name: str, runtime: Runtime, view: StreamView, number: int
+) -> Layout | None:
+    from pravega_spark.engine.stream.past_epochs import past_layout  # late: few cuts need it
+
+    return past_layout(StreamLog(store, name, runtime), view, number)
 
 
 def _truncated(view: StreamView, rng: SegmentRange) -> TruncatedData:

@@ -22,8 +22,8 @@ from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.store.reserve import frees
 from pravega_spark.engine.stream.chunk_actions import RemovedChunks
 from pravega_spark.engine.stream.history_table import HistoryRow, append_history
+from pravega_spark.engine.stream.past_epochs import epoch_row
 from pravega_spark.engine.stream.records import (
-    EPOCH_PREFIX,
     SAMPLE_PREFIX,
     SEGMENT_PREFIX,
     STREAM_DOMAIN,
@@ -223,8 +223,7 @@ def _unneeded_records(view: StreamView, oldest: int) -> Iterator[HistoryRow]:
     kept = set(view.epoch(oldest).segment_ids)
     domains, unnamed = view.snapshot.domains, set()
     for number in range(view.oldest_epoch, oldest):
-        name = f"{EPOCH_PREFIX}{number}"
-        yield HistoryRow("epoch", view.version, name, domains[name])
+        yield epoch_row(view, number)
         unnamed.update(set(view.epoch(number).segment_ids) - kept)
     for segment_id in sorted(unnamed):
         name = f"{SEGMENT_PREFIX}{segment_id}"

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from functools import cached_property
 from typing import ParamSpec, TypeVar
 
-from pravega_spark.engine.layout.epochs import Lineage, no_such_segment
+from pravega_spark.engine.layout.epochs import Layout, Lineage, no_such_segment
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.stream.records import (
@@ -66,11 +66,18 @@ _Call = ParamSpec("_Call")
 _Record = TypeVar("_Record")
 
 
+PastLayouts = Callable[["StreamView", int], "Layout | None"]
+"""Returns a view with the epochs from a number on; None if one of them is unknown."""
+
+
 class StreamView:
     """A stream at one version: immutable, and cheap to create from a snapshot."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        """Decode the stream's record; others are decoded on first use."""
+    def __init__(self, snapshot: Snapshot, past: PastLayouts | None = None) -> None:
+        """Decode the stream's record; others are decoded on first use.
+
+        ``past`` reads forgotten epochs in the stream's history; without it they stay unknown.
+        """
         text = snapshot.domains.get(STREAM_DOMAIN)
         if text is None:
             raise CorruptLog(
@@ -86,6 +93,8 @@ class StreamView:
         schema = self.event_format.schema
         self.record = record if schema is None else record.with_schema(schema)
         self._segments = dict[int, SegmentRecord]()
+        self._read_past = past
+        self._past = dict[int, Layout | None]()
 
     def _read(
         self, decode: Callable[_Call, _Record], *args: _Call.args, **kwargs: _Call.kwargs
@@ -136,6 +145,15 @@ class StreamView:
                 f"{self.record.active_epoch}; epoch {number} is not one of them."
             )
         return self._read(decode_epoch, number, text)
+
+    def since(self, number: int) -> Layout | None:
+        """Return this version with forgotten epochs, too, from a number on; None if unknown.
+
+        Reads the stream's history, once for each number.
+        """
+        if number not in self._past:
+            self._past[number] = None if self._read_past is None else self._read_past(self, number)
+        return self._past[number]
 
     def has_segment(self, segment_id: int) -> bool:
         """Return True if the log's state keeps the segment's record."""

@@ -80,7 +80,7 @@ def furthest(layout: Layout, cuts: Iterable[StreamCut]) -> LocatedCut:
     best = locate(layout, StreamCut.EARLIEST)
     for cut in dict.fromkeys(cuts):
         try:
-            other = locate(layout, cut).clipped_to_head()[0]
+            other = locate(layout, cut).above_head()
         except InvalidStreamCut:  # of events that a restore of the log did not bring back
             continue
         if best.is_at_or_after(other):
@@ -140,7 +140,7 @@ def window_at(
 
 def locate_clipped(view: StreamView, watermark: Watermark) -> LocatedCut:
     """Return the cut of a watermark, or the head where that is further."""
-    return locate(view, watermark.cut).clipped_to_head()[0]
+    return locate(view, watermark.cut).above_head()
 
 
 def latest_window(before: TimeWindow | None, found: TimeWindow) -> TimeWindow:

@@ -177,7 +177,7 @@ class QueryMembership:
             if self._settings.fail_on_data_loss:
                 raise stale_error(start[name].cut, view.life)
             return view.head
-        return locate(view, start[name].cut).clipped_to_head()[0].cut
+        return locate(view, start[name].cut).above_head().cut
 
     def _check_streams(self, start: StreamOffsets) -> None:
         strange = sorted(set(start) - set(self._settings.streams))

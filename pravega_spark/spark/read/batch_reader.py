@@ -81,7 +81,7 @@ class PravegaBatchReader(DataSourceReader):
         end = resolve_bound(settings.ending or BATCH_END, stream, view)
         if not settings.fail_on_data_loss:
             start, lost = start.clipped_to_head()
-            end, _ = end.clipped_to_head()
+            end = end.above_head()
             if lost:
                 log_skipped(view, lost)
         check_order(start, end, settings.starting, settings.ending)

@@ -212,7 +212,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         clipped, all_lost = start.clipped_to_head()
         lost = tuple(covered(reads, all_lost))
         if not (lost and self.settings.fail_on_data_loss):
-            start, end = clipped, end.clipped_to_head()[0]
+            start, end = clipped, end.above_head()
             if lost:
                 log_skipped(view, lost)
         if start.is_at_or_after(end):

@@ -82,7 +82,7 @@ class SourceWatermark:
         lowers, ended, names = dict[str, int | None](), dict[str, int | None](), []
         given = list(ends)
         for end in given:
-            position = locate(end.view, end.cut).clipped_to_head()[0]
+            position = locate(end.view, end.cut).above_head()
             lower_us = window_at(end.view, position).lower_us
             is_at_tail = position.canonical().is_at_or_after(end.view.located_tail)
             self._note(end, lower_us)

@@ -132,7 +132,7 @@ class History:
             last = self.recorded[-1]
             assert found.lower_us > last.lower_us
             assert found.upper_us >= last.upper_us
-            assert cut.is_at_or_after(locate(view, last.cut).clipped_to_head()[0])
+            assert cut.is_at_or_after(locate(view, last.cut).above_head())
         for time, pointer in self.noted:
             if 1_000 * time < found.lower_us and view.has_segment(pointer.segment_id):
                 offset = cut.offset_in(view.lineage.find(pointer.segment_id))

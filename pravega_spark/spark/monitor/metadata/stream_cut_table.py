@@ -77,7 +77,7 @@ def _row(
     events = None
     with contextlib.suppress(InvalidStreamCut):
         if view is not None:
-            start, _ = locate(view, cut).clipped_to_head()
+            start = locate(view, cut).above_head()
             events = start.events_to(view.located_tail)
     return {
         **name_columns(cut.stream),

@@ -37,7 +37,7 @@ def _row(view: StreamView, kind: str, found: Watermark | WriterMark) -> Row:
     bounds = (
         (found.time, found.time) if isinstance(found, WriterMark) else (found.lower, found.upper)
     )
-    start, _ = locate(view, found.cut).clipped_to_head()
+    start = locate(view, found.cut).above_head()
     return {
         **name_columns(view.stream),
         "kind": kind,

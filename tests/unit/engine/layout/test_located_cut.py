@@ -326,8 +326,13 @@ def test_cut_below_the_head_is_clipped_to_the_head(data: st.DataObject) -> None:
     assert left == set(stream.log) - mine.events() - other.events()
     kept = {e for e in other.events() - mine.events() if stream.has_segment(e[0])}
     assert set(events_of(lost)) == kept
-    gone = {s for s, mark in cut if mark >= 0 and not stream.has_segment(s)}
+    gone = {s for s, mark in cut if mark != NOT_REACHED and not stream.has_segment(s)}
     assert {r.segment_id for r in lost if not len(r)} == gone
+    stream.remembers = True
+    assert cuts.clip_to_head(stream, cut)[0] == clipped
+    remembered = cuts.clip_to_head(stream, cut)[1]
+    assert set(events_of(remembered)) == other.events() - mine.events()
+    assert all(map(len, remembered))
     event(f"lost: {bool(lost)}, forgotten: {bool(gone)}")
     assert cuts.clip_to_head(stream, clipped) == (clipped, ())
     if not lost:
@@ -349,16 +354,31 @@ def lost_of(lost: tuple[SegmentRange, ...]) -> list[str]:
     [
         ("0#0=5,1#0=5", "0#0=7,1#0=2", "0#0=7,1#0=5", ["1#0 [2, 5)"]),
         ("0#0=5,1#0=5", "0#0=end,1#0=2,2#1=future", "0#0=end,1#0=5,2#1=future", ["1#0 [2, 5)"]),
-        ("2#1=2", "0#0=end,1#0=2,2#1=future", "2#1=2", ["1#0 [2, 2)", "2#1 [0, 2)"]),
-        ("2#1=0", "0#0=end,1#0=2,2#1=future", "2#1=0", ["1#0 [2, 2)"]),
+        ("2#1=2", "0#0=end,1#0=2,2#1=future", "2#1=2", ["1#0 [2, 20)", "2#1 [0, 2)"]),
+        ("2#1=0", "0#0=end,1#0=2,2#1=future", "2#1=0", ["1#0 [2, 20)"]),
         ("2#1=0", "0#0=end,1#0=end", "2#1=0", []),
+        ("2#1=2", "0#0=end,1#0=end", "2#1=2", ["2#1 [0, 2)"]),
         ("2#1=2", "2#1=4", "2#1=4", []),
     ],
 )
 def test_lost_segments_are_named(head: str, text: str, clipped: str, lost: list[str]) -> None:
     stream = truncated(half_merged(), head)
+    stream.remembers = True
     found, gone = cuts.clip_to_head(stream, cut_of(text))
     assert (found, lost_of(gone)) == (cut_of(clipped), lost)
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("0#0=end,1#0=end", "0#0 from its end, segment 1#0 from its end"),
+        ("0#0=end,1#0=2,2#1=future", "0#0 from its end, segment 1#0 from 2"),
+    ],
+)
+def test_what_no_history_knows_counts_as_lost(text: str, lost: str) -> None:
+    stream = truncated(half_merged(), "2#1=0")
+    with pytest.raises(TruncatedData, match=lost):
+        cuts.next_cut(stream, cut_of(text), 5)
 
 
 def test_reads_below_the_head_are_refused() -> None:

@@ -329,6 +329,7 @@ def test_steps_below_the_head_are_refused() -> None:
 def test_cut_that_the_head_passed_without_loss_is_readable() -> None:
     stream = half_merged()
     stream.truncate(cut_of("2#1=0"))
+    stream.remembers = True
     step = cuts.next_step(stream, cut_of("0#0=end,1#0=end"), StreamCut.LATEST)
     assert text(step) == (["2#1 [0, 5)"], "2#1=5")
 
