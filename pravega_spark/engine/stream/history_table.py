@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,9 +20,10 @@ from pravega_spark.engine.log.actions import Add, Body
 from pravega_spark.engine.log.commit_log import Log, Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
+from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.staging_folder import version_folder
+from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.history_tiers import ORDER_TAG, in_order
-from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CorruptLog, DataLoss
 from pravega_spark.limits import HISTORY_FILE_BYTES, STORAGE_THREADS
 
@@ -41,14 +43,25 @@ class HistoryRow:
     value: str
 
 
-def history_log(stream: StreamLog) -> Log:
+class HistoryOwner(Protocol):
+    """The open stream whose history it is: a ``StreamLog``, which reads histories itself."""
+
+    name: str
+    store: Store
+    runtime: Runtime
+
+    def now_ms(self) -> int:
+        """Return the time of a commit that is made now."""
+
+
+def history_log(stream: HistoryOwner) -> Log:
     """Return the log of the stream's ``metadata/`` table; it need not exist."""
     log = Log(stream.store, f"{stream.name}/metadata", stream.runtime)
     log.maintain = checkpointing.maintain_in_background
     return log
 
 
-def append_history(stream: StreamLog, rows: Sequence[HistoryRow]) -> None:
+def append_history(stream: HistoryOwner, rows: Sequence[HistoryRow]) -> None:
     """Append rows to the stream's ``metadata/`` table in one commit; create a missing table."""
     if not rows:
         return
@@ -85,7 +98,7 @@ def append_counts(snapshot: Snapshot | None) -> tuple[int, int]:
     return (snapshot.version, 0) if counts is None else (int(counts[0]), int(counts[1]))
 
 
-def read_history(stream: StreamLog, record: str) -> Iterator[list[HistoryRow]]:
+def read_history(stream: HistoryOwner, record: str) -> Iterator[list[HistoryRow]]:
     """Yield the rows of one kind by falling versions, as lists of the rows of a few files.
 
     So a caller that needs the newest rows reads few files. If a sweep deletes a merged file before

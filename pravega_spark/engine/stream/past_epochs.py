@@ -13,7 +13,7 @@ from functools import cached_property
 
 from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json, typed
 from pravega_spark.engine.layout.epochs import Layout, Lineage, no_such_segment
-from pravega_spark.engine.stream.history_table import HistoryRow, read_history
+from pravega_spark.engine.stream.history_table import HistoryOwner, HistoryRow, read_history
 from pravega_spark.engine.stream.records import (
     EPOCH_PREFIX,
     SEGMENT_PREFIX,
@@ -21,7 +21,6 @@ from pravega_spark.engine.stream.records import (
     decode_epoch,
     decode_segment,
 )
-from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog, DataLoss
 from pravega_spark.model import Epoch
@@ -98,7 +97,7 @@ class PastLayout:
         return Lineage(self)
 
 
-def past_layout(stream: StreamLog, view: StreamView, number: int) -> PastLayout | None:
+def past_layout(stream: HistoryOwner, view: StreamView, number: int) -> PastLayout | None:
     """Return a version of a stream with the epochs from a number on; None if one is unknown."""
     found = dict[int, Epoch]()
     ends = dict[int, int]()
@@ -120,7 +119,7 @@ def _number(row: HistoryRow) -> int:
     return int(row.name.removeprefix(EPOCH_PREFIX))
 
 
-def _epoch_rows(stream: StreamLog, view: StreamView, numbers: range) -> Iterator[HistoryRow]:
+def _epoch_rows(stream: HistoryOwner, view: StreamView, numbers: range) -> Iterator[HistoryRow]:
     """Yield one row for each of these epochs of the view's life that the history has."""
     wanted = set(numbers)
     for rows in read_history(stream, "epoch"):
@@ -132,7 +131,7 @@ def _epoch_rows(stream: StreamLog, view: StreamView, numbers: range) -> Iterator
             return
 
 
-def _old_ends(stream: StreamLog, epoch: Epoch) -> dict[str, int]:
+def _old_ends(stream: HistoryOwner, epoch: Epoch) -> dict[str, int]:
     """Return the ends of an epoch's segments that have rows of their own."""
     ends = dict[str, int]()
     names = {f"{SEGMENT_PREFIX}{s}": s for s in epoch.segment_ids}
