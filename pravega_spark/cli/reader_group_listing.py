@@ -34,6 +34,7 @@ from pravega_spark.reader_groups.group_description import (
     segment_positions,
     with_heartbeats,
 )
+from pravega_spark.reader_groups.subscriptions import Subscriptions
 from pravega_spark.units import parse_duration_ms, size_text, time_text
 
 if TYPE_CHECKING:
@@ -85,13 +86,18 @@ def _summary(found: GroupVersion) -> dict[str, Any]:
         "readers": sorted(state.readers),
         "streams": sorted(state.lives),
         "last_checkpoint": None if state.last_checkpoint is None else state.last_checkpoint.name,
+        "pending_checkpoints": {
+            found.name: sorted(found.pending_readers)
+            for found in state.checkpoints
+            if found.pending_readers
+        },
     }
 
 
 def _cells(found: GroupVersion) -> dict[str, object]:
-    """Return a group as table cells, without its checkpoint."""
+    """Return a group as table cells, without its checkpoints."""
     summary = _summary(found)
-    del summary["last_checkpoint"]
+    del summary["last_checkpoint"], summary["pending_checkpoints"]
     return {**summary, "readers": len(summary["readers"]), "streams": ",".join(summary["streams"])}
 
 
@@ -197,6 +203,11 @@ def _overdue(store: Store, found: GroupVersion) -> dict[str, list[str]]:
     return overdue
 
 
+def _expired(store: Store, found: GroupVersion) -> list[str]:
+    """Return the streams that keep nothing for a group any more, though it holds data."""
+    return Subscriptions(partial(open_stream, store)).expired(found.state)
+
+
 def _total(segments: Iterable[SegmentPosition]) -> tuple[int, int, float]:
     """Return events, bytes and seconds behind, over the segments whose lag is known."""
     known = [s for s in segments if s.events is not None]
@@ -213,6 +224,7 @@ def _as_json(
     names = ("lag", "lag_bytes", "lag_seconds")
     record = {**_summary(found), **dict(zip(names, _total(segments), strict=True))}
     record["overdue"] = _overdue(store, found)
+    record["expired"] = _expired(store, found)
     if not summary:
         record["segments"] = [{"stream": s.stream, **s.to_record()} for s in segments]
     return record
@@ -228,6 +240,14 @@ def _show(
         [
             *zip(headings, _cells(found).values(), strict=True),
             ("CHECKPOINT", None if last is None else last.name),
+            *(
+                ("PENDING", f"{name} waits for reader {', '.join(readers)}")
+                for name, readers in _summary(found)["pending_checkpoints"].items()
+            ),
+            *(
+                ("EXPIRED", f"{name} keeps nothing for the group any more")
+                for name in _expired(store, found)
+            ),
             ("TOTAL-LAG", f"{events:,} events, {size_text(size_bytes)}, {time_text(seconds)}"),
             *(
                 ("OVERDUE", f"{stream}: {'; '.join(texts)}")

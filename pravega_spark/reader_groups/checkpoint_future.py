@@ -65,6 +65,12 @@ class CheckpointFuture:
             return None
         return GroupCheckpoint(found.name, state.cuts_of(found.positions))
 
+    def _waiting(self) -> str:
+        """Return the readers that have not answered, as text."""
+        found = self._state().checkpoint(self._checkpoint.number)
+        pending = () if found is None else found.pending_readers
+        return f"reader {', '.join(sorted(pending))}" if pending else "no reader any more"
+
     def done(self) -> bool:
         """Return whether the checkpoint is complete; True never reverts.
 
@@ -75,7 +81,8 @@ class CheckpointFuture:
     def result(self, timeout: float | None = None) -> GroupCheckpoint:
         """Wait until all readers have answered, and return the checkpoint.
 
-        Raises CheckpointFailed, and TimeoutError after ``timeout`` seconds.
+        Raises CheckpointFailed, and TimeoutError after ``timeout`` seconds, which names the readers
+        that have not answered.
         """
         check_timeout("a checkpoint's result", timeout)
         runtime = self._runtime
@@ -84,7 +91,8 @@ class CheckpointFuture:
             now = runtime.monotonic()
             if timeout is not None and now - began >= timeout:
                 raise TimeoutError(
-                    f"checkpoint {self._checkpoint.name} is not complete after {timeout} s."
+                    f"checkpoint {self._checkpoint.name} is not complete after {timeout} s: it "
+                    f"waits for {self._waiting()}, which answers at its next call, or expires."
                 )
             if now - expired >= _EXPIRE_SECONDS:
                 self._expire_readers()

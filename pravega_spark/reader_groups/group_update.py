@@ -82,13 +82,17 @@ class GroupUpdate:
 def update_group(group: GroupLifecycle, update: GroupUpdate) -> int:
     """Change a group's configuration and return its generation, the present one if nothing changes.
 
-    The heartbeats of the readers are recorded first, so that few events are read again.
+    A retention that the group has already changes something if the group expired: a new generation
+    subscribes again. The heartbeats of the readers are recorded first, so that few events are read
+    again.
     """
 
     def prepare(seen: GroupState) -> GenerationChange | None:
         configuration = update.applied(seen)
         if not update.add and configuration == seen.configuration:
-            return None
+            wants_data = "retention" in update.fields and configuration.holds_data
+            if not (wants_data and group.subscriptions.expired(seen)):
+                return None
         heartbeats = group.leases.heartbeats(seen, group.runtime)
 
         def generator(state: GroupState) -> tuple[GroupState, int]:

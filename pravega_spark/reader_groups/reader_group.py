@@ -129,7 +129,8 @@ class ReaderGroup(NotPicklable):
         the group keeps continue at their positions, and in its last checkpoint. ``add`` takes
         streams as ``create_reader_group`` does. A stream in both ``remove`` and ``add`` begins
         again, in its present life. Begins a new generation if anything changes: readers get
-        ReinitializationRequired, and pending checkpoints fail.
+        ReinitializationRequired, and pending checkpoints fail. So does a given ``retention`` of a
+        group that expired, since it was idle for too long: its streams keep data for it again.
 
         Raises InvalidConfiguration for an invalid value, an added stream that the group reads, a
         removed one that it does not read, and a group without a stream; NoSuchReaderGroup,

@@ -55,6 +55,16 @@ class Subscriptions:
                     renew=name in state.renewed_streams,
                 )
 
+    def expired(self, state: GroupState) -> list[str]:
+        """Return the streams that keep nothing for a group that holds data: it was idle."""
+        found = []
+        for name in sorted(state.subscribed_streams):
+            with contextlib.suppress(NoSuchStream, StaleIdentity):
+                known = self._streams(name).view(life=state.lives[name]).subscriber(state.group)
+                if known is None or known.removed:
+                    found.append(name)
+        return found
+
     def unsubscribe(self, state: GroupState) -> None:
         """Unsubscribe the group from all streams."""
         self._unsubscribe(state, state.subscribed_lives)
@@ -113,10 +123,11 @@ class Subscriptions:
             if name not in self._warned:
                 self._warned.add(name)
                 logger.warning(
-                    "stream %s no longer keeps data for reader group %s: %s Update or reset the "
-                    "group to subscribe it again.",
+                    "stream %s no longer keeps data for reader group %s: %s Reset the group, or "
+                    "call its update(retention=%r), to subscribe it again.",
                     name,
                     state.group,
                     error,
+                    state.configuration.retention.value,
                     extra=log_fields("publish", name, group=state.group),
                 )

@@ -11,6 +11,7 @@ import pytest
 
 from pravega_spark.cli import reader_group_listing
 from pravega_spark.cli.commands import FAILED, MISUSED
+from pravega_spark.engine.stream import subscribers
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import NoSuchReaderGroup, ReinitializationRequired
 from pravega_spark.manager import StreamManager
@@ -342,6 +343,22 @@ def test_groups_are_described_by_pattern(
     for wrong in ("g", "("):
         status, _, err = run("reader-group", "describe", "-r", wrong)
         assert (status, err.count("\n")) == (MISUSED, 1)
+
+
+def test_describe_names_the_reader_that_a_checkpoint_waits_for_and_what_expired(
+    run: CommandLine, manager: StreamManager, group: str
+) -> None:
+    opened = manager.reader_group(group)
+    opened.update(retention="manual")
+    subscribers.unsubscribe(open_stream(manager._store, "s/a"), group, opened.generation + 1)
+    with opened.create_reader("slow"):
+        opened.initiate_checkpoint("c")
+        out = run("reader-group", "describe", "-s", group)[1]
+        assert re.search(r"^PENDING +c waits for reader slow$", out, re.MULTILINE)
+        assert re.search(r"^EXPIRED +s/a keeps nothing for the group any more$", out, re.MULTILINE)
+        (found,) = json.loads(run("reader-group", "describe", group, "--output", "json")[1])
+        assert found["pending_checkpoints"] == {"c": ["slow"]}
+        assert found["expired"] == ["s/a"]
 
 
 def test_watch_shows_the_group_again_until_an_interrupt(

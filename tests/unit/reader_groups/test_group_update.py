@@ -362,6 +362,20 @@ def test_subscription_that_expired_begins_again_at_an_update() -> None:
     assert subscribed(world) == {"s/g": (2, cut(3))}
 
 
+def test_an_expired_group_subscribes_again_with_the_retention_that_it_has() -> None:
+    world = two_streams()
+    group = world.created(streams=[NAME], retention="automatic")
+    read(group, 3)
+    assert group.update(retention="automatic") == 0
+    unsubscribe(world.stream, "s/g", 0)
+    unsubscribe(world.stream, "s/g", 1)
+    assert group.lifecycle.subscriptions.expired(group.state()) == [NAME]
+    assert group.update(retention="automatic") == 1
+    assert group.update(retention="automatic") == 2, "the stream was released in generation 1, too"
+    assert subscribed(world) == {"s/g": (2, cut(3))}
+    assert group.update(retention="automatic") == 2
+
+
 def test_checkpoints_are_published_after_an_update() -> None:
     world = two_streams()
     group = world.created(streams=[NAME], retention="automatic", checkpoint_interval="5 s")

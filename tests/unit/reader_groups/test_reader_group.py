@@ -328,3 +328,20 @@ def test_group_works_in_a_forked_child(tmp_path: Path) -> None:
     child.join(60)
     assert child.exitcode == 0
     assert group.lag().events == 0
+
+
+def test_time_out_of_a_checkpoint_names_the_reader_that_it_waits_for() -> None:
+    world = World()
+    group = world.created()
+    a, b = group.create_reader("a"), group.create_reader("b")
+    asked = group.initiate_checkpoint("c")
+    with pytest.raises(
+        TimeoutError, match="c is not complete after 0 s: it waits for reader a, b,"
+    ):
+        asked.result(0)
+    a.read_next_event(0)
+    a.read_next_event(0)
+    with pytest.raises(TimeoutError, match="it waits for reader b, which"):
+        asked.result(0)
+    b.close()
+    a.close()

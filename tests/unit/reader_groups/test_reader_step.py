@@ -13,6 +13,7 @@ from pravega_spark.model import END, NOT_REACHED, StreamCut
 from pravega_spark.reader_groups import assignment, checkpoints, segment_transitions
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_state import GroupState, Phase, SegmentKey
+from pravega_spark.reader_groups.reader_leases import Heartbeat, record_heartbeat
 from pravega_spark.reader_groups.reader_step import ReaderView, StepResult, reader_step
 from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import MemoryStream, half_merged
@@ -271,3 +272,34 @@ def test_deleted_stream_is_completed_at_its_recorded_offsets() -> None:
     assert done is not None
     assert done.positions[key(1)] == 0
     assert reader_step(after, view, lambda _: None).state == after
+
+
+def test_a_finished_segment_stays_with_its_reader_while_another_one_completes() -> None:
+    stream = MemoryStream.of(2)
+    stream.append(key(0).segment_id, 3)
+    stream.append(key(1).segment_id, 3)
+    state = joined(begun(stream), "a", "b")
+    state = step(state, stream, "a").state
+    state = step(state, stream, "b").state
+    (mine,), (other,) = state.owned_by("a"), state.owned_by("b")
+    stream.scale([0, 1], [(0.0, 1.0)])
+    number = state.readers["b"].number
+    held = {other: (state.assigned[other].number, 3)}
+    state = assignment.record_offsets(state, "b", number, held)
+    state = step(state, stream, "a", {mine: 3}).state
+    assert list(state.owned_by("b")) == [other]
+    assert state.future == {key(2, 1): {other.segment_id}}
+    state = step(state, stream, "b", {other: 3}).state
+    assert not state.future
+
+
+def test_a_heartbeat_of_an_earlier_joining_records_nothing() -> None:
+    stream = MemoryStream.of(1)
+    stream.append(key(0).segment_id, 3)
+    state = step(joined(begun(stream), "a"), stream, "a").state
+    number = state.readers["a"].number
+    held = {key(0): (state.assigned[key(0)].number, 2)}
+    assert record_heartbeat(state, "a", Heartbeat(number - 1, held)) is state
+    assert record_heartbeat(state, "a", None) is state
+    assert record_heartbeat(state, "b", Heartbeat(number, held)) is state
+    assert record_heartbeat(state, "a", Heartbeat(number, held)).assigned[key(0)].offset == 2
