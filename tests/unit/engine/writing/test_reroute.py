@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pravega_spark.engine.writing.append as append_module
+from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.chunks.routing import position
+from pravega_spark.engine.stream.range_reader import read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.reroute import reroute
+from pravega_spark.engine.writing.reroute import Recuts, reroute
+from pravega_spark.model import SegmentRange
 from tests.harness.small_streams import make_stream, scale, staged
 
 KEYS = st.lists(st.none() | st.sampled_from([f"k{i}" for i in range(12)]), max_size=30)
@@ -55,3 +62,38 @@ def _rows(stream: StreamLog, path: str) -> list[tuple[str | None, bytes]]:
     table = pq.read_table(stream.store.open(f"{stream.path}/{path}"))
     columns = (table.column("routing_key").to_pylist(), table.column("event").to_pylist())
     return list(zip(*columns, strict=True))
+
+
+def test_chunk_that_was_cut_for_an_epoch_is_cut_again_after_a_lost_race_to_another_split(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = make_stream(segments=1)
+    life, version = stream.view().life, stream.view().version
+    events = [(f"k{n % 40}", b"%d" % n) for n in range(200)]
+    chunks = staged(stream, events)
+    scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
+    seen = list[Recuts]()
+
+    def raced(*given: Any) -> list[StagedChunk]:
+        """Split the first half again before the commit of what was cut is tried."""
+        moved = reroute(*given)
+        seen.append({**given[-1]})
+        if len(seen) == 1:
+            half = stream.view().active.segments[0].segment_id
+            scale(stream, [half], [(0.0, 0.25), (0.25, 0.5)])
+        return moved
+
+    monkeypatch.setattr(append_module, "reroute", raced)
+    append_module.append(stream, life, version, chunks)
+    assert len(seen) == 2, "the commit lost its first race"
+    view = stream.view()
+    found: dict[str, list[bytes]] = {}
+    for segment in view.active.segments:
+        end = view.segment(segment.segment_id).next_offset
+        rng = SegmentRange(stream.name, life, segment.segment_id, 0, end)
+        for batch in read_range(stream, rng):
+            for row in batch.to_pylist():
+                key = row["routing_key"]
+                assert segment.key_range.low <= position(key) < segment.key_range.high
+                found.setdefault(key, []).append(row["event"])
+    assert found == {key: [e for k, e in events if k == key] for key, _ in events}
