@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from pravega_spark.spark.key_value.kvt_source import KeyValueDataSource
 from pravega_spark.spark.source import PravegaDataSource
 from pravega_spark.spark.write.task_run import TaskRun
-from tests.harness.spark_writing import TEXT, rows, schema
+from tests.harness.spark_writing import TEXT, schema
 
 
 @dataclass
@@ -33,6 +33,8 @@ class Query:
     columns: dict[str, str] = field(default_factory=lambda: dict(TEXT))
     options: dict[str, str] = field(default_factory=lambda: {"path": "s/a"})
     kind: str = "pravega"
+    location: str | None = None
+    """The checkpoint as the option names it, unless by its path."""
 
     def plan(self, number: int, *ends: object) -> None:
         """Write ``offsets/N``, unless it is there, as a restarted query finds it."""
@@ -48,7 +50,7 @@ class Query:
 
     def write(self, number: int, *parts: pa.RecordBatch) -> list[Any]:
         """Write a micro-batch by the streaming sink."""
-        source = self._source({**self.options, "checkpointlocation": str(self.checkpoint)})
+        source = self._source(self._located(self.options))
         frame: StructType = schema(**self.columns)
         messages = self._stage(source.streamWriter(frame, False), number, parts)
         source.streamWriter(frame, False).commit(messages, number)
@@ -60,11 +62,14 @@ class Query:
         """Write a frame in ``foreachBatch``, with a number unless the options have one."""
         given = {"txnappid": "app", "txnversion": str(number), **self.options, **options}
         if knows_checkpoint:
-            given["checkpointlocation"] = str(self.checkpoint)
+            given = self._located(given)
         writer = self._source(given).writer(schema(**self.columns), False)
         messages = self._stage(writer, number, parts)
         writer.commit(messages)
         return messages
+
+    def _located(self, options: dict[str, str]) -> dict[str, str]:
+        return {**options, "checkpointlocation": self.location or str(self.checkpoint)}
 
     def _source(self, options: dict[str, str]) -> Any:
         kind = PravegaDataSource if self.kind == "pravega" else KeyValueDataSource
@@ -78,8 +83,3 @@ class Query:
             for message in messages:
                 message.task = task
         return list(pickle.loads(pickle.dumps(messages)))
-
-
-def numbered(first: int, last: int) -> pa.RecordBatch:
-    """Return numbered events."""
-    return rows(first, last)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import NOTE_PREFIX
 from pravega_spark.errors import BatchConflict
 from pravega_spark.manager import StreamManager
+from pravega_spark.spark.write import query_checkpoint
 from pravega_spark.spark.write.query_checkpoint import QueryCheckpoint
 from tests.harness.query_checkpoints import Query
 from tests.harness.spark_writing import read, rows
@@ -288,3 +291,33 @@ def test_one_read_of_the_checkpoint_a_batch(query: Query, monkeypatch: pytest.Mo
     query.plan(3, {"end": 40})
     query.write(3, rows(30, 40))
     assert keys == ["offsets/3"]
+
+
+def test_checkpoint_by_a_file_url(query: Query) -> None:
+    three_batches(query)
+    (query.checkpoint / "offsets/2").unlink()
+    again = restarted(query)
+    again.plan(2, {"end": 35})
+    again.location = f"file://{query.checkpoint}"
+    with pytest.raises(BatchConflict, match="its sources end elsewhere"):
+        again.write(2, rows(20, 35))
+
+
+@pytest.mark.parametrize("url", ["hdfs://namenode:8020/q", "dbfs:/q", "s3://bucket/q"])
+def test_checkpoint_that_only_hadoop_reaches_holds_up_no_batch(
+    query: Query, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The endpoint takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = server.getsockname()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        monkeypatch.setattr(query_checkpoint, "_TIMEOUT_SECONDS", 0.2)
+        query.location = url
+        began = time.monotonic()
+        for number in range(3):
+            query.write(number, rows(number, number + 1))
+        assert time.monotonic() - began < 5
+    assert caplog.text.count(f"(checkpoint {url}: ") == 1
+    assert read(query.root) == [0, 1, 2]

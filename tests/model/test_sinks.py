@@ -1,0 +1,402 @@
+"""Queries that write, over restarts at which one thing has changed, against the rows of their source.
+
+A sequence of steps runs queries on checkpoints through the data source's own calls. Runs stop
+anywhere; between them the sink, its options, the checkpoint or the target changes. What must hold:
+
+- A batch that succeeds leaves every row of its query's batches in a stream, and none twice in one.
+- An error comes only after a change that explains it, and what it says as the way on works.
+
+A failure prints its seed and the shortest sequence that still fails.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pravega_spark.errors import BatchConflict, StaleIdentity
+from pravega_spark.manager import StreamManager
+from pravega_spark.policies import StreamConfiguration
+from tests.harness.failpoints import at_failpoint
+from tests.harness.query_checkpoints import Query
+from tests.harness.tiers import sized
+
+SEQUENCES = sized(400, 20_000, "SINK_SEQUENCES")
+STEPS = 12
+Step = tuple[str, float, float]
+RAW = {"routing_key": "string", "event": "string"}
+NAMED = {"stream": "string", **RAW}
+PUTS = {"key": "binary", "value": "binary"}
+ROWS = {"routing_key": "string", "n": "long"}
+TIMED = {**ROWS, "at": "timestamp"}
+STREAMS = ("s/ma", "s/mb", "s/ty", "s/ty-dlq")
+SINKS: dict[str, list[dict[str, str]]] = {
+    "streams": [{"scope": "s"}, {"path": "s/ma"}, {"path": "s/mb"}],
+    "frames": [{"scope": "s"}, {"path": "s/ma"}, {"path": "s/mb"}],
+    "letters": [{"path": "s/ty", "badrecords": "dlq", "eventtime": "at"}, {"path": "s/ty"}],
+    "table": [{"path": "s/t"}],
+}
+KINDS = ("append", "run", "run", "run", "options", "rollback", "copy", "switch", "save", "restore")
+CRASHES = ("none", "none", "none", "planned", "recorded", "committed", "unacknowledged")
+
+
+class Stopped(Exception):
+    """The process ends here."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What was changed since a query's last success, and how to take it back."""
+
+    what: str
+    checkpoint: Path | None = None
+    options: dict[str, str] | None = None
+
+
+class World:
+    """A source, queries on it, their target, and what was done to them."""
+
+    def __init__(self, folder: Path, mode: str, *, has_files: bool) -> None:
+        self.folder, self.mode, self.has_files = folder, mode, has_files
+        self.names = (folder / f"{n}" for n in itertools.count())
+        self.root = next(self.names)
+        manager = StreamManager(self.root)
+        manager.create_scope("s")
+        schema = StreamConfiguration(schema=pa.schema([("n", pa.int64())]))
+        manager.create_stream("s/ty", schema)
+        manager.create_key_value_table("s/t")
+        self.options = SINKS[mode][0]
+        self.source: list[tuple[str, bool]] = []
+        self.checkpoints = [next(self.names)]
+        self.current = 0
+        self.runs = itertools.count()
+        self.changes: list[Change] = []
+        self.saved: Path | None = None
+        self.ended = False
+        self.may_double: set[int] = set()
+        self.errors: Counter[str] = Counter()
+
+    # What a query's checkpoint says
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.checkpoints[self.current]
+
+    def numbers(self, folder: str) -> list[int]:
+        path = self.checkpoint / folder
+        return sorted(int(f.name) for f in path.iterdir()) if path.exists() else []
+
+    def end(self, number: int) -> int:
+        """The rows of the source up to the end of a batch."""
+        if number < 0:
+            return 0
+        found = json.loads((self.checkpoint / f"offsets/{number}").read_text().splitlines()[2])
+        if "end" in found:
+            return int(found["end"])
+        entry = (self.checkpoint / f"sources/0/{found['logOffset']}").read_text().splitlines()[1]
+        return int(json.loads(entry)["path"])
+
+    def query(self, options: dict[str, str] | None = None) -> Query:
+        options = self.options if options is None else options
+        columns = {
+            "streams": RAW if "path" in options else NAMED,
+            "frames": RAW if "path" in options else NAMED,
+            "letters": TIMED if "eventtime" in options else ROWS,
+            "table": PUTS,
+        }[self.mode]
+        kind = "pravega_kvt" if self.mode == "table" else "pravega"
+        run = f"run-{next(self.runs)}"
+        return Query(self.root, self.checkpoint, run, columns=columns, options=options, kind=kind)
+
+    def batch(self, query: Query, first: int, last: int) -> pa.RecordBatch:
+        """The rows of a micro-batch, with the columns that the sink takes."""
+        at = range(first, last)
+        every = {
+            "stream": pa.array([self.source[i][0] for i in at], pa.string()),
+            "routing_key": pa.array([f"k{i % 3}" for i in at], pa.string()),
+            "event": pa.array([str(i) for i in at], pa.string()),
+            "key": pa.array([b"%d" % i for i in at], pa.binary()),
+            "value": pa.array([b"%d" % i for i in at], pa.binary()),
+            "n": pa.array(list(at), pa.int64()),
+            "at": pa.array(
+                [None if self.source[i][1] else 1 for i in at], pa.timestamp("us", "UTC")
+            ),
+        }
+        return pa.record_batch({name: every[name] for name in query.columns})
+
+    def present(self) -> dict[str, Counter[int]]:
+        """The rows in each stream or table."""
+        manager = StreamManager(self.root)
+        found = {}
+        for name in STREAMS:
+            if manager.stream_exists(name):
+                found[name] = Counter(_number(event.data) for event in manager.read(name))
+        table = manager.key_value_table("s/t")
+        found["s/t"] = Counter(int(str(entry.key.decode())) for entry in table.entries())
+        return found
+
+    # Steps
+
+    def step(self, kind: str, a: float, b: float) -> None:
+        if not self.ended:
+            getattr(self, f"do_{kind}")(a, b)
+
+    def do_append(self, a: float, b: float) -> None:
+        chosen = random.Random(b)
+        for _ in range(1 + int(a * 6)):
+            self.source.append((chosen.choice(["s/ma", "s/ma", "s/mb"]), chosen.random() < 0.3))
+
+    def do_options(self, a: float, b: float) -> None:
+        sinks = SINKS[self.mode]
+        before, self.options = self.options, sinks[int(a * len(sinks))]
+        if self.options != before:
+            self.changes.append(Change("options", options=before))
+            pending = self.pending()
+            if pending is not None:
+                self.may_double.update(range(self.end(pending - 1), self.end(pending)))
+
+    def do_rollback(self, a: float, b: float) -> None:
+        """Forget the last batches, as people do who delete files of a checkpoint."""
+        numbers = self.numbers("offsets")[-1 - int(a * 2) :]
+        if not numbers:
+            return
+        copy = Path(shutil.copytree(self.checkpoint, next(self.names)))
+        self.changes.append(Change("checkpoint", checkpoint=copy))
+        for number in numbers:
+            offsets = self.checkpoint / f"offsets/{number}"
+            found = json.loads(offsets.read_text().splitlines()[2])
+            if "logOffset" in found:
+                (self.checkpoint / f"sources/0/{found['logOffset']}").unlink()
+            for folder in ("offsets", "commits"):
+                (self.checkpoint / f"{folder}/{number}").unlink(missing_ok=True)
+
+    def do_copy(self, a: float, b: float) -> None:
+        if len(self.checkpoints) < 3 and self.checkpoint.exists():
+            copy = Path(shutil.copytree(self.checkpoint, next(self.names)))
+            self.checkpoints.append(copy)
+
+    def do_switch(self, a: float, b: float) -> None:
+        chosen = int(a * len(self.checkpoints))
+        if chosen != self.current:
+            self.current = chosen
+            self.changes.append(Change("switch"))
+
+    def do_save(self, a: float, b: float) -> None:
+        if a < 0.5:
+            self.saved = Path(shutil.copytree(self.root, next(self.names)))
+            return
+        self.saved = next(self.names)
+        StreamManager(self.root).backup(self.saved)
+
+    def do_restore(self, a: float, b: float) -> None:
+        if self.saved is None:
+            return
+        self.root, self.saved = self.saved, None
+        assert not StreamManager(self.root).restore().failed
+        self.changes.append(Change("restore"))
+
+    def pending(self) -> int | None:
+        """The batch that the next run repeats."""
+        offsets = self.numbers("offsets")
+        return offsets[-1] if offsets and offsets[-1] not in self.numbers("commits") else None
+
+    def do_run(self, a: float, b: float) -> None:
+        """Run a query for some batches; it may stop in the last one."""
+        query = self.query()
+        crash = CRASHES[int(b * len(CRASHES))]
+        count = 1 + int(a * 3)
+        for at in range(count):
+            stop = crash if at == count - 1 else "none"
+            try:
+                is_done = self.run_batch(query, stop, random.Random(a + at))
+            except Stopped:
+                return
+            except (BatchConflict, StaleIdentity) as error:
+                self.explain(error)
+                return
+            if not is_done:
+                return
+
+    def run_batch(self, query: Query, stop: str, chosen: random.Random) -> bool:
+        """Plan and write one batch; False at the end of the source."""
+        number = self.pending()
+        if number is None:
+            offsets = self.numbers("offsets")
+            number = offsets[-1] + 1 if offsets else 0
+            first = self.end(number - 1)
+            if first >= len(self.source):
+                return False
+            self.plan(query, number, chosen.randint(first + 1, len(self.source)))
+        if stop == "planned":
+            raise Stopped
+        self.write(query, number, stop)
+        if stop == "unacknowledged":
+            raise Stopped
+        (self.checkpoint / f"commits/{number}").touch()
+        self.check_rows(number)
+        self.changes.clear()
+        return True
+
+    def plan(self, query: Query, number: int, end: int) -> None:
+        if not self.has_files:
+            query.plan(number, {"end": end})
+            return
+        folder = self.checkpoint / "sources/0"
+        folder.mkdir(parents=True, exist_ok=True)
+        at = len(list(folder.iterdir()))
+        entry = json.dumps({"path": str(end), "timestamp": 1, "batchId": at})
+        (folder / str(at)).write_text(f"v1\n{entry}")
+        query.plan(number, {"logOffset": at})
+
+    def write(self, query: Query, number: int, stop: str) -> None:
+        rows = self.batch(query, self.end(number - 1), self.end(number))
+        with _stopping(stop):
+            if self.mode == "frames":
+                query.save(number, rows, knows_checkpoint=True)
+            else:
+                query.write(number, rows)
+
+    # What must hold
+
+    def check_rows(self, number: int) -> None:
+        """Every row of the query's batches is in a stream, and in none twice."""
+        found = self.present()
+        total: Counter[int] = Counter()
+        for name, rows in found.items():
+            twice = [row for row, times in rows.items() if times > 1]
+            assert not twice, f"rows {twice} are twice in {name}"
+            total += rows
+        missing = [row for row in range(self.end(number)) if not total[row]]
+        assert not missing, f"rows {missing} are nowhere after batch {number}"
+        several = {row for row, times in total.items() if times > 1}
+        assert several <= self.may_double, f"rows {several} are in several streams"
+
+    def explain(self, error: BatchConflict | StaleIdentity) -> None:
+        """An error must have a cause among the changes, and its way on must work."""
+        what = {change.what for change in self.changes}
+        self.errors[type(error).__name__] += 1
+        assert what, f"nothing was changed: {error}"
+        if isinstance(error, StaleIdentity):
+            assert "restore" in what, f"nothing was restored: {error}"
+            self.say_complete(error)
+            return
+        for change in reversed(self.changes):
+            if change.checkpoint is not None:
+                shutil.rmtree(self.checkpoint)
+                shutil.copytree(change.checkpoint, self.checkpoint)
+            if change.options is not None:
+                self.options = change.options
+        if what <= {"checkpoint", "options"}:
+            self.changes.clear()
+            query = self.query()
+            while self.run_batch(query, "none", random.Random(0)):
+                pass
+        else:  # another copy went on, or the target is an older one: this checkpoint is of no use
+            self.ended = True
+
+    def say_complete(self, error: StaleIdentity) -> None:
+        """If nothing is missing, the option must be accepted; otherwise the query has ended."""
+        pending = self.pending()
+        assert pending is not None
+        total = sum(self.present().values(), Counter[int]())
+        lives: list[str] = []
+        if any(not total[row] for row in range(self.end(pending - 1))):
+            self.ended = True
+            return
+        for _ in STREAMS:
+            lives.append(str(error.current_life))
+            query = self.query({**self.options, "restoredlives": ",".join(lives)})
+            try:
+                self.run_batch(query, "none", random.Random(0))
+                return
+            except StaleIdentity as other:
+                error = other
+            except BatchConflict:
+                self.ended = True  # also of another change
+                assert len({change.what for change in self.changes}) > 1
+                return
+        raise AssertionError(f"the option was not accepted: {error}")
+
+
+def _number(data: Any) -> int:
+    if isinstance(data, dict):
+        return int(data["n"])
+    text = data.decode()
+    return int(json.loads(text)["row"]["n"]) if text.startswith("{") else int(text)
+
+
+@contextmanager
+def _stopping(stop: str) -> Iterator[None]:
+    if stop not in ("recorded", "committed"):
+        yield
+        return
+
+    def end() -> None:
+        raise Stopped
+
+    with at_failpoint(f"many_streams.{stop}", end):
+        yield
+
+
+def run(seed: int, steps: list[Step]) -> Counter[str]:
+    """Run a sequence; return the errors that were explained."""
+    chosen = random.Random(seed)
+    mode, has_files = chosen.choice(list(SINKS)), chosen.random() < 0.3
+    with tempfile.TemporaryDirectory(dir=_fast_folder()) as folder:
+        world = World(Path(folder), mode, has_files=has_files)
+        for step in steps:
+            world.step(*step)
+        return world.errors
+
+
+def _fast_folder() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def steps_of(seed: int) -> list[Step]:
+    chosen = random.Random(f"steps {seed}")
+    steps: list[Step] = [("append", chosen.random(), chosen.random())]
+    for _ in range(STEPS):
+        steps.append((chosen.choice(KINDS), chosen.random(), chosen.random()))
+    return [*steps, ("append", 0.5, 0.5), ("run", 0.99, 0.0)]
+
+
+def shortest(seed: int, steps: list[Step]) -> list[Step]:
+    """Leave out steps as long as the sequence fails."""
+    at = 0
+    while at < len(steps):
+        fewer = [*steps[:at], *steps[at + 1 :]]
+        try:
+            run(seed, fewer)
+        except Exception:
+            steps, at = fewer, 0
+        else:
+            at += 1
+    return steps
+
+
+@pytest.mark.long
+def test_queries_over_restarts_at_which_one_thing_changed() -> None:
+    errors: Counter[str] = Counter()
+    for seed in range(SEQUENCES):
+        steps = steps_of(seed)
+        try:
+            errors += run(seed, steps)
+        except Exception as error:
+            found = shortest(seed, steps)
+            shown = "\n".join(map(repr, found))
+            raise AssertionError(f"seed {seed}: {error}\n{shown}") from error
+    assert errors["BatchConflict"] > SEQUENCES / 50
+    assert errors["StaleIdentity"] > SEQUENCES / 100
