@@ -149,6 +149,12 @@ def is_copy(store: Store) -> bool:
     return root is not None and not {"backup", RESTORED}.isdisjoint(root.record)
 
 
+def root_restored_ms(store: Store) -> int | None:
+    """Return when the root was restored from a copy, or None; one read, unless it is known."""
+    root = read_root(store)
+    return None if root is None else root.record.get(RESTORED)
+
+
 def token_of(store: Store) -> str | None:
     """Return the token of the root that the store is bound to; None if it is not bound."""
     known = _known.get(store)

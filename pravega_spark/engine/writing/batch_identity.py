@@ -115,11 +115,11 @@ class NumberedBatch:
         held = f"holds its batches up to {last}" if last >= 0 else "holds none of its batches"
         between = f"{last + 1} to {self.number - 1}" if self.number > last + 2 else f"{last + 1}"
         raise StaleIdentity(
-            f"writer {self.writer_id!r} of stream {view.stream}: the stream was restored from a "
-            f"copy that {held}, and this is batch {self.number}. If there were rows for this "
-            f"stream under {between}, they are missing: write them again, or continue under "
-            "another id (a streaming query: with another checkpoint). If there were none, set the "
-            f"option restoredLives={view.life}: it holds for this restore alone.",
+            f"writer {self.writer_id!r} of stream {view.stream}: the stream or its root was "
+            f"restored from a copy that {held}, and this is batch {self.number}. If there were "
+            f"rows for this stream under {between}, they are missing: write them again, or "
+            "continue under another id (a streaming query: with another checkpoint). If there were "
+            f"none, set the option restoredLives={view.life}: it holds for this restore alone.",
             name=view.stream,
             current_life=view.life,
         )

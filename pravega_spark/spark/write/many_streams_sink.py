@@ -149,6 +149,8 @@ def commit_each(
         for name, part in message.parts.items():
             parts.setdefault(name, []).append(part)
     views = _checked(settings, parts)
+    if identity is not None and settings.stream and settings.stream not in parts:
+        _is_new_somewhere(settings, identity, [_view(settings, settings.stream)])
     if identity is not None and _is_new_somewhere(settings, identity, views) and len(views) > 1:
         put_split(settings, identity, views)
         failpoint("many_streams.recorded")
@@ -190,13 +192,17 @@ def _checked(
 ) -> list[StreamView]:
     views = []
     for name, found in parts.items():
-        view = existing_view(open_stream(settings.root, name))
+        view = _view(settings, name)
         for part in found:
             view.check_life(part.life)
         if view.record.state is not StreamState.ACTIVE:
             raise sealed_error(view)
         views.append(view)
     return views
+
+
+def _view(settings: WriteSettings, name: str) -> StreamView:
+    return existing_view(open_stream(settings.root, name))
 
 
 def _is_new_somewhere(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.root_marker import root_restored_ms
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import WriterRecord
@@ -156,13 +157,14 @@ class NumberedSource(BatchSource):
 
         Its first batches may have been after the copy. A new query, and batch 0, lack nothing.
         """
-        if known is not None or not number or view.restored_ms is None:
+        restored_ms = self._restored_ms(view)
+        if known is not None or not number or restored_ms is None:
             return
         checkpoint = self._checkpoint
         try:
             if checkpoint is None or checkpoint.query_id() != self.task.query_id:
                 raise ValueError("the write does not know it")
-            if checkpoint.created_ms() >= view.restored_ms:
+            if checkpoint.created_ms() >= restored_ms:
                 return
         except UNREADABLE as error:
             self._warn(
@@ -176,6 +178,17 @@ class NumberedSource(BatchSource):
             )
             return
         self.numbered(self._writer_id, number).check_complete(view, -1)
+
+    def _restored_ms(self, view: StreamView) -> int | None:
+        """Return when a restore began the stream's life, or brought a root that lacked the stream.
+
+        Where rows name their streams, and for dead letters, a stream that is missing says nothing.
+        """
+        if view.restored_ms is not None or view.stream != self.settings.stream:
+            return view.restored_ms
+        restored_ms = root_restored_ms(open_store(self.settings.root))
+        is_younger = restored_ms is not None and view.record.created_ms >= restored_ms
+        return restored_ms if is_younger else None
 
     def _check_last(self, view: StreamView, known: WriterRecord | None, number: int) -> None:
         """Raise BatchConflict if the checkpoint has other ends for the stream's last batch."""

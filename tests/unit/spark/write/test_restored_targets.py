@@ -13,6 +13,7 @@ import pytest
 
 from pravega_spark.errors import StaleIdentity
 from pravega_spark.manager import StreamManager
+from pravega_spark.policies import StreamConfiguration
 from tests.harness.query_checkpoints import Query
 from tests.harness.spark_writing import read, rows
 
@@ -150,3 +151,38 @@ def test_restored_table_refuses_an_older_query(tmp_path: Path) -> None:
     assert caught.value.current_life is not None
     saying(again, caught.value.current_life).write(1, puts)
     assert StreamManager(query.root).key_value_table("s/t").get(b"a") is not None
+
+
+def test_target_that_the_restored_root_lacks_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+    query = Query(tmp_path / "root", tmp_path / "checkpoint")
+    StreamManager(query.root).create_scope("s")
+    copy = copied(query)
+    query.plan(0, {"end": 0})
+    os.utime(query.checkpoint / "metadata", (1_000, 1_000))
+    again = restored(query, copy)
+    again.plan(1, {"end": 1})
+    with pytest.raises(StaleIdentity, match=r"or its root was restored .* none of its batches"):
+        again.write(1, rows(1, 2))
+    new = Query(**{**again.__dict__, "query_id": "q-2", "checkpoint": tmp_path / "new"})
+    batch(new, 1)
+    saying(again, life(query)).write(1, rows(0, 1))
+    assert read(query.root) == [1, 0]
+
+
+def test_dead_letters_do_not_hide_that_their_stream_lacks_batches(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("s")
+    manager.create_stream("s/a", StreamConfiguration(schema=pa.schema([("n", pa.int16())])))
+    query = Query(
+        tmp_path / "root",
+        tmp_path / "checkpoint",
+        columns={"n": "long"},
+        options={"path": "s/a", "badrecords": "dlq"},
+    )
+    good, bad = ([pa.record_batch([[n]], names=["n"])] for n in (1, 2**40))
+    query.plan(0, {"end": 0})
+    query.write(0, *good)
+    again = restored(query, copied(query))
+    again.plan(2, {"end": 2})
+    with pytest.raises(StaleIdentity, match=r"stream s/a: .* under 1, they are missing"):
+        again.write(2, *bad)
