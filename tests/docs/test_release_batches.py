@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.errors import BatchConflict
+from pravega_spark.errors import BatchConflict, StaleIdentity
+from pravega_spark.manager import StreamManager
 from tests.harness.query_checkpoints import Query
 from tests.harness.releases import run_release
 from tests.harness.spark_writing import read, rows
@@ -37,6 +38,24 @@ manager = StreamManager(sys.argv[1])
 manager.backup(sys.argv[2])
 copy = StreamManager(sys.argv[2])
 print(copy.restore().failed)
+"""
+
+
+JOIN = """
+import pickle, sys
+import pyarrow as pa
+from pyspark.sql.types import StructType
+from pravega_spark import StreamManager
+from pravega_spark.spark.source import PravegaDataSource
+root, transaction = sys.argv[1:]
+frame = StructType().add("routing_key", "string").add("event", "string")
+for number, event in (("1", "99"), ("2", "2")):
+    options = {"path": "s/a", "transaction": transaction}
+    options |= {"txnAppId": "app", "txnVersion": number}
+    writer = PravegaDataSource({"root": root, **options}).writer(frame, False)
+    rows = pa.record_batch([[event], [event]], names=frame.names)
+    writer.commit([pickle.loads(pickle.dumps(writer)).write(iter([rows]))])
+StreamManager(root).transaction("s/a", transaction).commit()
 """
 
 
@@ -75,3 +94,30 @@ def test_backup_and_restore_by_the_previous_release_keep_a_batchs_identity(query
     with pytest.raises(BatchConflict):
         there.write(0, rows(5, 10))
     assert read(copy) == list(range(5))
+
+
+def test_previous_release_skips_a_write_that_a_transaction_has_and_commits_it(
+    query: Query,
+) -> None:
+    query.save(0, rows(0, 1), txnappid="first")
+    with StreamManager(query.root).create_transactional_writer("s/a") as writer:
+        txn = writer.begin_transaction()
+        query.save(1, rows(1, 2), transaction=txn.id)
+        run_release("0.1.0", JOIN, query.root, txn.id)
+    assert read(query.root) == [0, 1, 2]
+
+
+def test_previous_release_goes_on_in_a_restored_stream_and_restores_it_again(query: Query) -> None:
+    query.plan(0, {"end": 0})
+    query.write(0, rows(0, 5))
+    assert not StreamManager(query.root).restore().failed
+    assert run_release("0.1.0", WRITE, query.root, 5, 1) == f"{list(range(10))}\n"
+    copy = query.root.with_name("copy")
+    assert run_release("0.1.0", KEEP, query.root, copy) == "{}\n"
+    there = Query(copy, query.checkpoint, run="run-2")
+    there.plan(4, {"end": 9})
+    with pytest.raises(StaleIdentity):
+        there.write(4, rows(10, 15))
+    there.plan(2, {"end": 8})
+    there.write(2, rows(10, 15))
+    assert read(copy) == list(range(15))

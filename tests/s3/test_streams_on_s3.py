@@ -7,6 +7,7 @@ import multiprocessing
 import pickle
 import threading
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,13 +25,16 @@ from pravega_spark import (
 )
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.errors import CommitUnknown, NoSuchStream, WriterFenced
+from pravega_spark.errors import BatchConflict, CommitUnknown, NoSuchStream, WriterFenced
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.fault_plans import Rule, Rules
 from tests.harness.faulty_store import Fault, FaultyStore
+from tests.harness.query_checkpoints import Query
 from tests.harness.s3_server import S3Server
+from tests.harness.spark_writing import rows
 
 pytestmark = pytest.mark.s3
 
@@ -321,3 +325,26 @@ def test_settings_of_a_root_are_those_of_every_process(manager: StreamManager) -
     )
     manager.update_settings(grace=None, retain=None)
     assert other.settings() == before
+
+
+def test_sink_reads_its_querys_checkpoint_on_s3(
+    manager: StreamManager, s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    query = Query(tmp_path / "root", tmp_path / "checkpoint")
+    query.location = f"s3a://{s3.bucket}/checkpoint"
+    store = open_store(query.location)
+
+    def write(number: int, end: int) -> None:
+        query.plan(number, {"end": end})
+        for file in query.checkpoint.rglob("*"):
+            if file.is_file():
+                store.put(str(file.relative_to(query.checkpoint)), file.read_bytes())
+        query.write(number, rows(number, end))
+
+    write(0, 3)
+    write(0, 3)
+    (query.checkpoint / "offsets/0").unlink()
+    with pytest.raises(BatchConflict, match="its sources end elsewhere"):
+        write(0, 5)
