@@ -10,7 +10,7 @@ from typing import Final
 
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.policies import LimitUnit, ScalingType
+from pravega_spark.policies import LimitUnit, RetentionType, ScalingType
 from pravega_spark.retention.explanation import RetentionExplanation
 from pravega_spark.root_settings import EffectiveSettings
 
@@ -42,7 +42,9 @@ def retention_due(
 ) -> int:
     """Return when the oldest event reaches a limit, a sample is due, or a subscriber expires.
 
-    Subscribers that publish make a version, and so do events.
+    Events that are older than the limit and stay are held, or their commits are no longer told
+    apart: when the next one may go is not known, so idle time decides. Subscribers that publish
+    make a version, and so do events.
     """
     policy, stays = explained.policy, explained.stays
     if policy is None or view.record.state is StreamState.SEALING or not stays.events:
@@ -50,8 +52,13 @@ def retention_due(
     times = [SELDOM]
     if policy.unit is LimitUnit.TIME_MS:
         age_ms = int(1_000 * stays.seconds)
-        limits = [limit for limit in (policy.minimum, policy.maximum) if limit is not None]
-        times += [now_ms + limit - age_ms for limit in limits if limit > age_ms]
+        limits = [policy.minimum]
+        if policy.type is RetentionType.CONSUMPTION and policy.maximum is not None:
+            limits.append(policy.maximum)  # a policy by time alone ignores it
+        times += [
+            now_ms + limit - age_ms if limit > age_ms else after_idle_time(view, now_ms)
+            for limit in limits
+        ]
     newest = view.samples[-1] if view.samples else None
     if newest is None or newest.tail.positions != view.tail.positions:
         since_ms = now_ms if newest is None else newest.time_ms

@@ -7,6 +7,7 @@ from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.retention.cut_bounds import lower_bound_of
 from pravega_spark.retention.explanation import DataAmount
 from pravega_spark.retention.retention_set import LogRetentionSet
 from pravega_spark.retention.truncation_inputs import RetentionEntry
@@ -28,7 +29,7 @@ class StreamAmounts:
         self._view = view
         self.entries = entries
         self._now_ms = now_ms
-        self._ages = dict[StreamCut, float]()
+        self._ages = dict[tuple[StreamCut, StreamCut], float]()
         self._sizes = dict[tuple[int, int], int]()
         for record in view.subscribers:
             if record.bound is not None:
@@ -54,20 +55,27 @@ class StreamAmounts:
 
     def amount(self, start: LocatedCut, end: LocatedCut | None = None) -> DataAmount:
         """Return the amount of data between two cuts; without ``end``, up to the tail."""
-        end = end or self._view.located_tail
-        events = start.events_to(end)
+        events = start.events_to(end or self._view.located_tail)
         if not events:
             return DataAmount()
-        return DataAmount(events, start.bytes_to(end, self.bytes_at), self.age_seconds(start))
+        size_bytes = start.bytes_to(end or self._view.located_tail, self.bytes_at)
+        return DataAmount(events, size_bytes, self.age_seconds(start, end))
 
-    def age_seconds(self, start: LocatedCut) -> float:
-        """Return the age of the oldest event after a cut."""
+    def age_seconds(self, start: LocatedCut, end: LocatedCut | None = None) -> float:
+        """Return the age of the oldest event between two cuts; without ``end``, up to the tail.
+
+        Where a scale made an entry and no event lies between, the entry passes: cuts are compared
+        in the one form that a position has, in which successors replace finished segments.
+        """
+        key = start.cut, self._view.tail if end is None else end.cut
+        first = start.canonical()
 
         def is_passed(entry: RetentionEntry) -> bool:
-            return start.is_at_or_after(locate(self._view, entry.cut))
+            reached = locate(self._view, entry.cut)
+            return first.is_at_or_after(reached if end is None else lower_bound_of((reached, end)))
 
-        if start.cut not in self._ages:
+        if key not in self._ages:
             _, after = self.entries.partition(is_passed)
             since_ms = self._now_ms if after is None else self.entries.written_ms(after)
-            self._ages[start.cut] = (self._now_ms - since_ms) / 1_000
-        return self._ages[start.cut]
+            self._ages[key] = (self._now_ms - since_ms) / 1_000
+        return self._ages[key]
