@@ -161,8 +161,10 @@ def _decide(
         return ScalingResult(stream.name, view.version, policy, unchanged)
     if policy.type is ScalingType.FIXED:
         return ScalingResult(stream.name, view.version, policy, no_scale(active, FIXED))
-    now_ms = stream.now_ms() if now_ms is None else now_ms
-    rates, is_worth_storing = read_rates(stream, view, pace, now_ms)
+    host_ms, storage_ms = stream.now_ms() if now_ms is None else now_ms, stream.store.time_ms()
+    if now_ms is None:  # the earlier one, as for deletions by age: a host ahead sees no idleness
+        now_ms = min(host_ms, storage_ms)
+    rates, is_worth_storing = read_rates(stream, view, pace, max(host_ms, storage_ms))
     if store and is_worth_storing:
         store_rates(stream, rates)
     by_keys = use_keys and policy.type is ScalingType.EVENT_RATE

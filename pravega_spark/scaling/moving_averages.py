@@ -82,6 +82,11 @@ class SegmentRates:
         self.since_ms = self.ticked_ms = self.reported_ms = time_ms
         self.pending, self.events, self.size_bytes = NO_TRAFFIC, ZERO, ZERO
 
+    def forget_events(self, time_ms: float) -> None:
+        """Drop what was judged by another target; from that time on nothing mutes a new event."""
+        self.up, self.cold_until_ms, self.cold_since_ms = None, 0, 0
+        self.up_ms = self.down_ms = min(self.up_ms, self.down_ms, int(time_ms) - 1)
+
     def mark_cold(self, time_ms: int, until_ms: int) -> None:
         """Mark the segment cold from one time until another, unless it is cold for longer."""
         if until_ms > self.cold_until_ms:

@@ -35,14 +35,15 @@ FORMAT = 1
 
 
 def read_rates(
-    stream: StreamLog, view: StreamView, pace: ScalingPace, now_ms: int
+    stream: StreamLog, view: StreamView, pace: ScalingPace, clocks_ms: int
 ) -> tuple[StreamRates, bool]:
     """Return the rates of a stream at the view's version, and whether storing them saves time.
 
-    Reads the commits since the stored rates, or else those of the last ``pace.history_ms``; in
+    ``clocks_ms`` is the latest of the clocks, of this host and of the storage: a commit of a later
+    time was made by a host whose clock was ahead. Reads the commits since the stored rates, or else those of the last ``pace.history_ms``; in
     both cases not many more than RATES_COMMITS.
     """
-    latest_ms = max(now_ms, stream.store.time_ms()) + CLOCK_SKEW_MS
+    latest_ms = clocks_ms + CLOCK_SKEW_MS
     rates = _stored(stream, view, pace, latest_ms)
     if rates is not None and rates.version == view.version:
         return rates, False

@@ -129,7 +129,9 @@ def _splits(
     room = MAX_SEGMENTS - len(active)
     for index, segment in enumerate(active):
         up = rates.segments[segment.number].up
-        if up is None or now_ms - up.time_ms >= rates.pace.cold_ms:
+        if up is None or up.target != rates.policy.target:
+            continue  # none, or judged by a target of before
+        if now_ms - up.time_ms >= rates.pace.cold_ms:
             continue
         parts = min(up.splits, max(2, rates.policy.factor))
         why = why_too_fast(up, rates)

@@ -91,7 +91,11 @@ class StreamRates:
         """Follow a change of the stream's record: its policy, life and layout."""
         for segment in self.segments.values():
             self._mark_if_idle(segment)
-        self.policy = record.configuration.scaling
+        policy = record.configuration.scaling
+        if (policy.type, policy.target) != (self.policy.type, self.policy.target):
+            for segment in self.segments.values():
+                segment.forget_events(self.time_ms - self.pace.mute_ms)
+        self.policy = policy
         if record.state is StreamState.DELETED:
             self.segments = {}
         elif record.active_epoch != self.epoch:

@@ -28,6 +28,7 @@ from tests.harness.small_streams import all_events, make_stream, reopen, write
 from tests.harness.spy_store import Spy
 
 POLICY = ScalingPolicy.by_event_rate(2, 4, 1)
+HALVES = [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)]
 
 
 def busy(minutes: float = 12, rate: float = 5) -> StreamLog:
@@ -56,6 +57,37 @@ def test_steady_load_above_the_target_splits_only_after_the_cool_down() -> None:
     load(stream, seconds=240, rate=5)
     assert {action for _, action in actions(stream)} <= {"none", "wait"}
     assert len(all_events(stream)) == 16 * 60 * 5
+
+
+def test_raised_target_splits_nothing_by_the_old_one() -> None:
+    stream = busy()
+    assert [row["action"] for row in explain_scaling(stream).rows()] == ["split"]
+    raised = StreamConfiguration(ScalingPolicy.by_event_rate(200, 4, 1))
+    lifecycle.update(stream, raised)
+    assert actions(stream) == [("0#0", "none")]
+    load(stream, seconds=120, rate=5)
+    assert actions(stream) == [("0#0", "none")]
+
+
+def test_lowered_target_splits_what_the_old_one_found_slow() -> None:
+    stream = stream_with(ScalingPolicy.by_event_rate(200, 4, 1))
+    scale_stream(stream, [0], HALVES)
+    load(stream, seconds=22 * 60, rate=8)
+    lifecycle.update(stream, StreamConfiguration(ScalingPolicy.by_event_rate(1, 4, 1)))
+    assert "merge" not in {action for _, action in actions(stream)}
+    load(stream, seconds=300, rate=8)
+    assert "split" in {action for _, action in actions(stream)}
+
+
+def test_host_that_is_an_hour_ahead_merges_no_busy_segments() -> None:
+    stream = busy(minutes=5, rate=3)
+    scale_stream(stream, [0], HALVES)
+    load(stream, seconds=300, rate=3)
+    ahead = FakeRuntime()
+    ahead.wall_ms = stream.runtime.now_ms() + 3_600_000
+    late = StreamLog(stream.store, stream.name, ahead)
+    late.view()
+    assert actions(late) == [("1#1", "none"), ("2#1", "none")]
 
 
 def test_segments_without_writes_for_20_minutes_merge_down_to_the_minimum() -> None:
