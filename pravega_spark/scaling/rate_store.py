@@ -40,8 +40,8 @@ def read_rates(
     """Return the rates of a stream at the view's version, and whether storing them saves time.
 
     ``clocks_ms`` is the latest of the clocks, of this host and of the storage: a commit of a later
-    time was made by a host whose clock was ahead. Reads the commits since the stored rates, or else those of the last ``pace.history_ms``; in
-    both cases not many more than RATES_COMMITS.
+    time was made by a host whose clock was ahead. Reads the commits since the stored rates, or else
+    those of the last ``pace.history_ms``; in both cases not many more than RATES_COMMITS.
     """
     latest_ms = clocks_ms + CLOCK_SKEW_MS
     rates = _stored(stream, view, pace, latest_ms)
