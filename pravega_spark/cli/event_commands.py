@@ -13,7 +13,9 @@ import click
 from pravega_spark.cli.event_text import event_writer, parsed
 from pravega_spark.cli.positions import parse_position
 from pravega_spark.cli.root_option import open_root, root_option
-from pravega_spark.manager import StreamManager
+from pravega_spark.engine.stream.newest_ranges import newest_ranges
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.model import Event, StreamCut
 from pravega_spark.units import parse_duration_ms
 
@@ -110,22 +112,27 @@ def tail(
         raise click.UsageError("--timeout needs --follow.")
     line = _line(form, is_parsed)
     seconds = None if timeout is None else parse_duration_ms("--timeout", timeout) / 1_000
-    manager, _ = open_root(root)
-    end = manager.tail(name)
-    if num:
-        _print(_last(manager, name, num, end, key), line)
+    manager, store = open_root(root)
+    log, reader = open_stream(store, name), manager.create_reader(name)
+
+    def last(view: StreamView) -> tuple[StreamCut, list[Event]]:
+        if key is not None:
+            return view.tail, _newest(num, _with_key(manager.read(name, end=view.tail), key))
+        ranges = newest_ranges(log, view, num) if num else []
+        return view.tail, _newest(num, (e for rng in ranges for e in reader.read_range(rng)))
+
+    end, found = log.on_newest(last)
+    _print(found, line)
     if follow:
         _print(_with_key(manager.follow(name, end, timeout=seconds), key), line, live=True)
 
 
-def _last(
-    manager: StreamManager, name: str, num: int, end: StreamCut, key: str | None
-) -> list[Event]:
-    """Return the last events by time; of the last of each segment, which keep their order."""
-    start = parse_position(manager, name, f"-{num}" if key is None else "start")
-    found = enumerate(_with_key(manager.read(name, start, end), key))
-    latest = heapq.nlargest(num, found, key=lambda item: (item[1].timestamp_us, item[0]))
-    return [event for _, event in sorted(latest, key=lambda item: (item[1].timestamp_us, item[0]))]
+def _newest(num: int, events: Iterable[Event]) -> list[Event]:
+    """Return the last events by time; those of one time keep their order."""
+    latest = heapq.nlargest(
+        num, enumerate(events), key=lambda item: (item[1].timestamp_us, item[0])
+    )
+    return [event for _, event in reversed(latest)]
 
 
 def _with_key(events: Iterable[Event], key: str | None) -> Iterable[Event]:

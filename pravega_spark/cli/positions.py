@@ -20,7 +20,10 @@ import time
 from datetime import datetime, timezone
 
 from pravega_spark.arguments import shown
-from pravega_spark.errors import InvalidInput, TruncatedData
+from pravega_spark.engine.layout.located_cut import locate
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import InvalidInput
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from pravega_spark.names import is_cut_name
@@ -51,34 +54,26 @@ def parse_position(manager: StreamManager, stream: str, text: str) -> StreamCut:
     if counted is None:
         return StreamCut.parse(name)
     move = _after_head if counted[1] == "+" else _before_end
-    return move(manager, stream, int(counted[2]))
+    return move(open_stream(manager._store, stream).view(), int(counted[2]))
 
 
-def _after_head(manager: StreamManager, stream: str, events: int) -> StreamCut:
-    head = manager.head(stream)
-    ends = {segment: manager.segment(stream, segment).next_offset for segment, _ in head}
-    positions = {s: min(max(offset, 0) + events, ends[s]) for s, offset in head}
-    return StreamCut(head.stream, head.life, positions)
+def _after_head(view: StreamView, events: int) -> StreamCut:
+    positions = {
+        segment: min(offset + events, view.segment(segment).next_offset) if offset >= 0 else offset
+        for segment, offset in view.head
+    }
+    return StreamCut(view.stream, view.life, positions)
 
 
-def _before_end(manager: StreamManager, stream: str, events: int) -> StreamCut:
+def _before_end(view: StreamView, events: int) -> StreamCut:
     """Go back in the segments of the newest epoch that leaves enough events, or to the head."""
-    info = manager.stream_info(stream)
-    first = {segment: max(offset, 0) for segment, offset in info.head}
-    for epoch in range(info.epoch, -1, -1):
-        try:
-            segments = manager.segments(stream, epoch=epoch)
-        except InvalidInput:  # the head is in a later epoch
-            break
-        ends = {s.segment_id: manager.segment(stream, s).next_offset for s in segments}
-        positions = {s: max(first.get(s, 0), end - events) for s, end in ends.items()}
-        cut = StreamCut(info.stream, info.life, positions)
-        try:
-            if manager.distance(stream, cut, info.tail)[0] >= events:
-                return cut
-        except TruncatedData:
-            break
-    return info.head
+    for number in range(view.active.number, view.oldest_epoch - 1, -1):
+        ends = {s: view.segment(s).next_offset for s in view.epoch(number).segment_ids}
+        positions = {segment: max(0, end - events) for segment, end in ends.items()}
+        found, _ = locate(view, StreamCut(view.stream, view.life, positions)).clipped_to_head()
+        if found.events_to(view.located_tail) >= events:
+            return found.cut
+    return view.head
 
 
 def _time_us(text: str) -> int:

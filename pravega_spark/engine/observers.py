@@ -21,6 +21,9 @@ class Observer:
     def appended(self, stream: str, events: int, size_bytes: int, seconds: float) -> None:
         """Report a writer's batch that is durable, ``seconds`` after a thread took it."""
 
+    def transactions_committed(self, stream: str, events: int, size_bytes: int) -> None:
+        """Report the events of transactions that a commit of this process made visible."""
+
     def append_failed(self, stream: str, events: int) -> None:
         """Report events that a writer accepted and could not commit."""
 

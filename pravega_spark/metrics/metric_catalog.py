@@ -237,14 +237,15 @@ PROCESS_METRICS: Final = (
         "pravega_writer_events_total",
         _COUNTER,
         _STREAM,
-        "events that writers of the process made durable",
+        "events that writers of the process made durable; those of transactions once a commit of "
+        "the process makes them visible",
         "segmentstore.segment.write_events",
     ),
     Metric(
         "pravega_writer_bytes_total",
         _COUNTER,
         _STREAM,
-        "bytes of the events that writers of the process made durable",
+        "bytes of these events",
         "segmentstore.segment.write_bytes",
     ),
     Metric(

@@ -38,12 +38,15 @@ class ProcessCounters(Observer):
     def appended(self, stream: str, events: int, size_bytes: int, seconds: float) -> None:
         """Count a durable batch."""
         with self._lock:
-            labels = self._labels(stream)
-            self._counts["pravega_writer_events_total"][labels] += events
-            self._counts["pravega_writer_bytes_total"][labels] += size_bytes
+            labels = self._written(stream, events, size_bytes)
             buckets = self._buckets.setdefault(labels, [0] * (len(APPEND_BUCKETS) + 1))
             buckets[bisect_left(APPEND_BUCKETS, seconds)] += 1
             self._seconds[labels] += seconds  # type: ignore[assignment]
+
+    def transactions_committed(self, stream: str, events: int, size_bytes: int) -> None:
+        """Count the events of transactions."""
+        with self._lock:
+            self._written(stream, events, size_bytes)
 
     def append_failed(self, stream: str, events: int) -> None:
         """Count lost events."""
@@ -73,6 +76,12 @@ class ProcessCounters(Observer):
         """Count a repeated call."""
         with self._lock:
             self._counts["pravega_storage_retries_total"][(url,)] += 1
+
+    def _written(self, stream: str, events: int, size_bytes: int) -> _Labels:
+        labels = self._labels(stream)
+        self._counts["pravega_writer_events_total"][labels] += events
+        self._counts["pravega_writer_bytes_total"][labels] += size_bytes
+        return labels
 
     def _labels(self, stream: str) -> _Labels:
         return self._limited(stream, split_log(stream))

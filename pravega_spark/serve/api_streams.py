@@ -221,6 +221,7 @@ def _add_log_panels(routes: APIRouter, answers: StreamAnswers, hide_events: bool
             return problem(403, "EventsHidden", "this server was started with --hide-events.")
 
         def peek(view: StreamView) -> EventsAnswer:
-            return event_peek.last_events(answers.manager.create_reader(name), view, limit)
+            reader = answers.manager.create_reader(name)
+            return event_peek.last_events(reader, answers.watch.root.log(name), view, limit)
 
         return answers.of_version(("events", limit), name, peek)

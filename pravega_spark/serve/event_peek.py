@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from typing import Final
 
 from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.stream.newest_ranges import newest_ranges
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.event_reader import EventReader
-from pravega_spark.model import Event, RowEvent, SegmentRange, segment_text
+from pravega_spark.model import Event, RowEvent, segment_text
 from pravega_spark.schemas.row_json import row_text
 from pravega_spark.serve.api_models import EventRow, EventsAnswer
 
 SHOWN_BYTES: Final = 1_024
 SHOWN_KEY: Final = 256
-MAX_SEGMENTS_PEEKED: Final = 32
 
 
-def last_events(reader: EventReader, view: StreamView, limit: int) -> EventsAnswer:
-    """Return the newest ``limit`` events of the active segments that have some.
+def last_events(reader: EventReader, log: StreamLog, view: StreamView, limit: int) -> EventsAnswer:
+    """Return the newest ``limit`` events by time, whatever segments have them.
 
-    Reads one or two chunks for each of at most 32 segments.
+    Reads one or two chunks for each segment whose last events may be among them.
     """
-    ranges = list(_ranges(view, limit))[:MAX_SEGMENTS_PEEKED]
-    read = SYSTEM.each(lambda rng: [_row(event) for event in reader.read_range(rng)], ranges)
-    rows = [row for found in read for row in found]
-    rows.sort(key=lambda row: (row.timestamp_ms, row.segment, row.offset), reverse=True)
-    return EventsAnswer(events=rows[:limit])
-
-
-def _ranges(view: StreamView, limit: int) -> Iterator[SegmentRange]:
-    for segment in view.active.segments:
-        segment_id = segment.segment_id
-        end = view.segment(segment_id).next_offset
-        start = max(view.head_offset(segment_id), end - limit)
-        if start < end:
-            yield SegmentRange(view.stream, view.life, segment_id, start, end)
+    ranges = newest_ranges(log, view, limit)
+    read = SYSTEM.each(lambda rng: list(reader.read_range(rng)), ranges)
+    events = [event for found in read for event in found]
+    events.sort(key=lambda event: (event.timestamp_us, event.segment_id, event.offset))
+    return EventsAnswer(events=[_row(event) for event in reversed(events[-limit:])])
 
 
 def _row(event: Event) -> EventRow:

@@ -94,16 +94,19 @@ def _add_reads(routes: APIRouter, root: ServedRoot) -> None:
             raise InvalidTime(f"'from' ({start_ms}) is later than 'to' ({end_ms}).")
         opened = root.manager.stream(stream_name(scope, stream))
         epochs = opened.epochs(start_ms=start_ms, end_ms=end_ms)
+        oldest = min(segment.epoch for epoch in epochs for segment in epoch.segments)
         starts: dict[int, int] = {}
-        events = [_scale_event(epoch, starts) for epoch in epochs]
-        return [event for event in events if event.timestamp <= end_ms]
+        for epoch in opened.epochs(oldest, epochs[-1].number):
+            for segment in epoch.segments:
+                starts.setdefault(segment.segment_id, epoch.created_ms)
+        return [_scale_event(epoch, starts) for epoch in epochs if epoch.created_ms <= end_ms]
 
 
 def _scale_event(epoch: Epoch, starts: dict[int, int]) -> ScaleMetadata:
-    """Return an epoch as Pravega does; ``starts`` has the segments' first times so far."""
+    """Return an epoch as Pravega does; ``starts`` has when each segment was opened."""
     segments = []
     for segment in epoch.segments:
-        started_ms = starts.setdefault(segment.segment_id, epoch.created_ms)
+        started_ms = starts[segment.segment_id]
         segments.append(
             ScaleSegment(
                 number=segment.number,

@@ -27,7 +27,7 @@ MAX_WATCHES: Final = 1_024
 
 @dataclass(frozen=True, slots=True)
 class KnownNames:
-    """The names of a root, sorted."""
+    """The names of a root, sorted as texts: pages of a list go on after the last name."""
 
     scopes: tuple[str, ...]
     streams: tuple[str, ...]
@@ -82,7 +82,7 @@ class RootWatch:
 
     def _list(self) -> KnownNames:
         manager = self.root.manager
-        scopes, streams, groups, tables = [], list[str](), list[str](), list[str]()
+        scopes, streams, groups, tables = list[str](), list[str](), list[str](), list[str]()
         tagged: dict[str, frozenset[str]] = {}
         for scope in manager.list_scopes():
             with contextlib.suppress(NoSuchScope):  # deleted since it was listed
@@ -93,7 +93,8 @@ class RootWatch:
                 tables += manager.list_key_value_tables(scope)
                 streams += [f"{scope}/{name}" for name in names]
                 scopes.append(scope)
-        return KnownNames(tuple(scopes), tuple(streams), tuple(groups), tuple(tables), tagged)
+        found = [tuple(sorted(names)) for names in (streams, groups, tables)]
+        return KnownNames(tuple(scopes), found[0], found[1], found[2], tagged)
 
 
 def _damaged(name: str) -> StreamRow:

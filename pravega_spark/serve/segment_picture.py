@@ -5,7 +5,7 @@ Epochs come from the state and the stream's history; how many events a segment h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pravega_spark.engine.stream.epoch_history import epochs_between
@@ -21,6 +21,10 @@ def segment_picture(log: StreamLog, view: StreamView, limit: int = MAX_EPOCHS) -
     """Return the newest ``limit`` epochs of a view as boxes, the oldest first."""
     every = epochs_between(log, view)
     epochs = every[-limit:]
+    starts: dict[int, int] = {}
+    for epoch in every:
+        for segment in epoch.segments:
+            starts.setdefault(segment.segment_id, epoch.created_ms)
     now_ms = log.now_ms()
     return SegmentPicture(
         now_ms=now_ms,
@@ -35,13 +39,14 @@ def segment_picture(log: StreamLog, view: StreamView, limit: int = MAX_EPOCHS) -
             )
             for epoch in epochs
         ],
-        segments=_boxes(view, epochs, now_ms),
+        segments=_boxes(view, epochs, starts, now_ms),
         omitted_epochs=len(every) - len(epochs),
     )
 
 
-def _boxes(view: StreamView, epochs: Sequence[Epoch], now_ms: int) -> list[PictureSegment]:
-    starts: dict[int, int] = {}
+def _boxes(
+    view: StreamView, epochs: Sequence[Epoch], starts: Mapping[int, int], now_ms: int
+) -> list[PictureSegment]:
     ends: dict[int, int] = {}
     segments: dict[int, Segment] = {}
     open_ids: set[int] = set()
@@ -49,8 +54,6 @@ def _boxes(view: StreamView, epochs: Sequence[Epoch], now_ms: int) -> list[Pictu
         present = {segment.segment_id: segment for segment in epoch.segments}
         for segment_id in open_ids - present.keys():
             ends[segment_id] = epoch.created_ms
-        for segment_id in present:
-            starts.setdefault(segment_id, epoch.created_ms)
         segments |= present
         open_ids = set(present)
     if view.record.sealed_ms is not None:

@@ -133,8 +133,8 @@ class StreamWatch:
 
 def readable_bytes(view: StreamView) -> int:
     """Return the bytes between head and tail, as far as the log has them: no chunk is read."""
-    record = view.record
-    return max(0, view.total_bytes - record.gone_bytes - sum(record.head_sizes.values()))
+    sizes = view.record.head_sizes
+    return view.located_head.bytes_to(view.located_tail, lambda segment, _: sizes.get(segment, 0))
 
 
 def _sizes(view: StreamView) -> dict[int, Traffic]:

@@ -14,6 +14,7 @@ from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX
+from pravega_spark.engine.observers import observers
 from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
 from pravega_spark.engine.stream.mark_changes import noted_changes
@@ -73,18 +74,34 @@ def commit_decided(stream: StreamLog, *own: Manifests, life: int | None = None) 
     for manifests in own:
         known.add(manifests)  # a concurrent commit of this process can then include it
 
-    def decide(view: StreamView) -> Proposal[None]:
+    def decide(view: StreamView) -> Proposal[list[StagedChunk]]:
         decided = known.decided(view, own)
-        return (_body(stream, view, decided) if decided else None), None
+        chunks: list[StagedChunk] = []
+        return (_body(stream, view, decided, chunks) if decided else None), chunks
 
-    view = StreamView(stream.commit(decide, life=stream.life_of(life)).snapshot)
+    done = stream.commit(decide, life=stream.life_of(life))
+    view = StreamView(done.snapshot)
+    _report(stream, done.value)
     watch_of(stream.store).answered(stream.runtime)
     failpoint("txn.committed")
     return view
 
 
-def _body(stream: StreamLog, view: StreamView, decided: Sequence[DecidedTransaction]) -> Body:
-    """Return the commit that ends these transactions, in their order."""
+def _report(stream: StreamLog, chunks: Sequence[StagedChunk]) -> None:
+    if chunks:
+        events = sum(chunk.rows for chunk in chunks)
+        size_bytes = sum(chunk.event_bytes for chunk in chunks)
+        for observer in observers:
+            observer.transactions_committed(stream.name, events, size_bytes)
+
+
+def _body(
+    stream: StreamLog,
+    view: StreamView,
+    decided: Sequence[DecidedTransaction],
+    committed_chunks: list[StagedChunk],
+) -> Body:
+    """Return the commit that ends these transactions, in their order; add what it appends."""
     now_ms, version = stream.now_ms(), view.version + 1
     builder = CommitBuilder(view, now_ms)
     rolling = RollingCommit(builder, now_ms)
@@ -97,6 +114,7 @@ def _body(stream: StreamLog, view: StreamView, decided: Sequence[DecidedTransact
         committed = closing.kind is ManifestKind.COMMITTING
         appended = rolling.append(opened.epoch, item.chunks) if committed else []
         rows, sizes = _amounts(appended)
+        committed_chunks += appended
         outcome = TransactionOutcome(
             name,
             committed,

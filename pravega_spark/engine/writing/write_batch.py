@@ -99,7 +99,8 @@ class WriteBatch:
     @property
     def event_bytes(self) -> int:
         """The bytes of the events."""
-        return self.size_bytes - self.count * WRITER_EVENT_BYTES
+        payload = 0 if self.large is None else self.large.chunk.event_bytes
+        return payload + self.size_bytes - self.count * WRITER_EVENT_BYTES
 
     def content(self, event_format: EventFormat = RAW) -> pa.Table | LoneEvent | StoredEvent | None:
         """Return the events in the writer's format; None without events."""

@@ -57,7 +57,7 @@ function place(tip, x, y) {
 }
 
 function boxOf(box, x, y, most, now) {
-  const [left, right] = [x(box.start_ms), x(box.end_ms ?? now)];
+  const [left, right] = [Math.max(LEFT, x(box.start_ms)), x(box.end_ms ?? now)];
   const [top, bottom] = [y(box.high), y(box.low)];
   const [width, height] = [Math.max(1, right - left), Math.max(1, bottom - top)];
   const step = heat(box.events_per_second, most);

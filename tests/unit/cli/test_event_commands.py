@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pravega_spark.engine.chunks.routing import position
 from pravega_spark.manager import StreamManager
+from pravega_spark.model import Segment, StreamCut
 from tests.unit.cli.conftest import Shell
 
 
@@ -27,6 +30,13 @@ def manager(tmp_path: Path) -> StreamManager:
 @pytest.fixture(autouse=True)
 def stream(shell: Shell) -> None:
     shell.ok("stream", "create", "s/a")
+
+
+def key_of(segment: Segment) -> str:
+    """Return a routing key of a segment."""
+    keys = (f"k{number}" for number in itertools.count())
+    bounds = segment.key_range
+    return next(key for key in keys if bounds.low <= position(key) < bounds.high)
 
 
 def events(shell: Shell) -> list[tuple[str | None, bytes]]:
@@ -235,6 +245,41 @@ def test_the_tail_shows_the_last_events_also_just_after_a_scale(shell: Shell) ->
     assert shell.ok("stream", "tail", "s/a", "-n", "99", "--format", "%v") == "1234"
     shell.ok("stream", "seal", "s/a", "-y")
     assert shell.ok("stream", "tail", "s/a", "-n", "1", "--format", "%v") == "4"
+
+
+def test_the_tail_has_the_newest_events_of_segments_that_a_scale_sealed(shell: Shell) -> None:
+    low, high = shell.manager.scale_stream("s/a", [0], [(0.0, 0.5), (0.5, 1.0)]).segments
+    key = {segment: key_of(segment) for segment in (low, high)}
+    with shell.manager.create_writer("s/a") as writer:
+        for number in range(8):
+            writer.write_event(b"%d" % number, key[low if number < 5 else high]).result()
+    shell.manager.scale_stream("s/a", [high], [(0.5, 0.75), (0.75, 1.0)])
+    for count in (1, 2, 3, 5, 8, 9):
+        text = shell.ok("stream", "tail", "s/a", "-n", str(count), "--format", "%v")
+        assert text == "01234567"[-count:]
+
+
+def test_positions_count_from_a_head_in_the_middle_of_a_merge(shell: Shell) -> None:
+    manager = shell.manager
+    first, second = manager.scale_stream("s/a", [0], [(0.0, 0.5), (0.5, 1.0)]).segments
+    with manager.create_writer("s/a") as writer:
+        for number in range(20):
+            writer.write_event(b"o%d" % number, routing_key=f"k{number}")
+    ends = [manager.segment("s/a", segment).next_offset for segment in (first, second)]
+    manager.scale_stream("s/a", [first, second], [(0.0, 1.0)])
+    with manager.create_writer("s/a") as writer:
+        writer.write_events([b"n"] * 5, routing_key="k")
+    life = manager.head("s/a").life
+    manager.truncate_stream(
+        "s/a", StreamCut("s/a", life, {first.segment_id: ends[0], second.segment_id: 3})
+    )
+    left = ends[1] - 3
+
+    def events_from(position: str) -> int:
+        return shell.ok("stream", "read", "s/a", "-o", position).count("\n")
+
+    assert [events_from(f"+{n}") for n in (0, 1, left, 99)] == [left + 5, left + 4, 5, 5]
+    assert [events_from(f"-{n}") for n in (1, 5, 6, 99)] == [1, 5, left + 5, left + 5]
 
 
 def test_a_followed_tail_prints_events_as_they_come(shell: Shell) -> None:

@@ -78,6 +78,23 @@ def test_writers_count_events_bytes_and_the_time_of_each_batch(
 
 
 @pytest.mark.usefixtures("metrics")
+def test_writers_count_transactions_and_the_bytes_of_large_events(
+    manager: StreamManager, registry: CollectorRegistry
+) -> None:
+    with manager.create_transactional_writer("metered/a") as writer:
+        with writer.begin_transaction() as transaction:
+            transaction.write_events([b"12345"] * 4, "k")
+        writer.begin_transaction().abort()
+    assert value(registry, "writer_events_total") == 4
+    assert value(registry, "writer_bytes_total") == 20
+    assert value(registry, "writer_append_seconds_count") is None
+    with manager.create_writer("metered/a", large_events=True) as plain:
+        plain.write_event(bytes(9 << 20), "k").result()
+    assert value(registry, "writer_events_total") == 5
+    assert value(registry, "writer_bytes_total") == 20 + (9 << 20)
+
+
+@pytest.mark.usefixtures("metrics")
 def test_queue_s_length_is_what_is_accepted_and_not_durable(
     manager: StreamManager, registry: CollectorRegistry
 ) -> None:

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
-from pravega_spark import StreamConfiguration, StreamManager
+from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.serve import root_watch
 from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.root_watch import RootWatch
@@ -378,3 +379,90 @@ def test_metrics_are_prometheus_text_and_need_the_token(manager: StreamManager) 
     sample = r'pravega_stream_events\{scope="shop",stream="orders"\} ([0-9.e+]+)'
     (value,) = re.findall(sample, answer.text)
     assert float(value) == events
+
+
+# ------------------------------------------------------------------------------------ whole counts
+
+
+def test_pages_of_lists_have_every_name_also_of_scopes_that_begin_alike() -> None:
+    manager = new_manager()
+    scopes = ("a", "a-b", "a.c")
+    for scope in scopes:
+        manager.create_scope(scope)
+        for name in ("x", "y"):
+            manager.create_stream(f"{scope}/{name}")
+            manager.create_reader_group(f"{scope}/g{name}", [f"{scope}/{name}"])
+            manager.create_key_value_table(f"{scope}/t{name}")
+    with web_client(manager) as client:
+        for what, field, prefix in (
+            ("streams", "stream", ""),
+            ("groups", "group", "g"),
+            ("tables", "table", "t"),
+        ):
+            found, after = [], None
+            while True:
+                query = {"limit": 1} | ({} if after is None else {"after": after})
+                page = get(client, f"/api/{what}", **query)
+                found += [f"{row['scope']}/{row[field]}" for row in page[what]]
+                after = page["next"]
+                if after is None:
+                    break
+            assert found == sorted(f"{s}/{prefix}{n}" for s in scopes for n in ("x", "y"))
+
+
+def test_last_events_are_the_newest_ones_of_any_segment() -> None:
+    manager = new_manager()
+    manager.create_stream("nyc/f", StreamConfiguration(scaling=ScalingPolicy.fixed(40)))
+    with manager.create_writer("nyc/f") as writer:
+        for number in range(300):
+            writer.write_event(b"%d" % number, routing_key=f"k{number}").result()
+    with web_client(manager) as client:
+        newest = [str(n) for n in range(299, 249, -1)]
+        assert [
+            e["text"] for e in get(client, "/api/streams/nyc/f/events", limit=50)["events"]
+        ] == (newest)
+        ids = [s.segment_id for s in manager.segments("nyc/f")]
+        manager.scale_stream("nyc/f", ids[:2], [(0.0, 0.01), (0.01, 0.02), (0.02, 0.05)])
+        assert [
+            e["text"] for e in get(client, "/api/streams/nyc/f/events", limit=50)["events"]
+        ] == (newest)
+
+
+def test_a_stream_that_was_truncated_whole_has_no_bytes() -> None:
+    manager = new_manager()
+    manager.create_stream("nyc/f")
+    with manager.create_writer("nyc/f") as writer:
+        writer.write_events([b"0123456789"] * 50, routing_key="a")
+    manager.scale_stream("nyc/f", [0], [(0.0, 0.5), (0.5, 1.0)])
+    with manager.create_writer("nyc/f") as writer:
+        writer.write_events([b"0123456789"] * 20, routing_key="a")
+    manager.truncate_stream("nyc/f", manager.tail("nyc/f"))
+    with manager.create_writer("nyc/f") as writer:
+        writer.write_event(b"12345", routing_key="a")
+    manager.seal_stream("nyc/f")
+    with web_client(manager) as client:
+        assert get(client, "/api/streams")["streams"][0]["size_bytes"] == 5
+        manager.truncate_stream("nyc/f", manager.tail("nyc/f"))
+    with web_client(manager) as client:
+        row = get(client, "/api/streams")["streams"][0]
+        assert (row["events"], row["size_bytes"]) == (0, 0)
+
+
+def test_a_segment_s_start_and_rate_are_the_same_in_every_window() -> None:
+    manager = new_manager()
+    manager.create_stream("nyc/f", StreamConfiguration(scaling=ScalingPolicy.fixed(2)))
+    with manager.create_writer("nyc/f") as writer:
+        writer.write_events([b"1"] * 20, routing_key="a")
+    time.sleep(0.02)
+    segment = manager.segments("nyc/f")[0]
+    middle = (segment.key_range.low + segment.key_range.high) / 2
+    ranges = [(segment.key_range.low, middle), (middle, segment.key_range.high)]
+    manager.scale_stream("nyc/f", [segment], ranges)
+    first, second = manager.epochs("nyc/f")
+    with web_client(manager) as client:
+        boxes = get(client, "/api/streams/nyc/f/segments", limit=1)["segments"]
+        assert {b["segment"]: b["start_ms"] for b in boxes}["1#0"] == first.created_ms
+        query = {"from": second.created_ms, "to": second.created_ms + 1}
+        (event,) = get(client, "/v1/scopes/nyc/streams/f/scaling-events", **query)
+        starts = {s["number"]: s["startTime"] for s in event["segments"]}
+        assert starts == {1: first.created_ms, 2: second.created_ms, 3: second.created_ms}
