@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -111,6 +112,8 @@ class World:
         """What each writer noted last, also if its mark has been dropped since."""
         self.unnoted: dict[str, list[tuple[int, EventPointer]]] = {}
         self.noted: list[tuple[int, EventPointer]] = []
+        self.written: list[tuple[int, EventPointer]] = []
+        """The events that are stored with their times."""
         self.last: Watermark | None = None
 
     # What happens. ``who`` is a writer, a process or a transaction; ``time`` in ms, or minutes.
@@ -126,7 +129,10 @@ class World:
         shown = self.model.shown()
         if mark is not None and is_there and shown is not None:
             assert mark.is_late or time >= shown[0], "a writer that counts would be late"
-        pointer = self.writers[name].write_event(b"%d" % time, str(self.step)).result()
+        row = {"event": [b"%d" % time], "routing_key": [str(self.step)]}
+        stamp = pa.array([1_000 * time], pa.timestamp("us", "UTC"))
+        (pointer,) = self.writers[name].write_table(pa.table({**row, "timestamp": stamp})).result()
+        self.written.append((time, pointer))
         self.unnoted.setdefault(name, []).append((time, pointer))
 
     def note(self, who: int, time: int) -> None:
@@ -256,6 +262,10 @@ class World:
         if shown is None:
             assert self.last is None
             return
+        for asked in (shown.upper_us // 1_000 + 1, self.step % 10):
+            start = dict(self.processes[self.step % 3].event_time(S).cut_before(asked))
+            for time, pointer in self.written:
+                assert time < asked or pointer.offset >= start[pointer.segment_id]
         cut = dict(shown.cut)
         for time, pointer in self.noted:
             if 1_000 * time < shown.lower_us:
