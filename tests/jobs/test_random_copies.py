@@ -124,8 +124,7 @@ class Sequence:
     def exported(self) -> list[Found]:
         reader = self.copies.spark.read.format(self.target)
         if self.target == "csv":
-            reader = reader.schema("routing_key STRING, event STRING").option("escape", '"')
-            reader = reader.option("enforceSchema", "true").option("mode", "PERMISSIVE")
+            reader = reader.schema("routing_key STRING, event STRING")
         frame = reader.load(str(self.folder / "out"))
         if "routing_key" not in frame.columns:  # JSON lines have no nulls
             frame = frame.selectExpr("NULL AS routing_key", "event")

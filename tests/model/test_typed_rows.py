@@ -27,7 +27,7 @@ from pravega_spark.errors import InvalidSchema
 from pravega_spark.schemas.column_types import shared_paths
 from tests.harness import delta_engines
 from tests.harness.tiers import sized
-from tests.harness.typed_rows import SCHEMAS
+from tests.harness.typed_rows import SCHEMAS, TYPES
 from tests.harness.typed_world import COMPARISONS, ID, Row, S, World, holds, step, stored
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3_600)]
@@ -105,6 +105,8 @@ def check(world: World, data: st.DataObject, duck: Any) -> None:
 @given(st.data())
 def test_rows_come_back_as_they_were_through_every_reader(data: st.DataObject) -> None:
     schema = data.draw(SCHEMAS, "schema").insert(0, ID)
+    if data.draw(st.booleans(), "a dot in the name of a nested column"):
+        schema = schema.append(pa.field("x.y", pa.list_(data.draw(TYPES, "its elements"))))
     given_schema = StreamConfiguration(schema=schema)
     with (
         tempfile.TemporaryDirectory() as folder,
