@@ -334,14 +334,16 @@ def check_equal(where: str, identity: NumberedBatch, here: str | None, given: st
 
 
 def _lacks(root: str, held: SplitBatch, name: str) -> bool:
-    """Return whether a stream of a batch, in the life that it had, lacks it."""
+    """Return whether a stream of a batch, in the life that it had or restored, lacks it."""
     stream = open_stream(root, name)
     try:
         view = existing_view(stream)
     except NoSuchStream:
         return False
     known = archived_records.find_writer(stream, view, held.writer_id)
-    return view.life == held.streams[name] and (known is None or known.last < held.number)
+    if view.life != held.streams[name] and view.restored_ms is None:
+        return False  # created again
+    return known is None or known.last < held.number
 
 
 def _text(options: Mapping[str, str]) -> str:

@@ -161,6 +161,23 @@ def test_other_write_of_the_same_batch_is_not_held_up(query: Query) -> None:
     assert [len(events(query, name)) for name in ("s/x", "s/ma", "s/mb")] == [2, 1, 1]
 
 
+@pytest.mark.parametrize("is_restored", [True, False])
+def test_restored_streams_lack_the_batch_and_streams_that_were_created_again_do_not(
+    query: Query, is_restored: bool
+) -> None:
+    stopped(query.write, 0, both())
+    manager = StreamManager(query.root)
+    if is_restored:
+        assert not manager.restore().failed
+        with pytest.raises(BatchConflict, match="before it was in s/mb"):
+            of_target(query, "s/ma").write(0, both().drop_columns("stream"))
+        return
+    manager.seal_stream("s/mb")
+    manager.delete_stream("s/mb")
+    manager.create_stream("s/mb")
+    of_target(query, "s/ma").write(0, both().drop_columns("stream"))
+
+
 def test_batch_of_one_stream_puts_nothing(query: Query) -> None:
     query.write(0, named("s/ma", "s/ma"))
     store = open_store(query.root)
