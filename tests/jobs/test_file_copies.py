@@ -297,3 +297,21 @@ def test_import_that_is_killed_at_a_commit_loses_and_doubles_nothing(copies: Cop
         assert copies.import_(*given)["status"] == 0
         found = [json.loads(event.data)["n"] for event in manager.read("s/in")]
         assert sorted(found) == list(range(written))
+
+
+def test_import_whose_last_batch_was_forgotten_refuses_other_files_under_its_number(
+    copies: Copies,
+) -> None:
+    source, checkpoint = copies.folder / "lines", copies.folder / "import"
+    given = ["--from", "json", "--path", source]
+    for name, first in (("1.json", 0), ("2.json", 3)):
+        lines(source, name, first, first + 3, at=1_700_000_000 + first)
+        assert copies.import_(*given)["status"] == 0
+    for kept in ("offsets/1", "commits/1", "sources/0/1"):
+        file = checkpoint / kept
+        file.unlink()
+        (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+    lines(source, "3.json", 6, 9, at=1_700_000_006)
+    failed = copies.import_(*given)
+    assert (failed["status"], len(copies.events())) == (1, 6)
+    assert "its sources end elsewhere" in str(failed["output"])

@@ -1,0 +1,125 @@
+"""Which batch it is, in real Spark: rollbacks, copies, two frames of a batch, changed sinks."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from pravega_spark.manager import StreamManager
+from tests.spark.conftest import finish
+
+Write = Callable[[DataFrame, int], None]
+
+
+class Lines:
+    """A query of text files; each run takes what was added."""
+
+    def __init__(self, spark: SparkSession, root: str, folder: Path) -> None:
+        self.root, self.input, self.checkpoint = root, folder / "in", folder / "checkpoint"
+        self.input.mkdir()
+        self.frame = spark.readStream.text(str(self.input)).withColumnRenamed("value", "event")
+
+    def add(self, name: str, *lines: str) -> None:
+        (self.input / name).write_text("\n".join(lines))
+
+    def run(self, checkpoint: Path | None = None, **options: str) -> None:
+        self._finish(
+            self.frame.writeStream.format("pravega")
+            .option("root", self.root)
+            .option("stream", "s/a")
+            .options(**options),
+            checkpoint,
+        )
+
+    def for_each(self, write: Write) -> None:
+        self._finish(self.frame.writeStream.foreachBatch(write))
+
+    def _finish(self, writer: DataStreamWriter, checkpoint: Path | None = None) -> None:
+        at = str(checkpoint or self.checkpoint)
+        finish(writer.option("checkpointLocation", at).trigger(availableNow=True).start())
+
+    def forget(self, number: int) -> None:
+        """Go back one batch, with the files that it had."""
+        for name in (f"offsets/{number}", f"commits/{number}", f"sources/0/{number}"):
+            file = self.checkpoint / name
+            file.unlink()
+            (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+
+    def events(self, name: str = "s/a") -> list[str]:
+        return sorted(event.data.decode() for event in StreamManager(self.root).read(name))
+
+
+@pytest.fixture
+def lines(spark: SparkSession, root: str, tmp_path: Path) -> Lines:
+    found = Lines(spark, root, tmp_path)
+    found.add("1", "a", "b")
+    return found
+
+
+def test_rolled_back_batch_with_other_files_is_refused_and_the_same_ones_are_skipped(
+    lines: Lines,
+) -> None:
+    lines.run()
+    lines.add("2", "c")
+    lines.run()
+    (lines.checkpoint / "commits/1").unlink()
+    (lines.checkpoint / "commits/.1.crc").unlink(missing_ok=True)
+    lines.run()
+    lines.forget(1)
+    lines.add("3", "d")
+    with pytest.raises(PySparkException, match="its sources end elsewhere"):
+        lines.run()
+    assert lines.events() == ["a", "b", "c"]
+
+
+def test_copied_checkpoint_is_refused_once_its_original_went_on(lines: Lines) -> None:
+    lines.run()
+    copy = Path(shutil.copytree(lines.checkpoint, lines.checkpoint.with_name("copy")))
+    lines.add("2", "c")
+    lines.run()
+    lines.add("3", "d")
+    with pytest.raises(PySparkException, match="BatchConflict"):
+        lines.run(copy)
+    lines.run()
+    assert lines.events() == ["a", "b", "c", "d"]
+
+
+def test_two_frames_of_a_batch_need_ids_of_their_own(lines: Lines) -> None:
+    lines.add("1", *"abcd")
+
+    def parts(*ids: str) -> Write:
+        def write(batch: DataFrame, number: int) -> None:
+            for which, name in enumerate(ids):
+                part = batch.where(f"ascii(event) % 2 = {which}")
+                options = {"root": lines.root, "txnAppId": name, "txnVersion": str(number)}
+                part.write.format("pravega").mode("append").options(**options).save("s/a")
+
+        return write
+
+    with pytest.raises(PySparkException, match=r"with other rows .*app/good"):
+        lines.for_each(parts("app", "app"))
+    assert lines.events() == ["b", "d"]
+    lines.for_each(parts("app", "app/odd"))
+    assert lines.events() == ["a", "b", "c", "d"]
+
+
+def test_restored_stream_takes_a_later_batch_by_the_option(lines: Lines) -> None:
+    lines.run()
+    copy = lines.root + "-copy"
+    shutil.copytree(lines.root, copy)
+    lines.add("2", "c")
+    lines.run()
+    lines.add("3", "d")
+    assert not StreamManager(copy).restore().failed
+    life = StreamManager(copy).stream_info("s/a").life
+    lines.root = copy
+    with pytest.raises(PySparkException, match=f"restoredLives={life}"):
+        lines.run()
+    lines.run(restoredLives=str(life))
+    assert lines.events() == ["a", "b", "d"]
