@@ -146,10 +146,8 @@ def _root(root: str | None, url: str) -> Iterator[Finding]:
     except (PravegaSparkError, OSError) as error:
         yield Finding("root", BAD, f"{url}: {_line(error)}")
         return
-    from pravega_spark.engine.store.root_marker import MARKER_KEY
-
     for check, look in (
-        ("root", lambda: _marker(store, store.exists(MARKER_KEY))),
+        ("root", lambda: _marker(store)),
         ("exclusive creates", lambda: _creates(store)),
         ("clock", lambda: _clock(store)),
     ):
@@ -163,9 +161,15 @@ def _looked(check: str, look: Callable[[], Finding]) -> Finding:
         return Finding(check, BAD, _line(error))
 
 
-def _marker(store: Store, is_root: bool) -> Finding:
-    if is_root:
+def _marker(store: Store) -> Finding:
+    """Look at the root's marker; a garbled one raises, and scopes without one have lost it."""
+    from pravega_spark.engine.store.root_marker import missing_marker, read_root
+
+    if read_root(store, refresh=True) is not None:
         return Finding("root", GOOD, f"{store.url} is a root")
+    lost = str(missing_marker(store))
+    if "holds scopes" in lost:
+        return Finding("root", BAD, lost)
     return Finding("root", NOTE, f"{store.url} is no root yet: the first scope makes it one")
 
 

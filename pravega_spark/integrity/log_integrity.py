@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 
 from pravega_spark.engine.log.actions import parse_commit
 from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.delta_checkpoint import checkpoint_key
 from pravega_spark.engine.log.log_reader import LogReader
+from pravega_spark.engine.log.state_file import state_key
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import Damaged
 
@@ -40,11 +42,20 @@ class Integrity:
     """Readable events; 0 for a table that is no stream."""
     is_deep: bool = False
     damage: list[DamagedObject] = field(default_factory=list)
+    rebuilt: list[DamagedObject] = field(default_factory=list)
+    """What is torn or lost and is written again by itself: no harm, unless it comes again."""
+    unchecked: list[DamagedObject] = field(default_factory=list)
+    """What a deep check could not read, since a key service does not answer."""
 
     @property
     def is_sound(self) -> bool:
         """Whether nothing is wrong."""
         return not self.damage
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that was to be checked was checked."""
+        return not self.unchecked
 
     def add_damage(self, error: Damaged, path: str) -> None:
         """Add what an error says."""
@@ -72,7 +83,45 @@ def check_log(log: Log, name: str, *, deep: bool = False) -> Integrity | None:
         found.damage += _damaged_files(log, found)
     except Damaged as error:
         found.add_damage(error, log.path)
+    check_beside_log(log.reader, found)
     return found
+
+
+def check_beside_log(reader: LogReader, found: Integrity) -> None:
+    """Check what lies beside the commits: state files, and the newest checkpoint.
+
+    A state file or a checkpoint of a later version than the newest commit shows that commits are
+    missing; it is read after the log, which may have grown.
+    """
+    states, checkpoints = reader.listed("state"), reader.listed("checkpoint")
+    newest = reader.last_listed(-1)
+    for kind, versions in (("state", states), ("checkpoint", checkpoints)):
+        for version in versions[:1]:
+            key = state_key(reader.path, version)
+            key = key if kind == "state" else checkpoint_key(reader.path, version)
+            if version > newest:
+                reason = f"it exists, and the newest commit is version {newest}: commits are lost"
+                found.damage.append(DamagedObject(key, reason))
+            elif _is_intact(reader, kind, version) or not reader.store.exists(key):
+                continue
+            elif kind == "state":
+                reason = "it is torn, and not used; the next state file takes its place"
+                found.rebuilt.append(DamagedObject(key, reason))
+            else:
+                reason = (
+                    "the newest checkpoint is damaged. This package does not use it, but other "
+                    "Delta readers cannot open the table until the full listing of a sweep, once a "
+                    "day, has written it again"
+                )
+                found.damage.append(DamagedObject(key, reason))
+
+
+def _is_intact(reader: LogReader, kind: str, version: int) -> bool:
+    try:
+        read = reader.state if kind == "state" else reader.checkpoint
+        return read(version) is not None
+    except Damaged:
+        return False
 
 
 def damaged_commits(

@@ -5,15 +5,23 @@ They are found by their folders, so that a damaged index hides none of them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
+from typing import Final
 
+from pravega_spark.engine.log.clock_record import CLOCK_KEY, decode_record
 from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.store import Store
+from pravega_spark.engine.log.lost_log import check_not_lost
+from pravega_spark.engine.store import Entry, Store
+from pravega_spark.engine.store.root_marker import MARKER_KEY, missing_marker, read_root
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import events_path
-from pravega_spark.engine.tables.scopes import GROUPS_FOLDER
-from pravega_spark.errors import NoSuchScope, NoSuchStream
-from pravega_spark.integrity.log_integrity import Integrity, check_log
+from pravega_spark.engine.tables.due_hints import DUE_FOLDER
+from pravega_spark.engine.tables.maintenance_table import MAINTENANCE_TABLE
+from pravega_spark.engine.tables.scopes import GROUPS_FOLDER, STREAM, Scope
+from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE
+from pravega_spark.errors import CorruptLog, Damaged, NoSuchScope, NoSuchStream, StoreRefused
+from pravega_spark.integrity.log_integrity import DamagedObject, Integrity, check_log
 from pravega_spark.integrity.stream_integrity import check_stream
 from pravega_spark.names import (
     MAX_SCOPE_LENGTH,
@@ -23,6 +31,10 @@ from pravega_spark.names import (
     split_stream,
     table_log,
 )
+
+_DECISIONS_TABLE: Final = "_transactions"
+"""The decisions of joint transactions."""
+_FROM_COPY: Final = "Put it back from a copy (docs/backup.md)."
 
 
 def check_root(
@@ -41,36 +53,118 @@ def check_root(
                 )
             yield from found
         return
+    yield _check_marker(store)
+    for table in (SETTINGS_TABLE, MAINTENANCE_TABLE, _DECISIONS_TABLE):
+        yield from _check_table(store, table, f"{table} (table of the root)", deep)
     for scope in store.folders(""):
-        if not is_name(scope, MAX_SCOPE_LENGTH):
-            continue
-        index = check_log(Log(store, f"{scope}/_scope"), f"{scope} (index)", deep=deep)
-        if index is not None:
-            yield index
-        members = {name: None for name in store.folders(scope) if not name.startswith("_")}
-        for folder in (GROUPS_FOLDER, TABLES_FOLDER):
-            members |= dict.fromkeys(store.folders(f"{scope}/{folder}"))
-        for name in members:
-            yield from _check_named(store, f"{scope}/{name}", deep)
+        if is_name(scope, MAX_SCOPE_LENGTH):
+            yield from _check_scope(store, scope, deep)
+
+
+def _check_marker(store: Store) -> Integrity:
+    """Check the objects at the top of the root: its marker and its clock record."""
+    found = Integrity("(root)")
+    try:
+        if read_root(store, refresh=True) is None:
+            reason = str(missing_marker(store))
+            found.damage.append(DamagedObject(MARKER_KEY, reason))
+    except StoreRefused as error:
+        found.damage.append(DamagedObject(MARKER_KEY, str(error)))
+    with contextlib.suppress(FileNotFoundError):
+        if decode_record(store.get(CLOCK_KEY)) is None:
+            reason = "the clock record is torn; the next run that deletes by age begins a new one"
+            found.rebuilt.append(DamagedObject(CLOCK_KEY, reason))
+    return found
+
+
+def _check_table(store: Store, path: str, shown: str, deep: bool) -> Iterator[Integrity]:
+    """Check a table that need not exist; one that has objects and no log has lost that."""
+    log = Log(store, path)
+    found = check_log(log, shown, deep=deep)
+    if found is None:
+        found = Integrity(shown, is_deep=deep)
+        try:
+            check_not_lost(log, path, "the table", _FROM_COPY, counts=_is_of_a_log)
+        except CorruptLog as error:
+            found.add_damage(error, path)
+        if found.is_sound:
+            return
+    if path == MAINTENANCE_TABLE:  # begun again by the next round
+        found.rebuilt, found.damage = [*found.rebuilt, *found.damage], []
+    yield found
+
+
+def _is_of_a_log(entry: Entry) -> bool:
+    """Return whether an object shows that its table had a log: hints of rounds do not."""
+    return not entry.key.startswith(f"{DUE_FOLDER}/")
+
+
+def _check_scope(store: Store, scope: str, deep: bool) -> Iterator[Integrity]:
+    folders = {name for name in store.folders(scope) if not name.startswith("_")}
+    members = dict.fromkeys(sorted(folders))
+    for folder in (GROUPS_FOLDER, TABLES_FOLDER):
+        members |= dict.fromkeys(store.folders(f"{scope}/{folder}"))
+    found = [part for name in members for part in _check_named(store, f"{scope}/{name}", deep)]
+    index = list(_check_table(store, f"{scope}/_scope", f"{scope} (index)", deep))
+    if not index and found:
+        lost = Integrity(f"{scope} (index)", is_deep=deep)
+        reason = f"the scope's index is lost, and the scope holds {found[0].name}. {_FROM_COPY}"
+        lost.damage.append(DamagedObject(f"{scope}/_scope", reason))
+        index = [lost]
+    yield from index
+    yield from found
+    if index and index[0].is_sound:
+        yield from _listed_without_log(store, scope, found)
+
+
+def _listed_without_log(
+    store: Store, scope: str, found: Sequence[Integrity]
+) -> Iterator[Integrity]:
+    """Yield the streams that the index lists and that have no folder, but a file in its place.
+
+    A row without any object is a creation that was killed; its next call ends it.
+    """
+    seen = {part.name for part in found}
+    with contextlib.suppress(NoSuchScope):
+        for name in Scope(store, scope).names()[STREAM]:
+            full = f"{scope}/{name}"
+            if full not in seen and (store.exists(full) or store.exists(events_path(full))):
+                lost = Integrity(full)
+                reason = f"a file is in the place of the stream's folder. {_FROM_COPY}"
+                lost.damage.append(DamagedObject(full, reason))
+                yield lost
 
 
 def _check_named(store: Store, full: str, deep: bool) -> Iterator[Integrity]:
     scope, name = split_stream(full)
     change_log = table_log(scope, name)
-    if store.folders(events_path(full)):
+    if store.folders(full):
         yield from _streams(store, full, full, deep)
-    if store.folders(events_path(change_log)):
+    if store.folders(change_log):
         yield from _streams(store, change_log, f"{full} (table)", deep)
-        folded = check_log(Log(store, folded_path(change_log)), f"{full} (folded table)", deep=deep)
-        yield from [] if folded is None else [folded]
-    if store.folders(f"{scope}/{GROUPS_FOLDER}/{name}"):
-        log = Log(store, f"{scope}/{GROUPS_FOLDER}/{name}")
-        group = check_log(log, f"{full} (reader group)", deep=deep)
-        yield from [] if group is None else [group]
+        folded = folded_path(change_log)
+        yield from _check_table(store, folded, f"{full} (folded table)", deep)
+    group = f"{scope}/{GROUPS_FOLDER}/{name}"
+    if store.folders(group):
+        yield from _check_table(store, group, f"{full} (reader group)", deep)
 
 
 def _streams(store: Store, log_name: str, shown: str, deep: bool) -> Iterator[Integrity]:
+    stream = open_stream(store, log_name)
+    path = events_path(log_name)
     try:
-        yield check_stream(open_stream(store, log_name), shown, deep=deep)
+        if stream.log.refresh() is None:
+            check_not_lost(stream.log, log_name, "the stream", _FROM_COPY)
+            return
+    except Damaged as error:
+        found = Integrity(shown, is_deep=deep)
+        found.add_damage(error, path)
+        yield found
+        return
+    try:
+        yield check_stream(stream, shown, deep=deep)
     except (NoSuchStream, NoSuchScope):  # deleted: its folder stays
         return
+    history = f"{log_name}/metadata"
+    if store.folders(history):
+        yield from _check_table(store, history, f"{shown} (history)", deep)

@@ -14,10 +14,11 @@ from pravega_spark.engine.chunks.chunk import ChunkRef, first_gap
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import Damaged, KeyUnavailable
+from pravega_spark.errors import Damaged, KeyUnavailable, KmsUnavailable
 from pravega_spark.integrity.log_integrity import (
     DamagedObject,
     Integrity,
+    check_beside_log,
     damaged_commits,
     file_damage,
 )
@@ -42,6 +43,7 @@ def check_stream(stream: StreamLog, name: str = "", *, deep: bool = False) -> In
         found.damage += _damaged_chunks(stream, view, found)
     except Damaged as error:
         found.add_damage(error, stream.path)
+    check_beside_log(stream.log.reader, found)
     return found
 
 
@@ -66,7 +68,10 @@ def _damaged_chunks(
             found.events += min(ref.end, end) - max(ref.base_offset, start)
             reason = file_damage(stream.store, key, ref.size, sizes.get(key))
             if not reason and found.is_deep:
-                reason = _unreadable(stream, ref)
+                try:
+                    reason = _unreadable(stream, ref)
+                except KmsUnavailable as error:
+                    found.unchecked.append(DamagedObject(key, f"not checked: {error}"))
             if reason and _is_named(stream, segment_id, ref):
                 yield DamagedObject(key, reason)
 
@@ -83,6 +88,8 @@ def _unreadable(stream: StreamLog, ref: ChunkRef) -> str:
             event_format=stream.event_format,
         ):
             pass
+    except KmsUnavailable:  # it says nothing about the chunk
+        raise
     except (Damaged, KeyUnavailable) as error:
         return str(error)
     except FileNotFoundError:

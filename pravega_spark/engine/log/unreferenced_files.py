@@ -20,12 +20,14 @@ that the horizon has passed since, and deletes what they show. Without one it li
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pravega_spark.engine.attached_objects import attached_to, with_attached
 from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.sweep_record import (
@@ -36,9 +38,12 @@ from pravega_spark.engine.log.sweep_record import (
     read_record,
     stored_notes,
 )
+from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.staging_folder import staged_version, version_folder
 from pravega_spark.engine.store.base import Entry
 from pravega_spark.limits import FULL_LISTING_MS, SWEEP_PROBES
+
+logger = logging.getLogger(__name__)
 
 _OWN = re.compile(r"data/(?:v[0-9]+|t-[^/]+)/[^/.][^/]*")
 """Paths of files that this package stages."""
@@ -169,6 +174,7 @@ def _delete_all(log: Log, grace_ms: int | None, now_ms: int, *, keep_record: boo
     count = _delete(log, doomed, grace_ms, everywhere=True)
     if not keep_record:
         return DeletedFiles(count, doomed.size_bytes)
+    _heal_checkpoint(log)
     record = new_record(snapshot, now_ms)
     notes = list(stored_notes(log))
     record.read_on(log, snapshot)
@@ -176,6 +182,22 @@ def _delete_all(log: Log, grace_ms: int | None, now_ms: int, *, keep_record: boo
     record.store(log, snapshot.retention_mark, snapshot.horizon)
     log.store.delete(set(notes) - record.keys(log.path))
     return DeletedFiles(count, doomed.size_bytes, waiting)
+
+
+def _heal_checkpoint(log: Log) -> None:
+    """Write a checkpoint where the newest one is damaged: other Delta readers cannot pass it."""
+    newest = next(iter(log.reader.listed("checkpoint")), -1)
+    snapshot = log.snapshot
+    if newest >= 0 and snapshot is not None and log.reader.checkpoint(newest) is None:
+        logger.warning(
+            "checkpoint %d of %s is damaged, so that other Delta readers cannot open the table; a "
+            "new one is written at version %d",
+            newest,
+            log.reader.where,
+            snapshot.version,
+            extra=log_fields("checkpoint", log.path, newest),
+        )
+        maintain(log.reader, snapshot.version, checkpoint=True)
 
 
 def _is_uncommittable(path: str, snapshot: Snapshot) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pravega_spark.cli import main
+from pravega_spark.manager import StreamManager
 
 
 @pytest.fixture(autouse=True)
@@ -59,3 +60,16 @@ def test_what_cannot_work_fails_with_the_way_on(
     assert "/no/such/python" in found["worker python"]["detail"]
     assert "version 11. Spark 4.2 needs Java 17" in found["java"]["detail"]
     assert found["root"]["status"] == "fail"
+
+
+def test_lost_and_garbled_markers_fail(tmp_path: Path, capsys: Any) -> None:
+    StreamManager(tmp_path / "root").create_scope("s")
+    marker = tmp_path / "root" / "_pravega_spark.json"
+    marker.write_bytes(b"garbage")
+    status, found = findings(capsys, "--root", str(tmp_path / "root"))
+    assert (status, found["root"]["status"]) == (1, "fail")
+    assert "_pravega_spark.json" in found["root"]["detail"]
+    marker.unlink()
+    status, found = findings(capsys, "--root", str(tmp_path / "root"))
+    assert (status, found["root"]["status"]) == (1, "fail")
+    assert "has no marker, but holds scopes: s" in found["root"]["detail"]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pravega_spark.cli import main
+from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.tables.scopes import Scope
+from pravega_spark.errors import KeyUnavailable, KmsUnavailable
 from pravega_spark.integrity.log_integrity import Integrity
+from pravega_spark.integrity.root_integrity import check_root
 from pravega_spark.integrity.stream_integrity import check_stream
 from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_source import folded_table
@@ -128,7 +133,8 @@ def test_groups_tables_and_indexes_are_sound_and_counted(
     assert main(["fsck", "--deep", "--root", str(kinds)]) == 0
     names = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()[1:]]
     assert names == [
-        *("s (index)", "s/a", "s/g (reader group)", "s/k (table)", "s/k (folded table)"),
+        *("(root)", "s (index)", "s/a", "s/g (reader group)", "s/k (table)"),
+        "s/k (folded table)",
     ]
 
 
@@ -155,3 +161,144 @@ def test_damage_of_groups_tables_and_indexes_is_named_and_hides_no_stream(
     text, error = capsys.readouterr()
     assert folder in error
     assert "s/a " in text
+
+
+# ------------------------------------------------------------- all that FORMAT.md names
+
+
+def fsck(root: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
+    capsys.readouterr()
+    status = main(["fsck", *options, "--root", str(root)])
+    return status, capsys.readouterr().err
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path)
+
+
+def _become_a_file(path: Path) -> None:
+    shutil.rmtree(path)
+    path.write_bytes(b"x")
+
+
+@pytest.mark.parametrize(
+    ("path", "spoil", "reason"),
+    [
+        ("s/a/events/_delta_log", _remove, "s/a/events"),
+        ("s/a", _become_a_file, "a file is in the place"),
+        ("s/a/events", _become_a_file, "a file is in the place"),
+        ("s/_scope", _remove, "the scope's index is lost"),
+        ("s/_scope/_delta_log", _remove, "lost its log"),
+        ("s/_reader_groups/g/_delta_log", _remove, "lost its log"),
+        ("_settings/_delta_log", _remove, "lost its log"),
+        ("_pravega_spark.json", _cut, "_pravega_spark.json"),
+    ],
+)
+def test_what_is_lost_is_damage(
+    kinds: Path,
+    path: str,
+    spoil: Callable[[Path], None],
+    reason: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    StreamManager(kinds).update_settings(grace="1 hour")
+    assert fsck(kinds, capsys) == (0, "")
+    spoil(kinds / path)
+    status, error = fsck(kinds, capsys)
+    assert status == 1
+    assert reason in error
+
+
+@pytest.mark.parametrize("pattern", ["_delta_log/*0.json", "data/**/*.parquet"])
+def test_torn_settings_are_damage_and_a_torn_record_of_maintenance_is_said(
+    root: Path, pattern: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manager = StreamManager(root)
+    manager.update_settings(grace="1 hour")
+    manager.maintain()
+    _cut(sorted((root / "_maintenance").glob(pattern))[-1])
+    status, error = fsck(root, capsys)
+    assert status == 0
+    assert "_maintenance" in error
+    assert "it is written again" in error
+    _cut(sorted((root / "_settings").glob(pattern))[-1])
+    assert fsck(root, capsys)[0] == 1
+
+
+def test_torn_state_file_is_said_and_one_beyond_the_newest_commit_is_damage(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = open_stream(StreamManager(root).root, "s/a").log
+    newest = log.refresh()
+    assert newest is not None
+    maintain(log.reader, newest.version)
+    state = root / "s/a/events/_pravega/state" / f"{newest.version:020d}.json"
+    whole = state.read_bytes()
+    _cut(state)
+    status, error = fsck(root, capsys)
+    assert status == 0
+    assert "it is torn, and not used" in error
+    state.write_bytes(whole)
+    for version in range(newest.version - 3, newest.version + 1):
+        commit(root, version).unlink()
+    (root / "s/a/events/_pravega/latest.json").unlink()
+    status, error = fsck(root, capsys)
+    assert status == 1
+    assert "commits are lost" in error or "missing" in error
+
+
+def test_torn_checkpoint_is_damage_until_the_daily_listing_of_a_sweep(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manager = StreamManager(root)
+    log = open_stream(manager.root, "s/a").log
+    newest = log.refresh()
+    assert newest is not None
+    maintain(log.reader, newest.version, checkpoint=True)
+    (checkpoint,) = (root / "s/a/events/_delta_log").glob("*.checkpoint.parquet")
+    _cut(checkpoint)
+    status, error = fsck(root, capsys)
+    assert status == 1
+    assert "the newest checkpoint is damaged" in error
+    manager.sweep_stream("s/a", grace=0)
+    assert fsck(root, capsys) == (0, "")
+
+
+def test_killed_creation_and_foreign_folder_are_no_alarm(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scope = Scope(StreamManager(root)._store, "s")
+    scope.claim("half", 1, StreamConfiguration())
+    (root / "notes").mkdir()
+    (root / "notes" / "x.txt").write_text("x")
+    (root / "notes" / "deep").mkdir()
+    assert fsck(root, capsys) == (0, "")
+
+
+def test_chunks_without_a_key_service_are_not_checked_and_a_refused_key_is_a_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    manager = StreamManager(root)
+    manager.create_scope("s")
+    manager.create_stream("s/a")
+    with manager.create_writer("s/a") as writer:
+        writer.write_event(b"x").result()
+
+    def fail(error: Exception) -> Callable[..., None]:
+        def read(*arguments: object, **options: object) -> None:
+            raise error
+
+        return read
+
+    reader = "pravega_spark.integrity.stream_integrity.chunk_reader.read"
+    monkeypatch.setattr(reader, fail(KmsUnavailable("this process has no KMS.")))
+    status, error = fsck(root, capsys, "--deep")
+    assert status == 1
+    assert "not checked: this process has no KMS" in error
+    (found,) = (f for f in check_root(manager._store, deep=True) if f.name == "s/a")
+    assert found.is_sound
+    assert not found.is_complete
+    monkeypatch.setattr(reader, fail(KeyUnavailable("another key by the name 'k'.")))
+    (found,) = (f for f in check_root(manager._store, deep=True) if f.name == "s/a")
+    assert not found.is_sound
