@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pravega_spark.backup.new_life import continued_lives
 from pravega_spark.backup.restore_point import IntactVersion
-from pravega_spark.backup.table_restore import RestoredTable, restore_table, restored_version
+from pravega_spark.backup.table_restore import RestoredTable, restore_table
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.log_reader import snapshot_at
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.folded_record import FOLDED_DOMAIN, FoldedRecord, completes
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.names import folded_path
 
@@ -39,7 +38,7 @@ def restore_folded(
         return restore_table(store, path, runtime)
     log = StreamLog(store, log_name, runtime)
     view = log.view()
-    continued = _continued_lives(log, view)
+    continued = continued_lives(log, view)
 
     def renewed(record: FoldedRecord | None) -> FoldedRecord | None:
         """Return the record in the new life; None if it tells nothing about it."""
@@ -67,12 +66,3 @@ def restore_folded(
         return [], None
 
     return restore_table(store, path, runtime, complete, fits, is_done)
-
-
-def _continued_lives(stream: StreamLog, view: StreamView) -> dict[int, int]:
-    """Return the lives that a restored change log continues, with the last version of each."""
-    found, reader = {view.life: view.version}, stream.log.reader
-    at = view.version
-    while (before := restored_version(reader, at)) is not None:
-        found[StreamView(snapshot_at(reader, before)).life] = at = before
-    return found

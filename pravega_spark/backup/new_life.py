@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from pravega_spark.backup.final_commit import abort_open_transactions
 from pravega_spark.backup.restore_point import IntactVersion
+from pravega_spark.backup.table_restore import restored_version
 from pravega_spark.engine.log.actions import Body
+from pravega_spark.engine.log.log_reader import snapshot_at
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.version_pins import pins
 from pravega_spark.engine.runtime import Runtime
@@ -26,7 +28,8 @@ from pravega_spark.engine.stream.records import (
     decode_subscriber,
     decode_writer,
 )
-from pravega_spark.engine.stream.stream_log import events_path
+from pravega_spark.engine.stream.stream_log import StreamLog, events_path
+from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.writer_ids import is_anonymous
 from pravega_spark.names import is_group
 
@@ -72,6 +75,15 @@ def begin_new_life(
         **_writers(intact, version, returned),
     }
     return abort_open_transactions(snapshot, body, version, now_ms, REASON), renewed.life
+
+
+def continued_lives(stream: StreamLog, view: StreamView) -> dict[int, int]:
+    """Return the lives that a restored stream continues, with the last version of each."""
+    found, reader = {view.life: view.version}, stream.log.reader
+    at = view.version
+    while (before := restored_version(reader, at)) is not None:
+        found[StreamView(snapshot_at(reader, before)).life] = at = before
+    return found
 
 
 def _subscribers(snapshot: Snapshot) -> dict[str, str | None]:

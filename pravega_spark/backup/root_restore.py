@@ -6,13 +6,12 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 
 from pravega_spark.backup.key_value_restore import restore_folded
-from pravega_spark.backup.new_life import begin_new_life
+from pravega_spark.backup.new_life import begin_new_life, continued_lives
 from pravega_spark.backup.restore_point import IntactVersion
-from pravega_spark.backup.table_restore import RestoredTable, restore_table
+from pravega_spark.backup.table_restore import RestoredTable, has_plan, restore_table
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Log
@@ -35,6 +34,7 @@ from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog, events_path
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.due_hints import drop_hints
+from pravega_spark.engine.tables.maintenance_table import MAINTENANCE_TABLE
 from pravega_spark.engine.tables.scopes import (
     DELETED,
     GROUP,
@@ -45,7 +45,13 @@ from pravega_spark.engine.tables.scopes import (
     Scope,
 )
 from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE
-from pravega_spark.errors import Damaged, NoSuchScope, NoSuchStream, PravegaSparkError
+from pravega_spark.errors import (
+    Damaged,
+    IllegalState,
+    NoSuchScope,
+    NoSuchStream,
+    PravegaSparkError,
+)
 from pravega_spark.names import (
     MAX_SCOPE_LENGTH,
     TABLES_FOLDER,
@@ -56,8 +62,9 @@ from pravega_spark.names import (
     table_of_log,
 )
 from pravega_spark.reader_groups.position_settlement import GroupPositions
-from pravega_spark.transactions.decision_log import open_decisions
+from pravega_spark.transactions.decision_log import DECISIONS_TABLE, JointRecord, open_decisions
 from pravega_spark.transactions.joint_sweep import carry_out_decided
+from pravega_spark.transactions.settlement import ended_part
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +110,7 @@ def restore_stream(store: Store, stream: str, runtime: Runtime) -> RestoredTable
     with allow_incomplete(store):
         read_root(store, refresh=True)
         drop_hints(store)
+        _carry_out_decided(store, runtime)
         done = _restore_events(store, stream, runtime)
         index = Scope(store, scope, runtime)
         for path in (f"{stream}/metadata", index.table.log.path):
@@ -127,8 +135,8 @@ def restore_root(store: Store, runtime: Runtime) -> RestoreResult:
     with allow_incomplete(store):
         read_root(store, refresh=True)
         drop_hints(store)
-        run.restore_settings()
-        run.carry_out_decided()
+        run.restore_tables_of_root()
+        _carry_out_decided(store, runtime)
         for scope in scopes:
             run.restore_scope(scope)
         failpoint("restore.marker")
@@ -144,28 +152,13 @@ class _RootRestore:
     failed: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
-    def restore_settings(self) -> None:
-        """Restore the settings of the root; without them it is not opened, if it had any."""
-        self._restore_table(SETTINGS_TABLE)
+    def restore_tables_of_root(self) -> None:
+        """Restore the root's settings, decisions and record of maintenance, if it had any.
 
-    def carry_out_decided(self) -> None:
-        """Carry out the joint transactions that the copy holds as decided, as far as it is whole.
-
-        A restore aborts what is still open, so a stream that is whole must get its part before.
+        Without them it is not opened.
         """
-        store, runtime = self.store, self.runtime
-        try:
-            carry_out_decided(
-                open_decisions(store, runtime),
-                partial(StreamLog, store, runtime=runtime),
-                GroupPositions(store, runtime),
-            )
-        except PravegaSparkError as error:
-            logger.warning(
-                "a decided joint transaction could not be carried out before the restore: %s",
-                error,
-                extra=log_fields("restore"),
-            )
+        for path in (SETTINGS_TABLE, DECISIONS_TABLE, MAINTENANCE_TABLE):
+            self._restore_table(path)
 
     def restore_scope(self, name: str) -> None:
         """Restore the tables of a scope, then make its index list the streams that are there."""
@@ -244,6 +237,45 @@ def _has_table(store: Store, path: str) -> bool:
     return not {"_delta_log", "_pravega", "data"}.isdisjoint(store.folders(path))
 
 
+def _carry_out_decided(store: Store, runtime: Runtime) -> None:
+    """Carry out the joint transactions that the copy holds as decided, as far as it is whole.
+
+    A restore aborts what is still open, so a stream that is whole must get its part before.
+    """
+
+    def failed(record: JointRecord | None, error: PravegaSparkError) -> None:
+        logger.warning(
+            "joint transaction %s could not be carried out before the restore: %s",
+            "of an unknown id" if record is None else record.token,
+            error,
+            extra=log_fields("restore"),
+        )
+
+    def opened(stream: str) -> StreamLog:
+        if has_plan(store, events_path(stream)):
+            raise IllegalState(f"a restore of stream {stream} has begun; it is finished first.")
+        return StreamLog(store, stream, runtime)
+
+    positions = GroupPositions(store, runtime)
+    try:
+        carry_out_decided(open_decisions(store, runtime), opened, positions, failed)
+    except PravegaSparkError as error:  # of the decisions
+        failed(None, error)
+
+
+def _torn(stream: StreamLog) -> tuple[str, ...]:
+    """Return the decided joint transactions of which a restored stream should have a part."""
+    view, torn = stream.view(), list[str]()
+    lives = continued_lives(stream, view)
+    for record in open_decisions(stream.store, stream.runtime).decided():
+        if record.life_of(stream.name) in lives:
+            part = ended_part(view, record.token)
+            outcome = None if part is None else view.outcome(part)
+            if outcome is None or not outcome.committed:
+                torn.append(record.token)
+    return tuple(torn)
+
+
 def _restore_events(store: Store, stream: str, runtime: Runtime) -> RestoredTable:
     """Restore a stream's events in a life of their own, each time: this may be a copy of a copy."""
     listed = _listed_life(store, stream, runtime)
@@ -257,7 +289,10 @@ def _restore_events(store: Store, stream: str, runtime: Runtime) -> RestoredTabl
         record = StreamView(snapshot).record
         return record.state is StreamState.DELETED and not record.is_drawn
 
-    return restore_table(store, events_path(stream), runtime, complete, is_done=is_done)
+    done = restore_table(store, events_path(stream), runtime, complete, is_done=is_done)
+    if done.life is None:
+        return done
+    return replace(done, torn=_torn(StreamLog(store, stream, runtime)))
 
 
 def _listed_life(store: Store, stream: str, runtime: Runtime) -> int:

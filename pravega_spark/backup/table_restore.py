@@ -45,6 +45,8 @@ class RestoredTable:
     """Transactions that were open and are aborted."""
     life: int | None = None
     """The new life of a stream; None for other tables and for a deleted stream."""
+    torn: tuple[str, ...] = ()
+    """Joint transactions that were decided to commit, and of which the stream has no part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,11 @@ def restore_table(
     return _finish(reader, runtime, _write_plan(reader, runtime, intact, complete, known))
 
 
+def has_plan(store: Store, path: str) -> bool:
+    """Return whether a killed restore has planned what the next commits of a table are."""
+    return store.exists(_plan_key(LogReader(store, path)))
+
+
 def restored_version(reader: LogReader, version: int) -> int | None:
     """Return the version that a restore went back to, if its last commit is ``version``."""
     commit = commit_if_readable(reader, version, light=True)
@@ -167,7 +174,9 @@ def _write_plan(
     dropped = intact.newest - version, intact.events, intact.unreadable
     found = known or RestoredTable(reader.path, version, *dropped, tuple(aborted))
     report = replace(found, life=life)
-    body.parameters = {"to": version, "report": asdict(report)}
+    stored = asdict(report)
+    del stored["torn"]  # it depends on the root's decisions, and is found each time
+    body.parameters = {"to": version, "report": stored}
     token = runtime.token()
     last_commit = body.encode(token, now_ms).decode()
     plan = RestorePlan(version, intact.newest, token, since_ms, last_commit)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from pravega_spark.engine.log.clock_record import Now
 from pravega_spark.engine.log.version_ages import VersionAges
@@ -44,19 +45,31 @@ def sweep_joint_transactions(
     return len(records.keys() - decisions.read().keys())
 
 
+OnFailure = Callable[[JointRecord, PravegaSparkError], object]
+"""Takes a decision that a stream or a group could not carry out, and why."""
+
+
 def carry_out_decided(
     decisions: DecisionLog,
     open_stream: Callable[[str], StreamLog],
     positions: PositionParticipants,
+    failed: OnFailure | None = None,
 ) -> None:
     """Carry out what is decided, in order; a root without joint transactions costs one call.
 
-    For a copy of the root, which cannot ask later what was decided. Raises what a stream or a group
-    raises that cannot be changed or read.
+    For a copy of the root, which cannot ask later what was decided. ``failed`` takes what a stream
+    or a group raises that cannot be changed or read, and the others go on; without it that is
+    raised.
     """
     decisions.read()
     for record in decisions.decided():
-        _carry_out(decisions, record, open_stream, positions)
+        for step in _steps(decisions, record, open_stream, positions):
+            try:
+                step()
+            except PravegaSparkError as error:
+                if failed is None:
+                    raise
+                failed(record, error)
 
 
 def _finish(
@@ -67,7 +80,8 @@ def _finish(
 ) -> None:
     """Carry a decision out everywhere; one that fails waits for the next sweep."""
     try:
-        _carry_out(decisions, record, open_stream, positions)
+        for step in _steps(decisions, record, open_stream, positions):
+            step()
     except PravegaSparkError as error:
         logger.warning(
             "could not carry out joint transaction %s: %s",
@@ -79,13 +93,20 @@ def _finish(
     decisions.add_finished(record.token)
 
 
-def _carry_out(
+def _steps(
     decisions: DecisionLog,
     record: JointRecord,
     open_stream: Callable[[str], StreamLog],
     positions: PositionParticipants,
-) -> None:
+) -> Iterator[Callable[[], object]]:
+    """Yield what carries a decision out in each of its streams, then in each of its groups."""
     for name, _ in record.participants:
-        settlement.carry_out(open_stream(name), decisions, record)
+        yield partial(_carry_out_part, open_stream, name, decisions, record)
     for group in record.groups:
-        positions.carry_out(record.token, group)
+        yield partial(positions.carry_out, record.token, group)
+
+
+def _carry_out_part(
+    open_stream: Callable[[str], StreamLog], name: str, decisions: DecisionLog, record: JointRecord
+) -> None:
+    settlement.carry_out(open_stream(name), decisions, record)

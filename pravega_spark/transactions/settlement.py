@@ -17,7 +17,7 @@ from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.stream.records import OUTCOME_PREFIX, OpenTransaction
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import NoSuchStream, StaleIdentity
+from pravega_spark.errors import CorruptLog, NoSuchStream, StaleIdentity
 from pravega_spark.transactions import committer, transaction_decisions
 from pravega_spark.transactions.decision_cache import known_decisions
 from pravega_spark.transactions.decision_log import DecisionLog, JointRecord, open_decisions
@@ -38,10 +38,13 @@ def find_part(stream: StreamLog, record: JointRecord) -> str | None:
     except (NoSuchStream, StaleIdentity):
         return None
     opened = part_of(view, record.token)
-    if opened is not None:
-        return opened.transaction_id
+    return opened.transaction_id if opened is not None else ended_part(view, record.token)
+
+
+def ended_part(view: StreamView, token: str) -> str | None:
+    """Return the id of a stream's part of a joint transaction whose outcome the log has."""
     outcomes = (name.removeprefix(OUTCOME_PREFIX) for name in view.snapshot.names(OUTCOME_PREFIX))
-    return next((name for name in outcomes if name.endswith(record.token)), None)
+    return next((name for name in outcomes if name.endswith(token)), None)
 
 
 def carry_out(stream: StreamLog, decisions: DecisionLog, record: JointRecord) -> StreamView | None:
@@ -69,6 +72,9 @@ def _commit_parts(stream: StreamLog, life: int, records: Iterable[JointRecord]) 
             continue
         manifests = Manifests(stream, opened.transaction_id)
         manifests.read()
+        if not manifests.is_prepared:
+            _check_ended(stream, opened, life)
+            continue
         closing = Manifest(
             ManifestKind.COMMITTING,
             order=committer.next_commit_order(stream, view, opened.transaction_id),
@@ -79,6 +85,20 @@ def _commit_parts(stream: StreamLog, life: int, records: Iterable[JointRecord]) 
         closed.append(manifests)
         failpoint("joint.closed")
     return committer.commit_decided(stream, *closed, life=life)
+
+
+def _check_ended(stream: StreamLog, opened: OpenTransaction, life: int) -> None:
+    """Raise CorruptLog if a decided part has lost its manifests and has not ended meanwhile.
+
+    Each part was prepared before the decision, and its manifests stay until it has ended.
+    """
+    if opened.transaction_id in stream.view(life=life).transactions:
+        raise CorruptLog(
+            f"stream {stream.name}: a joint transaction is decided to commit, and manifests of its "
+            f"part {opened.transaction_id} are missing. Copy the folder "
+            f"{stream.name}/transactions back from a copy, or restore the stream without the part.",
+            stream=stream.name,
+        )
 
 
 def settle(

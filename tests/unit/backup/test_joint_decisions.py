@@ -83,3 +83,56 @@ def test_a_copy_has_all_of_a_decided_transaction_however_much_was_carried_out(
         assert [table.transactions for table in result.tables if table.transactions] == []
         copy = StreamManager(target)
         assert [len(list(copy.read(stream))) for stream in STREAMS] == [1, 1]
+
+
+@pytest.mark.parametrize("steps", range(3))
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_restore_of_one_stream_carries_out_what_is_decided(
+    manager: StreamManager, tmp_path: Path, steps: int, name: str
+) -> None:
+    commit_and_die(manager, steps)
+    shutil.copytree(tmp_path / "root", tmp_path / "copy")
+    done = StreamManager(tmp_path / "copy").restore_stream(name)
+    assert (done.transactions, done.torn) == ((), ())
+    copy = StreamManager(tmp_path / "copy")
+    assert [len(list(copy.read(stream))) for stream in STREAMS] == [1, 1]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("lost", ["transactions", "newest"])
+def test_a_restore_names_a_decided_transaction_of_which_a_stream_lacks_its_part(
+    manager: StreamManager, tmp_path: Path, whole: bool, lost: str
+) -> None:
+    commit_and_die(manager, 0)
+    target = tmp_path / "copy"
+    shutil.copytree(tmp_path / "root", target)
+    if lost == "transactions":  # the part is open, and its manifests are not there
+        shutil.rmtree(target / "s/y/transactions")
+    else:  # the commit that began the part cannot be read
+        max((target / "s/y/events/_delta_log").glob("0*.json")).write_bytes(b"{")
+    opened = StreamManager(target)
+    token = next(iter(StreamManager(target).list_transactions("s/x"))).transaction_id[8:]
+    if whole:
+        done = opened.restore().streams
+    else:
+        done = {name: opened.restore_stream(name) for name in STREAMS}
+    assert (done["s/x"].torn, done["s/y"].torn) == ((), (token,))
+    copy = StreamManager(target)
+    assert [len(list(copy.read(stream))) for stream in STREAMS] == [1, 0]
+    assert copy.restore_stream("s/y").torn == (token,), "the same report"
+
+
+def test_a_restore_brings_back_the_decisions_of_the_root(
+    manager: StreamManager, tmp_path: Path
+) -> None:
+    commit_and_die(manager, 2)
+    target = tmp_path / "copy"
+    shutil.copytree(tmp_path / "root", target)
+    max((target / "_transactions/_delta_log").glob("0*.json")).write_bytes(b"{")
+    assert StreamManager(target).restore().failed == {}
+    copy = StreamManager(target)
+    with copy.create_joint_writer(list(STREAMS)).begin_transaction() as txn:
+        for stream in STREAMS:
+            txn.write_event(stream, b"new")
+        txn.commit()
+    assert [list(copy.read(stream))[-1].data for stream in STREAMS] == [b"new", b"new"]
