@@ -45,6 +45,8 @@ SEEDS = sized(300, 10_000, "QUERY_SEEDS")
 NAMES = ("s/a", "s/b")
 KEYS = tuple(f"k{n}" for n in range(6))
 STEPS = 16
+_NEVER = 7
+"""A segment that no stream ever has."""
 _roots = itertools.count()
 
 Action = tuple[str, int]
@@ -78,7 +80,8 @@ class Options:
     is_available_now: bool = True
     has_end: bool = False
     batches: int = 100
-    crashes: bool = False
+    crash_at: int | None = None
+    """The batch of the run that is planned and not done."""
 
     def cover(self, event: Event) -> bool:
         in_segments = self.segments is None or event.segment_id in self.segments
@@ -233,7 +236,7 @@ class World:
             view = self.view("s/a")
             known = {e.segment_id for e in self.events if e.stream == "s/a"} | {0}
             known |= set() if view is None else set(view.active.segment_ids)
-            known |= {7} if dice.random() < 0.1 else set()
+            known |= {_NEVER} if dice.random() < 0.1 else set()
             some = dice.sample(sorted(known), dice.randint(1, min(4, len(known))))
             segments = tuple(sorted(some))
             given["assign"] = json.dumps({"s/a": [segment_text(s) for s in segments]})
@@ -280,7 +283,7 @@ class World:
             is_available_now=dice.random() < 0.6,
             has_end=has_end,
             batches=dice.choice((1, 2, 100)),
-            crashes=dice.random() < 0.25,
+            crash_at=dice.choice((0, 1)) if dice.random() < 0.3 else None,
         )
 
     def run(self, dice: random.Random) -> None:
@@ -336,7 +339,7 @@ class World:
                 return options.is_available_now and not options.has_end
             assert number < 200, "a run must end"
             query.offsets.append(json.dumps(end))
-            if options.crashes and number == 1:
+            if options.crash_at == number:
                 query.options.append([options])
                 return False
             self._batch(query, options, reader, at, json.loads(query.offsets[-1]))
@@ -366,6 +369,7 @@ class World:
 
         ``there`` is the number of the events that the run must have reached, if it read everything.
         """
+        assert _NEVER not in (options.segments or ()), "a segment that never was is refused"
         flat = [number for batch in query.delivered for number in batch]
         assert len(flat) == len(set(flat)), f"delivered twice: {_twice(flat)}"
         self._check_order(flat)
