@@ -29,7 +29,7 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import InvalidInput, InvalidStreamCut, PravegaSparkError
+from pravega_spark.errors import HeldBySubscriber, InvalidInput, InvalidStreamCut, PravegaSparkError
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import END, StreamCut, segment_epoch, segment_text
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
@@ -100,6 +100,9 @@ class Query:
     @property
     def committed(self) -> int:
         return len(self.delivered)
+
+    def flat(self) -> list[int]:
+        return [number for batch in self.delivered for number in batch]
 
 
 class World:
@@ -183,7 +186,8 @@ class World:
         if view is None:
             return
         cuts = [cut for cut in self.cuts[name] if cut.life == view.life]
-        with contextlib.suppress(InvalidStreamCut):  # a cut below the head
+        # A cut may be below the head, and a query may be a subscriber.
+        with contextlib.suppress(InvalidStreamCut, HeldBySubscriber):
             self.manager.truncate_stream(name, dice.choice([*cuts, view.tail]))
 
     def seal(self, dice: random.Random) -> None:
@@ -271,6 +275,10 @@ class World:
         ):
             if dice.random() < chance:
                 given[option] = value
+        if way in ("stream", "subscribe") and dice.random() < 0.15:
+            given["readerGroup"] = "s/" + "".join(streams).replace("s/", "g")
+            given["readerGroupMode"] = dice.choice(("observer", "subscriber"))
+            given["readerGroupInterval"] = "0s"
         is_strict = dice.random() < 0.7
         if not is_strict:
             given["failOnDataLoss"] = "false"
@@ -294,12 +302,12 @@ class World:
 
     def run_unmounted(self, query: Query, options: Options) -> None:
         """Run a query while its root is an empty folder: nothing may come of it."""
-        before, root = (list(query.offsets), list(query.delivered)), self.root
+        before, root = (list(query.offsets), query.flat()), self.root
         self.root = f"memory://unmounted-{next(_roots)}"
         try:
             self._run(query, options)
         except PravegaSparkError:
-            assert (query.offsets, query.delivered) == before
+            assert (query.offsets, query.flat()) == before, "only an empty batch may end"
         else:
             raise AssertionError("a run over no root at all ended well")
         finally:
@@ -320,6 +328,12 @@ class World:
         """Run a query as Spark does; return whether it read all that there is."""
         settings = replace(read_settings({"root": "/x", **options.given}), root=self.root)
         reader = _reader(settings)
+        try:
+            return self._read_on(query, options, reader)
+        finally:
+            reader.stop()
+
+    def _read_on(self, query: Query, options: Options, reader: PravegaStreamReader) -> bool:
         if len(query.offsets) > query.committed:  # a batch is repeated
             last = query.offsets[-1]
             before = query.offsets[-2] if len(query.offsets) > 1 else None
@@ -370,7 +384,7 @@ class World:
         ``there`` is the number of the events that the run must have reached, if it read everything.
         """
         assert _NEVER not in (options.segments or ()), "a segment that never was is refused"
-        flat = [number for batch in query.delivered for number in batch]
+        flat = query.flat()
         assert len(flat) == len(set(flat)), f"delivered twice: {_twice(flat)}"
         self._check_order(flat)
         known, delivered = self._offsets(query), set(flat)
