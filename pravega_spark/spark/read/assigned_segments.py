@@ -14,7 +14,9 @@ from collections.abc import Iterable, Mapping
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.epochs import few
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
+from pravega_spark.engine.stream.epoch_history import epochs_between
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption
 from pravega_spark.model import END, SegmentRange, segment_epoch, segment_text
@@ -28,12 +30,15 @@ _WAYS_ON = (
 
 
 def check_assigned(
-    settings: ReadSettings, view: StreamView, offset: StreamOffset | None = None
+    settings: ReadSettings,
+    stream: StreamLog,
+    view: StreamView,
+    offset: StreamOffset | None = None,
 ) -> None:
     """Raise InvalidOption if the stream does not have one of the segments.
 
-    Those that the query has read, by its ``offset``, need not be there any more; nor those of which
-    the cut has passed everything, as it has of what was truncated.
+    Those that the query has read, by its ``offset``, need not be there any more, nor those that
+    were truncated since it began.
     """
     if settings.assigned is None:
         return
@@ -41,13 +46,22 @@ def check_assigned(
     if offset is not None:
         known = () if offset.reads is None else offset.reads.segments or ()
     for segment_id in settings.assigned[view.stream]:
-        is_truncated = segment_epoch(segment_id) < view.oldest_epoch and offset is not None
-        if not (view.has_segment(segment_id) or segment_id in known or is_truncated):
+        is_there = view.has_segment(segment_id) or segment_id in known
+        if not is_there and (offset is None or not _was_there(stream, view, segment_id)):
             raise InvalidOption(
                 f"option assign: stream {view.stream} has no segment {segment_text(segment_id)}; "
                 "it was never there, or a truncation removed it. The active segments are "
                 f"{', '.join(map(str, view.active.segments))}."
             )
+
+
+def _was_there(stream: StreamLog, view: StreamView, segment_id: int) -> bool:
+    """Return whether a segment of this life was truncated; read from the stream's history."""
+    number = segment_epoch(segment_id)
+    if number >= view.oldest_epoch:
+        return False
+    epochs = epochs_between(stream, view, number, number)
+    return any(segment_id in epoch.segment_ids for epoch in epochs)
 
 
 def wanted_of(settings: ReadSettings, stream: str) -> Coverage:

@@ -74,7 +74,7 @@ class PravegaBatchReader(DataSourceReader):
         stream = open_stream(settings.root, name)
         view = existing_view(stream)
         versions[name] = view.version
-        check_assigned(settings, view)
+        check_assigned(settings, stream, view)
         schema = check_columns(view, self._schema, settings.column_names)
         bound = settings.starting or BATCH_START
         start = starting_cut(bound, settings.timestamp_strategy, stream, view)

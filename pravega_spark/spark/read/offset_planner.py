@@ -88,7 +88,7 @@ class OffsetPlanner:
     def _initial_offset(
         self, name: str, view: StreamView, group_cuts: Mapping[str, StreamCut] | None
     ) -> StreamOffset:
-        check_assigned(self._settings, view)
+        self._check_assigned(view)
         if group_cuts is not None:
             cut = self._group_cut(name, view, group_cuts[name])
         else:
@@ -218,14 +218,17 @@ class OffsetPlanner:
         if start is None:
             return self._at_head(view)
         if (start.stream_id, start.life) == (view.record.stream_id, view.life):
-            check_assigned(self._settings, view, start)
+            self._check_assigned(view, start)
             resumed = self._resume_at_or_after_head(view, start)
             return replace(self._covering(view, resumed), is_away=False)
         self._check_loss_allowed(stale_error(start.cut, view.life))
         return self._at_head(view)
 
+    def _check_assigned(self, view: StreamView, offset: StreamOffset | None = None) -> None:
+        check_assigned(self._settings, self._streams.tracked(view.stream).stream, view, offset)
+
     def _at_head(self, view: StreamView) -> StreamOffset:
-        check_assigned(self._settings, view)
+        self._check_assigned(view)
         return self._beginning(view, view.head)
 
     def _resume_at_or_after_head(self, view: StreamView, start: StreamOffset) -> StreamOffset:

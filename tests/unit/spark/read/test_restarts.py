@@ -159,6 +159,12 @@ def test_segment_that_never_was_is_refused_at_a_restart(root: str, query: Query)
     assert not stream.view().has_segment(0)
     fill(stream, 20, 30)
     assert query.run(**assign(0, "1#1")) == list(range(20, 30)), "0 is truncated, and was read"
+    whole = Query(root)
+    fill(stream, 30, 31)
+    whole.run(**WHOLE)
+    assert whole.run(**assign(0, "1#1")) == [], "0 was truncated"
+    with pytest.raises(InvalidOption, match="no segment 7#0"):
+        whole.run(**assign(7, "1#1"))
 
 
 def test_batch_that_is_repeated_reads_what_it_was_planned_to_read(root: str, query: Query) -> None:
