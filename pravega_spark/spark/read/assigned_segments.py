@@ -83,6 +83,14 @@ def covered(reads: Coverage, ranges: Iterable[SegmentRange]) -> list[SegmentRang
     return [rng for rng in ranges if reads.has(rng.segment_id)]
 
 
+def covered_losses(reads: Coverage, lost: Iterable[SegmentRange]) -> list[SegmentRange]:
+    """Return the lost ranges of segments that are read, and those of an unknown number of events.
+
+    What follows such a segment may be lost, too.
+    """
+    return [rng for rng in lost if not len(rng) or reads.has(rng.segment_id)]
+
+
 def continued(view: StreamView, offset: StreamOffset, wanted: Coverage) -> Coverage:
     """Return the coverage of the offsets that follow one, for a read that now wants another.
 

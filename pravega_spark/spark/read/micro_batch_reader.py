@@ -21,17 +21,22 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pravega_spark.engine.chunks.chunk import ChunkRef
-from pravega_spark.engine.layout.located_cut import locate
+from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.maintenance_table import AUTO
 from pravega_spark.errors import NoSuchStream, StaleIdentity, TruncatedData
 from pravega_spark.maintenance.auto_setting import is_auto
-from pravega_spark.model import KeyRange, SegmentRange, StreamCut
-from pravega_spark.spark.read.assigned_segments import covered, wanted_of
+from pravega_spark.model import END, KeyRange, SegmentRange, StreamCut
+from pravega_spark.spark.read.assigned_segments import covered, covered_losses, wanted_of
 from pravega_spark.spark.read.columns import constants_of
-from pravega_spark.spark.read.data_loss import check_root, log_skipped, recovery_advice
+from pravega_spark.spark.read.data_loss import (
+    check_root,
+    log_skipped,
+    recovery_advice,
+    truncated_error,
+)
 from pravega_spark.spark.read.event_filter import PlannedRange, of_keys, planned
 from pravega_spark.spark.read.input_partitions import (
     EventPartition,
@@ -210,11 +215,12 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.planner.check_coverage(view, offset)  # the batch may be of an earlier run
         start, end = locate(view, begin), locate(view, offset.cut)
         clipped, all_lost = start.clipped_to_head()
-        lost = tuple(covered(reads, all_lost))
-        if not (lost and self.settings.fail_on_data_loss):
-            start, end = clipped, end.above_head()
-            if lost:
-                log_skipped(view, lost)
+        lost = tuple(rng for rng in covered_losses(reads, all_lost) if _begins_before(rng, end))
+        if lost and self.settings.fail_on_data_loss:
+            raise truncated_error(view, clipped, lost, self.settings.group)
+        if lost:
+            log_skipped(view, lost)
+        start, end = clipped, end.above_head()
         if start.is_at_or_after(end):
             return []
         schema = check_columns(view, self._schema, self.settings.column_names)
@@ -248,6 +254,15 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_stopped = True
         if self._membership is not None:
             self._membership.leave()
+
+
+def _begins_before(lost: SegmentRange, end: LocatedCut) -> bool:
+    """Return whether lost events are those of a batch up to ``end``; forgotten ones may be."""
+    layout = end.layout
+    if not layout.has_segment(lost.segment_id):
+        return True
+    offset = end.offset_in(layout.lineage.find(lost.segment_id))
+    return offset == END or offset > lost.start
 
 
 def _batch_start(start: StreamOffset | None, end: StreamOffset) -> StreamOffset:

@@ -28,6 +28,7 @@ from pravega_spark.spark.read.assigned_segments import (
     begun_late,
     check_assigned,
     continued,
+    covered_losses,
     only_assigned,
     passed,
     passed_error,
@@ -235,7 +236,7 @@ class OffsetPlanner:
         clipped, all_lost = locate(view, start.cut).clipped_to_head()
         if not all_lost:
             return start
-        lost = tuple(only_assigned(self._settings, view.stream, all_lost))
+        lost = tuple(covered_losses(wanted_of(self._settings, view.stream), all_lost))
         if lost and self._settings.fail_on_data_loss:
             raise truncated_error(view, clipped, lost, self._settings.group)
         if lost:

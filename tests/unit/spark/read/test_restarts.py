@@ -182,7 +182,7 @@ def test_truncation_of_other_segments_does_not_concern_a_query(root: str, query:
     truncate(stream, {0: 0, 1: 3})
     assert query.run(**assign(0)) == by_segment(root)[0]
     truncate(stream, {0: 2, 1: 3})
-    with pytest.raises(TruncatedData, match=r"segment 0#0 \[0, 11\)"):
+    with pytest.raises(TruncatedData, match=r"segment 0#0 \[0, 2\)"):
         query.repeat(**assign(0))
 
 
@@ -377,3 +377,16 @@ def test_query_that_has_read_everything_is_at_the_latest_offset_that_it_reports(
     assert again.reportLatestOffset() == end
     fill(stream, 40, 50, keys=20)
     assert again.latestOffset(end, ReadAllAvailable()) == again.reportLatestOffset() != end
+
+
+def test_first_batch_whose_segments_are_all_forgotten_is_not_taken_for_an_empty_one(
+    root: str, query: Query
+) -> None:
+    stream = created(root)
+    scale(stream, [0], [(0.0, 1.0)])
+    fill(stream, 0, 4)
+    scale(stream, [make_segment_id(1, 1)], [(0.0, 1.0)])
+    query.run(**WHOLE)
+    truncate(stream, {make_segment_id(2, 2): 0})
+    with pytest.raises(TruncatedData, match="failOnDataLoss"):
+        query.repeat(**WHOLE)
