@@ -126,6 +126,10 @@ def passed(view: StreamView, offset: StreamOffset, wanted: Coverage) -> str:
     origin = locate(view, offset.origin)
     new = [s for s in _known(view, wanted) if not before.has(s)]
     older = [s for s in new if _reached(cut, s) > _reached(origin, s)]
+    truncated = {rng.segment_id for rng in origin.clipped_to_head()[1]}
+    older += [
+        s for s in truncated if wanted.has(s) and not before.has(s) and not view.has_segment(s)
+    ]
     if older:
         return (
             f"the query did not read {_texts(older)} of stream {view.stream} before, and its "

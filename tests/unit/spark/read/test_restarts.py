@@ -390,3 +390,16 @@ def test_first_batch_whose_segments_are_all_forgotten_is_not_taken_for_an_empty_
     truncate(stream, {make_segment_id(2, 2): 0})
     with pytest.raises(TruncatedData, match="failOnDataLoss"):
         query.repeat(**WHOLE)
+
+
+def test_segment_that_was_passed_and_truncated_is_not_added_in_silence(
+    root: str, query: Query
+) -> None:
+    stream = created(root, segments=2)
+    fill(stream, 0, 20, keys=20)
+    scale(stream, [0, 1], [(0.0, 1.0)])
+    query.run(**assign(0, "2#1"))
+    truncate(stream, {make_segment_id(2, 1): 0})
+    with pytest.raises(InvalidOption, match="did not read segment 1#0 of stream s/a before"):
+        query.run(**WHOLE)
+    assert query.run(**assign("2#1")) == []
