@@ -7,7 +7,9 @@ continues an earlier one on the same target, and notices when another run takes 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 
+from pravega_spark.engine.log.clock_record import CLOCK_KEY
 from pravega_spark.engine.log.create_once import create_object
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
@@ -36,6 +38,7 @@ class BackupTarget:
         identity = {"of": source.url, "name": name}
         run = runtime.token()
         before = read_record(store)
+        self._is_continued = before is not None
         if before is None:
             self._check_empty()
             self._backup = {**identity, "id": runtime.token(), "began_ms": now_ms, "run": run}
@@ -71,6 +74,19 @@ class BackupTarget:
                 f"another run has taken over the backup to {self._store.url}; wait until that run "
                 "has ended, or repeat this one then."
             )
+
+    def remove_leftovers(self, tables: Collection[str]) -> None:
+        """Delete what earlier runs copied and this one did not: it is gone from the source.
+
+        ``tables`` are the paths that this run copied. Never call it after :meth:`finish`: whoever
+        opens the root may write to it. Costs nothing if no run came before.
+        """
+        if not self._is_continued:
+            return
+        kept = *(f"{path}/" for path in tables), f"{PROBE_FOLDER}/"
+        keys = (entry.key for entry in self._store.list(""))
+        own = (MARKER_KEY, CLOCK_KEY)
+        self._store.delete(key for key in keys if key not in own and not key.startswith(kept))
 
     def finish(self, now_ms: int) -> None:
         """Mark the target as a root that may be opened."""

@@ -115,9 +115,10 @@ def copy_log(log: Log, copy: LogReader, snapshot: Snapshot) -> None:
         _copy_objects(log.runtime, source, copy, keys)
     for version in source.listed("state", last + 1):
         _copy_objects(log.runtime, source, copy, [state_key(source.path, version)])
-    records = [
-        entry.key for entry in source.store.list(archived_records.archive_folder(source.path))
-    ]
+    archive = archived_records.archive_folder(source.path)
+    copy.store.delete(e.key for e in copy.store.list(archive) if state_version(e.key) > last)
+    # A later record would say that a writer has events which the copy has not.
+    records = [e.key for e in source.store.list(archive) if state_version(e.key) <= last]
     for first in range(0, len(records), COPY_PAGE_FILES):
         keys = records[first : first + COPY_PAGE_FILES]
         _copy_objects(log.runtime, source, copy, keys, archived_records.is_writer_archive)

@@ -135,6 +135,7 @@ def back_up(
             with contextlib.suppress(Damaged):
                 SettingsTable(target, runtime).clear(MAINTAIN)
         claimed.check_claimed()
+        claimed.remove_leftovers({*(table.path for table in copied), *tables.made})
         failpoint("backup.marker")
         claimed.finish(runtime.now_ms())
     return BackupResult(target.url, claimed.backup_id, tuple(copied))
@@ -150,6 +151,8 @@ class _SourceTables:
         self._name = name
         self.groups: set[str] = set()
         """The reader groups that the copied scopes list."""
+        self.made = set[str]()
+        """The tables that the copy has although they are not copied: the scope of one stream."""
         self._copies: list[Scope] = []
 
     def check_not_empty(self) -> None:
@@ -225,6 +228,7 @@ class _SourceTables:
         log, view = self._single_log()
         copy = Scope(self._target, scope, self._runtime)
         copy.create()
+        self.made.add(copy.table.log.path)
         copy.claim(name, view.life, view.record.configuration)
         yield log
         yield from filter(None, [self._log(f"{self._name}/metadata")])

@@ -18,6 +18,8 @@ from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.engine.stream.stream_sweep import sweep_deleted_stream, sweep_stream
 from pravega_spark.engine.tables.settings_table import SettingsTable
 from pravega_spark.engine.tables.state_table import TableChange
+from pravega_spark.engine.writing.batch_identity import SessionBatch
+from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (
     CorruptLog,
     DataLoss,
@@ -30,6 +32,7 @@ from pravega_spark.errors import (
     TooBusy,
     TxnFailed,
 )
+from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
@@ -594,3 +597,65 @@ def test_copy_without_settings_has_none() -> None:
     done = world.manager.backup(copy.url)
     assert "_settings" not in {table.path for table in done.tables}
     assert manager_of(copy).settings() == world.manager.settings()
+
+
+@pytest.mark.parametrize("name", ["", "s"])
+def test_a_backup_that_is_run_again_removes_what_was_deleted_since(name: str) -> None:
+    world, copy = World(), MemoryStore()
+    source = world.manager
+    source.create_stream("s/gone")
+    source.create_key_value_table("s/gone", KeyValueTableConfiguration("string"))
+    source.create_reader_group("s/gone", ["s/t"])
+    if not name:
+        source.create_scope("gone")
+        source.create_stream("gone/t")
+    with at_failpoint("backup.marker", kill), pytest.raises(Killed):
+        source.backup(copy.url, name)
+    source.delete_reader_group("s/gone")
+    source.seal_stream("s/gone")
+    source.delete_stream("s/gone")
+    source.delete_key_value_table("s/gone")
+    if not name:
+        source.delete_scope("gone", recursive=True)
+    done = source.backup(copy.url, name)
+    assert done.versions.keys() == {"s/t"}
+    assert [entry.key for entry in copy.list("") if "gone" in entry.key] == []
+    for _ in range(2):
+        opened = manager_of(copy)
+        assert opened.list_scopes() == ["s"]
+        assert opened.list_streams("s") == ["s/t"]
+        assert opened.list_key_value_tables("s") == opened.list_reader_groups("s") == []
+        assert not opened.stream_exists("s/gone")
+        assert events_in(copy) == numbers(10)
+        opened.restore()
+
+
+def test_a_backup_of_one_stream_that_is_run_again_keeps_its_scope() -> None:
+    world, copy = World(), MemoryStore()
+    with at_failpoint("backup.marker", kill), pytest.raises(Killed):
+        world.manager.backup(copy.url, "s/t")
+    world.manager.backup(copy.url, "s/t")
+    assert manager_of(copy).list_streams("s") == ["s/t"]
+    assert events_in(copy) == numbers(10)
+
+
+def test_a_copy_has_no_archived_record_that_is_newer_than_its_version() -> None:
+    world, copy = World(0), MemoryStore()
+
+    def written_and_archived(last: int, note: str) -> None:
+        known = open_session(world.stream, 1, "w")
+        batch = SessionBatch("w", known.session, known.last, last, note)
+        write(world.stream, [(None, b"w")], batch)
+        for _ in range(2):
+            write(world.stream, [(None, b"x")])
+            world.runtime.sleep(10 * 3_600)
+        write(world.stream, [(None, b"x")])
+        world.manager.sweep_stream("s/t", grace="1 h", retain="1 h", keep_records="1 h")
+        assert world.stream.view().writer("w") is None
+
+    written_and_archived(1, "first")
+    with at_failpoint("backup.files", lambda: written_and_archived(5, "later")):
+        world.manager.backup(copy.url, "s/t", keep="30 days")
+    found = open_session(stream_of(copy), 1, "w")
+    assert (found.last, found.note) == (1, "first")
+    assert events_in(copy).count(b"w") == 1
