@@ -8,6 +8,7 @@
 | ``checkpoint`` | ``checkpoint/<number>`` | name, pending readers, positions (``value``) |
 | ``last`` | ``last`` | the last complete checkpoint that was not silent |
 | ``prepared`` | ``prepared/<id>`` | transaction (``name``), ``number``, offsets (``value``) |
+| ``find`` | ``find/<number>`` | reader, stream; of a loss segment, ``offset``, ``value`` |
 
 ``offset`` is null for a future segment and for a completed one that was read to its end. ``number``
 of an unassigned segment is its index in the queue of waiting segments.
@@ -25,13 +26,21 @@ import pyarrow as pa
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.tables.row_files import Row, Rows
 from pravega_spark.errors import CorruptLog
-from pravega_spark.model import END, NOT_REACHED, StreamCut, parse_segment, segment_text
+from pravega_spark.model import (
+    END,
+    NOT_REACHED,
+    SegmentRange,
+    StreamCut,
+    parse_segment,
+    segment_text,
+)
 from pravega_spark.reader_groups.group_configuration import (
     GroupAcknowledgement,
     ReaderGroupConfiguration,
 )
 from pravega_spark.reader_groups.group_state import (
     Checkpoint,
+    Find,
     GroupState,
     Ownership,
     Phase,
@@ -96,6 +105,7 @@ class GroupCodec:
         if state.last_checkpoint is not None:
             rows.append(_checkpoint("last", state.last_checkpoint))
         rows += [_prepared(reader, found) for reader, found in state.prepared.items()]
+        rows += [_find(number, found) for number, found in state.finds.items()]
         return {row["key"]: row for row in rows}
 
     def decode(self, rows: Rows) -> GroupState:
@@ -141,6 +151,7 @@ class GroupCodec:
                 value.get("began", dict.fromkeys(value["lives"], group["number"])),
                 frozenset(value.get("renewed", ())),
                 {row["reader"]: _prepared_of(row) for row in ordered if row["kind"] == "prepared"},
+                {row["number"]: _find_of(row) for row in ordered if row["kind"] == "find"},
             )
         )
 
@@ -202,6 +213,24 @@ def _prepared(reader: str, found: PreparedPositions) -> dict[str, Any]:
 
 def _prepared_of(row: Row) -> PreparedPositions:
     return PreparedPositions(row["name"], row["number"], decode_positions(json.loads(row["value"])))
+
+
+def _find(number: int, found: Find) -> dict[str, Any]:
+    columns: dict[str, Any] = {"reader": found.reader, "number": number, "stream": found.stream}
+    value, lost = {"joining": found.joining}, found.lost
+    if lost is not None:
+        value |= {"life": lost.life, "end": lost.end}
+        columns |= {"segment": segment_text(lost.segment_id), "segment_id": lost.segment_id}
+        columns["offset"] = lost.start
+    return _row(f"find/{number}", "find", **columns, value=to_json(value))
+
+
+def _find_of(row: Row) -> Find:
+    value, lost = json.loads(row["value"]), None
+    if row["segment_id"] is not None:
+        bounds = row["segment_id"], row["offset"], value["end"]
+        lost = SegmentRange(row["stream"], value["life"], *bounds)
+    return Find(row["reader"], value["joining"], row["stream"], lost)
 
 
 def _checkpoint(key: str, found: Checkpoint) -> dict[str, Any]:

@@ -8,17 +8,14 @@ from typing import TypeVar
 import immutables
 
 from pravega_spark.arguments import check_function, check_timeout, check_whole
-from pravega_spark.engine.layout.located_cut import ranges_text
 from pravega_spark.engine.log.log_tail import wait_for_commits
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.errors import (
     IllegalState,
     InvalidInput,
-    NoSuchStream,
     ObjectClosed,
     ReinitializationRequired,
-    TruncatedData,
 )
 from pravega_spark.handles import NotPicklable
 from pravega_spark.limits import GROUP_BUFFER_EVENTS
@@ -31,12 +28,12 @@ from pravega_spark.reader_groups.group_windows import GroupWindows
 from pravega_spark.reader_groups.lease_extender import LeaseExtender
 from pravega_spark.reader_groups.position import EventRead, EventsRead, Position
 from pravega_spark.reader_groups.reader_membership import ReaderMembership
-from pravega_spark.reader_groups.reader_step import Marker, StepResult
+from pravega_spark.reader_groups.reader_step import Marker
 from pravega_spark.reader_groups.reader_transaction import ReaderTransaction, check_may_move
 from pravega_spark.reader_groups.segment_buffer import SegmentBuffer, no_events
-from pravega_spark.reader_groups.segment_selector import SegmentSelector, view_in_life
+from pravega_spark.reader_groups.segment_selector import SegmentSelector
 from pravega_spark.reader_groups.subscriptions import Subscriptions
-from pravega_spark.reader_groups.truncated_ranges import truncated_ranges
+from pravega_spark.reader_groups.untold_finds import UntoldFinds
 
 _Events = TypeVar("_Events")
 
@@ -81,6 +78,7 @@ class EventStreamReader(NotPicklable):
         membership = ReaderMembership(sync, streams, reader_id, lease_ms, subscriptions)
         self._membership = membership
         self._selector = SegmentSelector(streams, lambda: membership.state, reader_id)
+        self._finds = UntoldFinds(streams, membership, self._selector)
         self._transaction = ReaderTransaction(membership, self._selector, self._check_usable)
         self._windows = GroupWindows(streams)
         self._extender: LeaseExtender | None = None
@@ -295,6 +293,7 @@ class EventStreamReader(NotPicklable):
                     if selector.has_buffers:
                         selector.poll()
                 now = monotonic()
+            self._finds.tell()
             is_first = False
             if not selector.has_events_at_hand:
                 selector.load()
@@ -313,6 +312,7 @@ class EventStreamReader(NotPicklable):
                     return self._shown.name, False, None
                 if not selector.newly_ended():
                     continue
+            self._finds.tell()
             if membership.state.is_at_end:
                 return None, True, None
             if self._transaction.is_at_unacknowledged_end:
@@ -341,52 +341,18 @@ class EventStreamReader(NotPicklable):
         """Refresh the group's state if that is due; return whether a state was adopted."""
         is_needed = is_needed or self._shown is not None or bool(self._selector.behind_head)
         try:
-            has_read, result = self._membership.refresh(
+            has_read, state = self._membership.refresh(
                 now, self._selector, self._shown, is_needed=is_needed
             )
         except ReinitializationRequired:
             self._end()
             raise
-        if result is None:
+        if state is None:
             return has_read
         self._shown = None
-        self._assign(result)
-        pending = result.state.pending_checkpoint(self.reader_id)
+        self._finds.keep(state)
+        self._selector.assign(state.owned_by(self.reader_id))
+        pending = state.pending_checkpoint(self.reader_id)
         if pending is not None:
             self._shown = Marker(pending.number, self._selector.held(), pending.name)
         return has_read
-
-    def _assign(self, result: StepResult) -> None:
-        """Hold the segments that the state assigns to this reader.
-
-        Raises TruncatedData if events were lost, and NoSuchStream if a stream was deleted.
-        """
-        selector, state = self._selector, result.state
-        ended, behind_head = selector.ended(), selector.behind_head
-        read_error = selector.read_error
-        revoked = {key: selector.next_offsets[key] for key in result.revoked - ended}
-        moved = selector.assign(state.owned_by(self.reader_id))
-        affected = behind_head | {key.stream for key in result.revoked | moved}
-        affected |= {rng.stream for rng in result.lost}
-        views = {s: view_in_life(self._streams(s), state.lives[s]) for s in sorted(affected)}
-        deleted = [stream for stream, view in views.items() if view is None]
-        if deleted:
-            raise NoSuchStream(
-                f"reader group {state.group}: {', '.join(deleted)} was deleted; the next call "
-                "continues with the other streams. Update the group: remove it, and add it to read "
-                "the stream that was created, or restored from a copy, under its name.",
-                stream=deleted[0],
-            ) from read_error
-        existing = {stream: view for stream, view in views.items() if view is not None}
-        lost, passed = truncated_ranges(self._streams, existing, result.lost, revoked)
-        skipped = passed | moved
-        if lost or skipped or read_error is not None:
-            events = ranges_text(lost) or ", ".join(map(str, sorted(skipped)))
-            truncated = ", ".join(f"{s}{view.truncated_by}" for s, view in existing.items())
-            heads = [view.head for view in existing.values()]
-            raise TruncatedData(
-                f"reader group {state.group}: events were truncated before they were read, in "
-                f"{truncated} ({events or read_error}); the next call continues at the head.",
-                head=heads[0] if len(heads) == 1 else None,
-                lost=lost,
-            ) from read_error

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pravega_spark.errors import ReinitializationRequired
-from pravega_spark.model import END, NOT_REACHED, StreamCut, segment_text
+from pravega_spark.model import END, NOT_REACHED, SegmentRange, StreamCut, segment_text
 from pravega_spark.reader_groups.group_configuration import GroupRetention, ReaderGroupConfiguration
 
 
@@ -96,6 +96,20 @@ class PreparedPositions:
     offsets: Mapping[SegmentKey, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Find:
+    """What a reader has to tell: events that were truncated unread, or a stream that was deleted.
+
+    ``joining`` is the number of the reader's joining. ``lost`` is None for a deleted stream; an
+    empty range has an unknown end.
+    """
+
+    reader: str
+    joining: int
+    stream: str
+    lost: SegmentRange | None
+
+
 class UndecidedPositions(Exception):
     """Internal: a change must first carry out or abort the prepared positions of transactions."""
 
@@ -119,7 +133,8 @@ class GroupState:
     has the generation in which the group began to read each stream at a start of its own: since
     then its positions only moved forward. ``renewed_streams`` keep, until the group is active, what
     they kept for the generation before. ``prepared`` has, by reader, the positions that a joint
-    transaction has prepared; while they are there the reader stays in the group.
+    transaction has prepared; while they are there the reader stays in the group. ``finds`` has, by
+    number, what readers have found and not told yet.
     """
 
     group: str
@@ -141,6 +156,7 @@ class GroupState:
     began: Mapping[str, int] = field(default_factory=dict)
     renewed_streams: frozenset[str] = frozenset()
     prepared: Mapping[str, PreparedPositions] = field(default_factory=dict)
+    finds: Mapping[int, Find] = field(default_factory=dict)
 
     @property
     def subscribed_streams(self) -> frozenset[str]:
@@ -257,7 +273,7 @@ def check_state(state: GroupState) -> GroupState:
     held = {reader: entry.number for reader, entry in state.readers.items()}
     assert all(held.get(r) == p.number for r, p in state.prepared.items()), "prepared by nobody"
     numbers = [owned.number for owned in state.assigned.values()]
-    numbers += [entry.number for entry in state.readers.values()]
+    numbers += [*(entry.number for entry in state.readers.values()), *state.finds]
     assert len(numbers) == len(set(numbers)), "a number was given twice"
     assert all(number < state.next_number for number in numbers), "a number was not given yet"
     offsets = [owned.offset for owned in state.assigned.values()] + list(state.unassigned.values())

@@ -20,14 +20,14 @@ from pravega_spark.errors import (
     ReinitializationRequired,
     StoreError,
 )
-from pravega_spark.reader_groups import assignment
+from pravega_spark.reader_groups import assignment, finds
 from pravega_spark.reader_groups.assignment import HeldSegments
 from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
 from pravega_spark.reader_groups.group_table import Streams
 from pravega_spark.reader_groups.own_lease import OwnLease
 from pravega_spark.reader_groups.position_settlement import update_settled
 from pravega_spark.reader_groups.reader_leases import ReaderLeases, expire_readers
-from pravega_spark.reader_groups.reader_step import Marker, ReaderView, StepResult, reader_step
+from pravega_spark.reader_groups.reader_step import Marker, ReaderView, reader_step
 from pravega_spark.reader_groups.segment_selector import SegmentSelector, view_in_life
 from pravega_spark.reader_groups.state_refresh import (
     RefreshInput,
@@ -68,6 +68,8 @@ class ReaderMembership:
         """The group's state as this reader last adopted it."""
         self._considered: GroupState | None = None
         """The state of the reader's last step."""
+        self.told = frozenset[int]()
+        """The numbers of the finds that this reader has told."""
         self.refreshes = StateRefresh(sync, streams, leases, self.lease)
         self._publishing: futures.Future[None] | None = None
         self._is_in_storage = False
@@ -105,8 +107,10 @@ class ReaderMembership:
         answering: Marker | None,
         *,
         is_needed: bool = False,
-    ) -> tuple[bool, StepResult | None]:
-        """Return whether the state was read, and the reader's step unless nothing can have changed.
+    ) -> tuple[bool, GroupState | None]:
+        """Return whether the state was read, and the one after the reader's step.
+
+        The latter is None if nothing can have changed since the last step.
 
         Begins a refresh if one is due, and does the step when it has ended. Waits for it if it
         ``is_needed``, if the reader holds nothing, or if its lease has ended by its own clock.
@@ -174,11 +178,12 @@ class ReaderMembership:
             selector.ended(),
             frozenset(selector.behind_head),
             selector.unread(),
+            self.told,
         )
 
     def _step(
         self, now: float, selector: SegmentSelector, answering: Marker | None, sent_at: float
-    ) -> StepResult | None:
+    ) -> GroupState | None:
         """Do the reader's step; None without one if neither the state nor the reader has changed.
 
         Makes no storage call if it changes nothing.
@@ -188,29 +193,30 @@ class ReaderMembership:
         self.lease.prove(sent_at)
         automatic = self._is_checkpoint_due(now, known, selector)
         is_same = known is self._considered and not (answering or automatic)
-        if is_same and not (selector.newly_ended() or selector.behind_head):
+        has_told = not self.told.isdisjoint(known.finds)
+        if is_same and not (has_told or selector.newly_ended() or selector.behind_head):
             return None  # the step is a function of what has not changed
         view = self._view(selector)
 
-        def generator(state: GroupState) -> tuple[GroupState, StepResult]:
-            result = reader_step(
+        def generator(state: GroupState) -> tuple[GroupState, GroupState]:
+            after = reader_step(
                 state,
                 view,
                 lambda stream: view_in_life(self._streams(stream), state.lives[stream]),
                 answering=answering,
                 automatic=automatic,
             )
-            return result.state, result
+            return after, after
 
-        result = generator(known)[1]
-        if result.state != known:
-            result = self.sync.update("READ", generator, {"reader": self.reader_id})
+        after = generator(known)[1]
+        if after != known:
+            after = self.sync.update("READ", generator, {"reader": self.reader_id})
             known = self.sync.local.state
-        self.state = self._considered = known if known == result.state else result.state
+        self.state = self._considered = after = known if known == after else after
         newest = _newest_checkpoint(self.state)
         if newest != self._checkpoint_number:
             self._checkpoint_number, self._checkpoint_since = newest, now
-        return result
+        return after
 
     def _is_checkpoint_due(self, now: float, state: GroupState, selector: SegmentSelector) -> bool:
         """Return whether the interval of automatic checkpoints is over and offsets have moved."""
@@ -309,6 +315,7 @@ class ReaderMembership:
             entry = state.readers.get(self.reader_id)
             if entry is None or entry.number != self.number:
                 return None, False
+            state = finds.clear(state, self.told)
             return assignment.remove_reader(state, self.reader_id, offsets), True
 
         try:

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from pravega_spark.engine.layout.epochs import Layout
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.model import SegmentRange
-from pravega_spark.reader_groups import assignment, checkpoints, segment_transitions
+from pravega_spark.reader_groups import assignment, checkpoints, finds, segment_transitions
 from pravega_spark.reader_groups.assignment import HeldSegments
 from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
 
@@ -22,7 +21,8 @@ class ReaderView:
     hand out. The application has asked for more, so all events before it are processed, unless
     only checkpoints acknowledge events. ``ended`` are the held segments that were read to their
     ends. ``behind_head`` are the streams whose head has passed the reader, or that were deleted.
-    ``unread`` is the known number of unread events of each segment.
+    ``unread`` is the known number of unread events of each segment, ``told`` the numbers of the
+    finds that the reader has told.
     """
 
     reader: str
@@ -31,6 +31,7 @@ class ReaderView:
     ended: frozenset[SegmentKey] = frozenset()
     behind_head: frozenset[str] = frozenset()
     unread: Mapping[SegmentKey, int] = field(default_factory=dict)
+    told: frozenset[int] = frozenset()
 
 
 class Marker(NamedTuple):
@@ -45,20 +46,6 @@ class Marker(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """The state after a step, and what the reader must learn from it.
-
-    ``lost`` are ranges that this reader found to be truncated before the group read them.
-    ``revoked`` are segments that the reader held and the state no longer assigns to it, because
-    another reader found a truncation.
-    """
-
-    state: GroupState
-    lost: tuple[SegmentRange, ...] = ()
-    revoked: frozenset[SegmentKey] = frozenset()
-
-
 def reader_step(
     state: GroupState,
     view: ReaderView,
@@ -66,7 +53,7 @@ def reader_step(
     *,
     answering: Marker | None = None,
     automatic: bool = False,
-) -> StepResult:
+) -> GroupState:
     """Do everything that is due for a reader; return an equal state if nothing is.
 
     The reader answers the checkpoint whose marker it has shown (``answering``) and silent ones,
@@ -81,9 +68,8 @@ def reader_step(
     """
     before = state
     state.reader_entry(view.reader, view.number)
-    mine = {key: owned.number for key, owned in state.owned_by(view.reader).items()}
-    revoked = frozenset(key for key, (number, _) in view.held.items() if mine.get(key) != number)
-    offsets = {key: offset for key, (_, offset) in view.held.items() if key not in revoked}
+    offsets = assignment.owned_offsets(state, view.reader, view.held)
+    state = finds.take_over(finds.clear(state, view.told), view.reader, view.number)
     if answering is not None:
         at_marker = assignment.owned_offsets(state, view.reader, answering.held)
         state = checkpoints.answer(state, view.reader, answering.number, at_marker)
@@ -97,14 +83,14 @@ def reader_step(
         answered = {} if in_transactions else offsets
         state = checkpoints.answer(state, view.reader, pending.number, answered)
     after_silent = state
-    state, lost = _move_on(state, view, layout_of)
+    state = _move_on(state, view, layout_of)
     state = _release_surplus(state, view)
     state = assignment.acquire(state, view.reader, view.number)
     if _needs_checkpoint(state, view):
         state = checkpoints.begin_automatic(state)
     if has_changed or state != after_silent:  # answering a silent checkpoint records no offset
         state = assignment.record_offsets(state, view.reader, view.number, view.held)
-    return StepResult(state, lost, revoked)
+    return state
 
 
 def _unacknowledged(state: GroupState, view: ReaderView) -> frozenset[SegmentKey]:
@@ -153,20 +139,28 @@ def _spread(
 
 def _move_on(
     state: GroupState, view: ReaderView, layout_of: Callable[[str], Layout | None]
-) -> tuple[GroupState, tuple[SegmentRange, ...]]:
+) -> GroupState:
     """Complete ended segments, move to the head where it has passed, and drop deleted streams."""
-    lost: tuple[SegmentRange, ...] = ()
     ended = frozenset(key for key in view.ended if key in state.assigned)
     ended -= _unacknowledged(state, view)
     for stream in sorted({key.stream for key in ended} | view.behind_head):
         layout = layout_of(stream)
         if layout is None:
-            state = segment_transitions.drop_stream(state, stream)
+            if _is_read(state, stream):
+                state = finds.add_deleted(state, stream, view.reader)
+                state = segment_transitions.drop_stream(state, stream)
             continue
         if stream in view.behind_head or locate(layout, state.cut(stream)).forgotten:
             state = assignment.record_offsets(state, view.reader, view.number, view.held)
-            state, found = segment_transitions.move_to_head(state, layout)
-            lost += found
+            owners = state.assigned
+            state, lost = segment_transitions.move_to_head(state, layout)
+            state = finds.add_lost(state, lost, owners, view.reader)
         done = {key: view.held[key][0] for key in ended if key.stream == stream}
         state = segment_transitions.complete(state, layout, view.reader, view.number, done)
-    return state, lost
+    return state
+
+
+def _is_read(state: GroupState, stream: str) -> bool:
+    """Return whether the group still reads a stream, so that nobody has found its deletion."""
+    parts = (state.assigned, state.unassigned, state.future)
+    return any(key.stream == stream for part in parts for key in part)

@@ -18,7 +18,6 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import (
     NoSuchScope,
     NoSuchStream,
-    PravegaSparkError,
     StaleIdentity,
     TruncatedData,
 )
@@ -53,8 +52,7 @@ class SegmentSelector:
     """A reader's segments: next offsets, ownership numbers, and buffers of read-ahead events.
 
     ``next_offsets`` has the offset of the next event of each segment. ``behind_head`` are the
-    streams whose head has passed a held segment, or that were deleted; ``read_error`` is the error
-    that reading raised because of it, if any.
+    streams whose head has passed a held segment, or that were deleted.
     """
 
     def __init__(
@@ -65,7 +63,6 @@ class SegmentSelector:
         self.next_offsets: immutables.Map[SegmentKey, int] = immutables.Map()
         self.ownership_numbers: dict[SegmentKey, int] = {}
         self.behind_head: set[str] = set()
-        self.read_error: PravegaSparkError | None = None
         self.before_last: tuple[SegmentKey, int] | None = None
         """The segment and offset of the last events that were read."""
         self.polled_in_background: frozenset[str] = frozenset()
@@ -133,9 +130,8 @@ class SegmentSelector:
             try:
                 if buffer.load():
                     return
-            except (TruncatedData, NoSuchStream, StaleIdentity) as error:
-                self.behind_head.add(key.stream)
-                self.read_error = error
+            except (TruncatedData, NoSuchStream, StaleIdentity):
+                self.behind_head.add(key.stream)  # the step finds what was lost
                 del self._buffers[key]
                 return
             del self._buffers[key]
@@ -260,18 +256,13 @@ class SegmentSelector:
                 self._buffers.pop(key, None)
         self.before_last, self._idle = None, None
 
-    def assign(self, owned: Mapping[SegmentKey, Ownership]) -> frozenset[SegmentKey]:
-        """Hold the segments of the group's state; return those that it moved past unread events.
-
-        Only a truncation moves a segment. Buffers of unchanged segments stay.
-        """
+    def assign(self, owned: Mapping[SegmentKey, Ownership]) -> None:
+        """Hold the segments of the group's state; buffers of unchanged segments stay."""
         self._known_ended = self.ended()
-        next_offsets, numbers, moved = {}, {}, set()
+        next_offsets, numbers = {}, {}
         for key, mine in owned.items():
             is_known = self.ownership_numbers.get(key) == mine.number
             known = self.next_offsets.get(key) if is_known else None
-            if known is not None and known < mine.offset:
-                moved.add(key)
             next_offsets[key] = mine.offset if known is None else max(known, mine.offset)
             numbers[key] = mine.number
         for key in list(self._buffers):
@@ -281,5 +272,4 @@ class SegmentSelector:
             ):
                 del self._buffers[key]
         self.next_offsets, self.ownership_numbers = immutables.Map(next_offsets), numbers
-        self.behind_head, self.read_error, self._is_assigned = set(), None, True
-        return frozenset(moved)
+        self.behind_head, self._is_assigned = set(), True

@@ -85,6 +85,7 @@ def remove_streams(state: GroupState, streams: Collection[str]) -> GroupState:
         future={k: missing for k, missing in state.future.items() if k.stream not in streams},
         completed={k: offset for k, offset in state.completed.items() if k.stream not in streams},
         last_checkpoint=last,
+        finds={n: found for n, found in state.finds.items() if found.stream not in streams},
     )
 
 

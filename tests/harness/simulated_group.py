@@ -219,7 +219,7 @@ class SimulatedGroup:
         )
         view = ReaderView(name, local.number, dict(local.held), ended, frozenset(local.behind_head))
         try:
-            result = reader_step(
+            after = reader_step(
                 self.state,
                 view,
                 self.living.get,
@@ -231,19 +231,19 @@ class SimulatedGroup:
             del self.readers[name]
             return
         assert not local.is_zombie
-        self.change(result.state)
+        self.change(after)
         local.shown = None
-        if result.lost:
+        if any(found.lost is not None for found in after.finds.values()):
             self.count("truncated")
         held = {}
-        for key, owned in result.state.owned_by(name).items():
+        for key, owned in after.owned_by(name).items():
             known = local.held.get(key)
             if known is not None and known[0] == owned.number:
                 held[key] = (owned.number, max(known[1], owned.offset))
             else:
                 held[key] = (owned.number, owned.offset)
         local.held, local.behind_head = held, set()
-        pending = result.state.pending_checkpoint(name)
+        pending = after.pending_checkpoint(name)
         if pending is not None:
             self.count("marker")
             local.pending = Marker(pending.number, dict(held), pending.name)

@@ -14,7 +14,7 @@ from pravega_spark.reader_groups import assignment, checkpoints, segment_transit
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_state import GroupState, Phase, SegmentKey
 from pravega_spark.reader_groups.reader_leases import Heartbeat, record_heartbeat
-from pravega_spark.reader_groups.reader_step import ReaderView, StepResult, reader_step
+from pravega_spark.reader_groups.reader_step import ReaderView, reader_step
 from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import MemoryStream, half_merged
 
@@ -35,7 +35,7 @@ def step(
     stream: MemoryStream,
     reader: str,
     offsets: dict[SegmentKey, int] | None = None,
-) -> StepResult:
+) -> GroupState:
     """Do a step of a reader that has read its segments up to some offsets."""
     owned = state.owned_by(reader)
     held = {k: (o.number, (offsets or {}).get(k, o.offset)) for k, o in owned.items()}
@@ -61,16 +61,16 @@ def shares(state: GroupState) -> list[int]:
 
 def test_one_reader_acquires_all_and_releases_half_when_another_joins() -> None:
     stream = MemoryStream.of(4)
-    state = step(joined(begun(stream), "a"), stream, "a").state
+    state = step(joined(begun(stream), "a"), stream, "a")
     assert shares(state) == [4]
     state = joined(state, "b")
-    state = step(state, stream, "b").state
+    state = step(state, stream, "b")
     assert shares(state) == [4, 0], "no segment waits yet"
     stream.append(key(3).segment_id, 9)
-    state = step(state, stream, "a", {key(3): 7}).state
+    state = step(state, stream, "a", {key(3): 7})
     assert shares(state) == [2, 0]
     assert state.unassigned[key(3)] == 7, "the exact next offset"
-    state = step(state, stream, "b").state
+    state = step(state, stream, "b")
     assert shares(state) == [2, 2]
     assert state.assigned[key(3)].offset == 7
 
@@ -88,10 +88,10 @@ def test_reader_releases_about_half_of_the_unread_events_with_half_of_its_segmen
     unread: dict[SegmentKey, int], released: set[SegmentKey]
 ) -> None:
     stream = MemoryStream.of(4)
-    state = step(joined(begun(stream), "a"), stream, "a").state
+    state = step(joined(begun(stream), "a"), stream, "a")
     state = joined(state, "b")
     view = ReaderView("a", state.readers["a"].number, unread=unread)
-    assert set(reader_step(state, view, {NAME: stream}.__getitem__).state.unassigned) == released
+    assert set(reader_step(state, view, {NAME: stream}.__getitem__).unassigned) == released
 
 
 @pytest.mark.parametrize(("segments", "readers"), [(1, 3), (4, 3), (8, 3), (7, 2), (2, 5)])
@@ -100,30 +100,30 @@ def test_shares_differ_by_at_most_one_in_any_order(segments: int, readers: int) 
     state = begun(stream)
     names = [f"r{i}" for i in range(readers)]
     for name in names:
-        state = step(joined(state, name), stream, name).state
+        state = step(joined(state, name), stream, name)
     for _ in range(3):
         for name in reversed(names):
-            state = step(state, stream, name).state
+            state = step(state, stream, name)
     assert sum(shares(state)) == segments
     assert max(shares(state)) - min(shares(state)) <= 1
     calm = state
     for name in names:
-        assert step(calm, stream, name).state == calm, "a balanced group stays as it is"
+        assert step(calm, stream, name) == calm, "a balanced group stays as it is"
 
 
 def test_successors_are_acquired_immediately_without_a_checkpoint() -> None:
     stream = MemoryStream.of(1)
     stream.append(0, 3)
     stream.scale([0], [(0.0, 0.5), (0.5, 1.0)])
-    state = step(joined(begun(stream), "a"), stream, "a").state
-    state = step(state, stream, "a", {key(0): 3}).state
+    state = step(joined(begun(stream), "a"), stream, "a")
+    state = step(state, stream, "a", {key(0): 3})
     assert set(state.owned_by("a")) == {key(1, 1), key(2, 1)}
 
 
 def test_successor_of_a_half_read_merge_is_future_in_a_checkpoint() -> None:
     stream = half_merged()
-    state = step(joined(begun(stream), "a"), stream, "a").state
-    state = step(state, stream, "a", {key(0): 10}).state
+    state = step(joined(begun(stream), "a"), stream, "a")
+    state = step(state, stream, "a", {key(0): 10})
     assert state.future == {key(2, 1): frozenset({1})}
     state, checkpoint = checkpoints.initiate(state, "c")
     state = checkpoints.answer(state, "a", checkpoint.number, {key(1): 5})
@@ -149,7 +149,7 @@ def test_empty_sealed_segments_are_skipped() -> None:
 def test_group_with_an_end_cut_reads_up_to_it() -> None:
     stream = half_merged()
     end = StreamCut(NAME, 1, {0: END, 1: 5, key(2, 1).segment_id: NOT_REACHED})
-    state = step(joined(begun(stream, end), "a"), stream, "a").state
+    state = step(joined(begun(stream, end), "a"), stream, "a")
     assert segment_transitions.EndOffsets(state, stream).of(0) is None
     assert segment_transitions.EndOffsets(state, stream).of(1) == 5
     numbers = {k: o.number for k, o in state.assigned.items()}
@@ -171,7 +171,7 @@ def test_start_after_its_end_is_refused() -> None:
 def test_evicted_reader_is_refused_and_its_last_position_counts() -> None:
     stream = MemoryStream.of(2)
     stream.append(0, 9)
-    state = step(joined(begun(stream), "a", "b"), stream, "a").state
+    state = step(joined(begun(stream), "a", "b"), stream, "a")
     number = state.readers["a"].number
     held = {key(0): (state.assigned[key(0)].number, 4), key(1): (99, 7)}
     after = assignment.evict(state, "a", number, held)
@@ -194,7 +194,7 @@ def test_checkpoint_waits_for_all_readers_except_those_that_left() -> None:
     stream = MemoryStream.of(2)
     stream.append(0, 9)
     state = joined(begun(stream), "a", "b")
-    state = step(step(state, stream, "a").state, stream, "b").state
+    state = step(step(state, stream, "a"), stream, "b")
     state, begun_one = checkpoints.initiate(state, "c")
     assert checkpoints.initiate(state, "c")[1] == begun_one, "the same name joins"
     state = checkpoints.answer(state, "a", begun_one.number, {key(0): 6})
@@ -209,7 +209,7 @@ def test_checkpoint_waits_for_all_readers_except_those_that_left() -> None:
 def test_silent_checkpoint_records_no_offset() -> None:
     stream = MemoryStream.of(1)
     stream.append(0, 9)
-    state = step(joined(begun(stream), "a"), stream, "a").state
+    state = step(joined(begun(stream), "a"), stream, "a")
     state, silent = checkpoints.initiate(state, "s", silent=True)
     state = checkpoints.answer(state, "a", silent.number, {key(0): 6})
     done = state.checkpoint(silent.number)
@@ -247,7 +247,7 @@ def test_group_behind_the_head_continues_there_and_owners_keep_the_rest() -> Non
     stream = MemoryStream.of(2)
     stream.append(0, 5)
     stream.append(1, 5)
-    state = step(joined(begun(stream), "a"), stream, "a").state
+    state = step(joined(begun(stream), "a"), stream, "a")
     number = state.assigned[key(1)].number
     stream.scale([0], [(0.0, 0.25), (0.25, 0.5)])
     stream.truncate(StreamCut(NAME, 1, {1: 3, key(2, 1).segment_id: 0, key(3, 1).segment_id: 0}))
@@ -260,18 +260,18 @@ def test_group_behind_the_head_continues_there_and_owners_keep_the_rest() -> Non
 
 def test_deleted_stream_is_completed_at_its_recorded_offsets() -> None:
     stream = half_merged()
-    state = step(joined(begun(stream), "a"), stream, "a").state
-    state = step(state, stream, "a", {key(0): 10}).state
+    state = step(joined(begun(stream), "a"), stream, "a")
+    state = step(state, stream, "a", {key(0): 10})
     assert (set(state.assigned), set(state.future)) == ({key(1)}, {key(2, 1)})
     state, checkpoint = checkpoints.initiate(state, "c")
     view = ReaderView("a", state.readers["a"].number, behind_head=frozenset({NAME}))
-    after = reader_step(state, view, lambda _: None).state
+    after = reader_step(state, view, lambda _: None)
     assert after.is_at_end
     assert after.completed == {key(0): END, key(1): 0}
     done = checkpoints.answer(after, "a", checkpoint.number, {}).checkpoint(checkpoint.number)
     assert done is not None
     assert done.positions[key(1)] == 0
-    assert reader_step(after, view, lambda _: None).state == after
+    assert reader_step(after, view, lambda _: None) == after
 
 
 def test_a_finished_segment_stays_with_its_reader_while_another_one_completes() -> None:
@@ -279,24 +279,24 @@ def test_a_finished_segment_stays_with_its_reader_while_another_one_completes() 
     stream.append(key(0).segment_id, 3)
     stream.append(key(1).segment_id, 3)
     state = joined(begun(stream), "a", "b")
-    state = step(state, stream, "a").state
-    state = step(state, stream, "b").state
+    state = step(state, stream, "a")
+    state = step(state, stream, "b")
     (mine,), (other,) = state.owned_by("a"), state.owned_by("b")
     stream.scale([0, 1], [(0.0, 1.0)])
     number = state.readers["b"].number
     held = {other: (state.assigned[other].number, 3)}
     state = assignment.record_offsets(state, "b", number, held)
-    state = step(state, stream, "a", {mine: 3}).state
+    state = step(state, stream, "a", {mine: 3})
     assert list(state.owned_by("b")) == [other]
     assert state.future == {key(2, 1): {other.segment_id}}
-    state = step(state, stream, "b", {other: 3}).state
+    state = step(state, stream, "b", {other: 3})
     assert not state.future
 
 
 def test_a_heartbeat_of_an_earlier_joining_records_nothing() -> None:
     stream = MemoryStream.of(1)
     stream.append(key(0).segment_id, 3)
-    state = step(joined(begun(stream), "a"), stream, "a").state
+    state = step(joined(begun(stream), "a"), stream, "a")
     number = state.readers["a"].number
     held = {key(0): (state.assigned[key(0)].number, 2)}
     assert record_heartbeat(state, "a", Heartbeat(number - 1, held)) is state

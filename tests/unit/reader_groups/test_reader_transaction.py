@@ -19,10 +19,10 @@ from pravega_spark.errors import (
     TxnFailed,
 )
 from pravega_spark.model import StreamCut, TransactionStatus
-from pravega_spark.reader_groups import assignment, segment_transitions
+from pravega_spark.reader_groups import assignment, finds, segment_transitions
 from pravega_spark.reader_groups.group_codec import GroupCodec
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_state import SegmentKey
+from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
 from pravega_spark.transactions.joint_transaction import JointTransaction
 from pravega_spark.transactions.joint_writer import JointWriter
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
@@ -586,7 +586,13 @@ def test_truncation_of_what_a_transaction_has_prepared(
         truncate(world.streams[IN], StreamCut(IN, 1, {0: 6}))
         view, group = world.streams[IN].view(), world.group()
         group.state()
-        group.sync.apply("READ", lambda state: segment_transitions.move_to_head(state, view)[0])
+
+        def found(state: GroupState) -> GroupState:
+            owners = state.assigned
+            after, lost = segment_transitions.move_to_head(state, view)
+            return finds.add_lost(after, lost, owners, "a")
+
+        group.sync.apply("READ", found)
 
     with at_failpoint("joint.prepared", move_to_the_head):
         txn.commit()

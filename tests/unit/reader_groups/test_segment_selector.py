@@ -8,7 +8,7 @@ import pytest
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.errors import InvalidStreamCut, NoSuchStream, TruncatedData
-from pravega_spark.model import StreamCut
+from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.policies import StreamConfiguration
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_reader import EventStreamReader
@@ -29,7 +29,7 @@ def test_long_backlog_of_one_segment_does_not_block_others() -> None:
     assert late[0] in [event.data for event in found if event is not None]
 
 
-def test_reader_reports_a_truncation_that_another_reader_found() -> None:
+def test_only_the_reader_whose_segment_lost_events_reports_what_another_one_found() -> None:
     world = World(segments=2)
     world.write(20)
     group = world.created()
@@ -44,16 +44,18 @@ def test_reader_reports_a_truncation_that_another_reader_found() -> None:
     later = world.write(3)
     truncate(world.stream, StreamCut(NAME, 1, {merged: 0}))
     assert min(ends.values()) > 2
-    reported = 0
+    lost = list[SegmentRange]()
     found = []
     for reader in (a, b, a, b, a, b):
         world.runtime.sleep(4)
         try:
             found += drain(reader)
-        except TruncatedData:
-            reported += 1
-    assert reported == 2, "both readers lost events"
+        except TruncatedData as error:
+            assert reader is b, "a had its events in memory and handed them out"
+            lost += error.lost
+    assert lost == [SegmentRange(NAME, 1, 1, 2, ends[1])]
     assert found[-3:] == later
+    assert not group.state().finds
 
 
 def test_truncation_of_read_events_is_not_reported_while_the_segment_has_a_record() -> None:

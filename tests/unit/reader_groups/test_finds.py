@@ -1,0 +1,203 @@
+"""What a reader's step found is told once, whatever fails between the step and the telling."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.truncation import truncate
+from pravega_spark.errors import (
+    CommitUnknown,
+    NoSuchStream,
+    ReinitializationRequired,
+    StoreError,
+    TruncatedData,
+)
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import StreamCut
+from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.reader_groups.finds import add_deleted
+from pravega_spark.reader_groups.group_codec import GroupCodec
+from pravega_spark.reader_groups.group_reader import EventStreamReader
+from tests.harness.fault_plans import Rule
+from tests.harness.group_world import NAME, World, drain
+from tests.harness.releases import run_release
+from tests.harness.small_streams import scale
+
+OTHER = "s/u"
+
+
+def told(reader: EventStreamReader, found: list[str] | None = None) -> list[str]:
+    """Return what a reader says until it has nothing to read: losses, deletions and events."""
+    found = [] if found is None else found
+    for _ in range(100):
+        try:
+            read = reader.read_next_event(0)
+        except TruncatedData as error:
+            found += [f"{r.stream} [{r.start}, {r.end})" for r in error.lost]
+        except NoSuchStream as error:
+            found.append(f"{error.stream} is deleted")
+        else:
+            if read.event is not None:
+                found.append(read.event.data.decode())
+            elif read.checkpoint is None:
+                found += ["end"] * read.is_completed
+                return found
+    raise AssertionError(found)
+
+
+def delete_and_create(world: World, name: str) -> None:
+    stream = world.streams[name]
+    lifecycle.seal(stream)
+    lifecycle.delete(stream)
+    lifecycle.create(
+        stream, stream.known_view().life + 1, StreamConfiguration(ScalingPolicy.fixed(1))
+    )
+
+
+@pytest.mark.parametrize("names", [(NAME,), (NAME, OTHER)])
+def test_a_deletion_is_told_where_the_step_meets_it_at_a_segments_end(
+    names: tuple[str, ...],
+) -> None:
+    world = World(names=names)
+    world.write(2, NAME)
+    reader = world.created().create_reader("a")
+    drain(reader)
+    scale(world.streams[NAME], [0], [(0.0, 0.5), (0.5, 1.0)])
+    world.write(4, NAME)
+    world.streams[NAME].view()
+    reader._selector.poll()  # the next call meets the sealed segment before it knows of the end
+    delete_and_create(world, NAME)
+    world.runtime.sleep(4)
+    found = told(reader)
+    assert f"{NAME} is deleted" in found
+    assert found.index(f"{NAME} is deleted") < len(found) - ("end" in found)
+    assert told(reader) == (["end"] if len(names) == 1 else [])
+
+
+def lossy() -> World:
+    """A group over two streams, one of which is truncated and the other deleted."""
+    world = World(names=(NAME, OTHER))
+    world.write(6, NAME)
+    world.write(3, OTHER)
+    return world
+
+
+def lose(world: World) -> None:
+    truncate(world.streams[NAME], StreamCut(NAME, 1, {0: 4}))
+    lifecycle.seal(world.streams[OTHER])
+    lifecycle.delete(world.streams[OTHER])
+
+
+def test_a_deletion_does_not_hide_what_another_stream_lost() -> None:
+    world = lossy()
+    world.created().create_reader("a").close()
+    lose(world)
+    found = told(world.group().create_reader("b"))
+    assert sorted(found) == ["4", "5", f"{NAME} [0, 4)", f"{OTHER} is deleted"]
+
+
+@pytest.mark.parametrize("acknowledge", ["next", "checkpoint"])
+def test_each_find_is_told_once_whichever_call_of_the_step_fails(acknowledge: str) -> None:
+    for nth in range(1, 40):
+        world = lossy()
+        group = world.created(acknowledge=acknowledge)
+        reader = group.create_reader("a")
+        lose(world)
+        world.runtime.sleep(4)
+        world.store.rules.add(Rule(StoreError("down"), nth=nth))
+        found, failed = list[str](), 0
+        for _ in range(4):
+            try:
+                told(reader, found)
+            except (StoreError, CommitUnknown):
+                failed += 1
+            world.store.rules.clear()
+            world.runtime.sleep(4)
+        passed = [f"{NAME} [0, 4)"]
+        if "0" in found:  # it went on from the version that it knew, whose chunks were there
+            passed = ["0", "1", "2", "3"]
+        assert sorted(found) == sorted([*passed, "4", "5", f"{OTHER} is deleted"]), nth
+        reader.close()
+        assert not world.group().state().finds
+    assert failed == 0, "the last call was not reached"
+
+
+def test_what_a_dead_reader_had_to_tell_is_told_by_another() -> None:
+    world = lossy()
+    group = world.created()
+    dead = group.create_reader("dead", lease="30 s")
+    lose(world)
+    world.runtime.sleep(4)
+    dead._finds.tell = lambda: None  # type: ignore[method-assign]
+    dead._selector.behind_head |= {NAME, OTHER}
+    dead.read_next_event(0)
+    assert len(group.state().finds) == 2
+    other = world.group().create_reader("b")
+    assert told(other) == [], "the dead one may still tell"
+    found = list[str]()
+    for _ in range(8):
+        world.runtime.sleep(5)
+        found += told(other)
+    assert (f"{OTHER} is deleted" in found, f"{NAME} [0, 4)" in found) == (True, True)
+    with pytest.raises(ReinitializationRequired):
+        dead.read_next_event(0)
+    other.close()
+    assert not group.state().finds
+
+
+def test_a_closed_reader_leaves_what_it_has_not_told_and_clears_what_it_has() -> None:
+    world = lossy()
+    group = world.created()
+    reader = group.create_reader("a")
+    lose(world)
+    world.runtime.sleep(4)
+    reader._selector.behind_head |= {NAME, OTHER}
+    with pytest.raises(NoSuchStream):
+        reader.read_next_event(0)
+    reader.close()
+    (left,) = group.state().finds.values()
+    assert left.lost is not None
+    assert told(world.group().create_reader("b"))[0] == f"{NAME} [0, 4)"
+
+
+def test_finds_are_rows_that_are_read_again() -> None:
+    world = lossy()
+    group = world.created()
+    group.create_reader("a")
+    state = add_deleted(group.state(), OTHER, "a")
+    lose(world)
+    rows = GroupCodec().encode(state)
+    assert GroupCodec().decode(rows) == state
+    assert rows["find/2"]["value"] == '{"joining":1}'
+
+
+OLD = """
+import sys
+from pravega_spark.manager import StreamManager
+group = StreamManager(sys.argv[1]).reader_group("s/g")
+print(sorted(group.distribution().items(), key=str))
+with group.create_reader("old") as reader:
+    while (read := reader.read_next_event(0)).event is not None:
+        print(read.event.data)
+"""
+
+
+def test_the_previous_release_reads_on_and_drops_what_it_does_not_know(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    for name in (NAME, OTHER):
+        manager.create_stream(name)
+    with manager.create_writer(NAME) as writer:
+        writer.write_event(b"event", "k")
+    group = manager.create_reader_group("s/g", [NAME, OTHER])
+    reader = group.create_reader("a")
+    group._lifecycle.state()
+    group._lifecycle.sync.apply("READ", lambda state: add_deleted(state, OTHER, "a"))
+    reader.close()
+    assert group._lifecycle.state().finds
+    output = run_release("0.1.0", OLD, tmp_path)
+    assert output == "[(None, 2)]\nb'event'\n"
+    assert not manager.reader_group("s/g")._lifecycle.state().finds
