@@ -40,7 +40,6 @@ from pravega_spark.model import MaintenanceKind
 from pravega_spark.root_settings import SETTING_NAMES, EffectiveSettings, SettingSources
 from pravega_spark.spark.session import environment_settings, session, with_packages
 from pravega_spark.spark.worker_python import worker_python
-from pravega_spark.units import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,10 +49,6 @@ WIDTH = 160
 """Columns of the output where no terminal sets them."""
 INTERRUPTED = 130
 """The exit status of a single round that was stopped before its end."""
-_REPEATED = (
-    "Spark has repeated the work on {}, whose task had failed or was lost: what it had done by "
-    "then is in no sum, so the sums are the least that was done."
-)
 REQUIRED = ("pandas", "pyspark", "rich")
 """Packages of the extra ``jobs``; PySpark's ``mapInArrow`` needs pandas."""
 QUIET = {
@@ -218,25 +213,13 @@ def rounds(
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
     started, sums, number = time.monotonic(), Counter(zeros), 0
     settings, retries = _JobSettings(prog, arguments, console), RoundRetries()
-    has_found, textfile = False, _textfile(prog, arguments)
-    told, known = RoundProgress(prog), 0
+    has_found, textfile, told = False, _textfile(prog, arguments), RoundProgress(prog)
     try:
         while spark is not None and not stop.is_set:
             at = time.monotonic()
-            done = _round(
-                prog,
-                arguments,
-                spark,
-                work,
-                console,
-                stop,
-                settings,
-                told,
-                must_exist=not has_found,
-            )
-            if told.repeated > known:
-                known = told.repeated
-                print(f"{prog}: {_REPEATED.format(count_text(known, 'stream'))}", file=sys.stderr)
+            one = partial(_round, prog, arguments, spark, work, console, stop, settings, told)
+            done = one(must_exist=not has_found)
+            told.say_repeated()
             if done is None:
                 break
             has_found |= done.error is None
@@ -266,8 +249,8 @@ def rounds(
     seconds = round(time.monotonic() - started, 3)
     sums["failed"] += bool(retries.attempts)
     record = {**sums, "failed": sums["failed"], "dry_run": arguments.dry_run}
-    record |= {"rounds": number, "repeated": told.repeated, "seconds": seconds}
-    record |= {"settings": settings.shown}
+    record |= {"rounds": number, "repeated": told.repeated}
+    record |= {"seconds": seconds, "settings": settings.shown}
     print(json.dumps(record), flush=True)
     if not number and arguments.interval is None:
         return INTERRUPTED

@@ -11,10 +11,16 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Final
 
+from pravega_spark.units import count_text
+
 LINE_SECONDS: Final = 60.0
 _BAR_SECONDS: Final = 0.5
 _CELLS: Final = 20
 _CLEAR: Final = "\r\x1b[K"
+_REPEATED: Final = (
+    "Spark has repeated the work on {}, whose task had failed or was lost: what it had done by "
+    "then is in no sum, so the sums are the least that was done."
+)
 
 Done = tuple[int, str]
 """How many tasks have ended, and what the last one worked on."""
@@ -28,6 +34,14 @@ class RoundProgress:
         self._prog = prog
         self.repeated = 0
         """How many pieces of work come from a task that had failed before, or was lost."""
+        self._said = 0
+
+    def say_repeated(self) -> None:
+        """Say that work was repeated, unless that was said."""
+        if self.repeated > self._said:
+            self._said = self.repeated
+            what = count_text(self.repeated, "stream")
+            print(f"{self._prog}: {_REPEATED.format(what)}", file=sys.stderr)
 
     @contextmanager
     def over(self, what: str, total: int, look: Callable[[], Done | None]) -> Iterator[None]:
