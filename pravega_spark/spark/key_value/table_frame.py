@@ -147,7 +147,8 @@ def upsert_batches(
 
     Spark refuses update mode for Python sinks, and ``foreachBatch`` takes it: the rows of an
     aggregation that changed are put. A batch is numbered by the query and the batch id, so one that
-    is repeated after a crash adds nothing. ``options`` are those of the write.
+    is repeated after a crash adds nothing. ``options`` are those of the write; with
+    ``checkpointLocation``, that of the query, a batch is known by the ends of its sources, too.
     """
     where = os.fspath(root)
     where = where if ":/" in where else os.path.abspath(where)
