@@ -24,7 +24,7 @@ from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.wanted_events import WantedEvents, WantedTable
 from pravega_spark.engine.stream.watermarks import latest_window, window_at
-from pravega_spark.errors import InvalidInput, InvalidStreamCut, NoSuchEvent
+from pravega_spark.errors import InvalidInput, InvalidStreamCut, NoSuchEvent, TruncatedData
 from pravega_spark.handles import NotPicklable
 from pravega_spark.model import (
     Deserializer,
@@ -218,20 +218,32 @@ class EventReader(NotPicklable):
         while True:
             step = read_plan.next_step(state.start, state.target)
             for rng in step.ranges:
-                for batch in read_range(
+                batches = read_range(
                     self._stream,
                     rng,
                     payload_bytes=0,
                     event_format=state.view.event_format,
                     columns=None if wanted is None else wanted.columns,
                     where=None if wanted is None else wanted.where,
-                ):
+                )
+                while (batch := self._next_batch(state, batches)) is not None:
                     self._stream.ensure_durable(state.view)
                     yield rng, batch
             self._stream.ensure_durable(state.view)  # a step may also be a scale without events
             state.start, state.read = step.end, {}
             if step.done or not step.ranges:
                 return
+
+    def _next_batch(
+        self, state: _ReadState, batches: Iterator[pa.RecordBatch]
+    ) -> pa.RecordBatch | None:
+        """Return the next batch; TruncatedData says what is lost after the reader's position."""
+        try:
+            return next(batches, None)
+        except TruncatedData:
+            view = self._stream.view(life=state.view.life)
+            locate(view, state.position).readable()
+            raise
 
     def follow(
         self, start: StreamCut | str = StreamCut.LATEST, *, timeout: float | None = None

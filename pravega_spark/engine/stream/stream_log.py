@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
@@ -327,10 +328,15 @@ def _past_layout(
 
 
 def _truncated(view: StreamView, rng: SegmentRange) -> TruncatedData:
+    """Return the error for a range that begins below the head; only what is below it is lost."""
+    end = rng.end
+    if view.has_segment(rng.segment_id):
+        end = min(end, view.head_offset(rng.segment_id))
+    lost = replace(rng, end=end)
     return TruncatedData(
-        f"{rng} was truncated{view.truncated_by}; continue from the head, {view.head}.",
+        f"{lost} was truncated{view.truncated_by}; continue from the head, {view.head}.",
         head=view.head,
-        lost=(rng,),
+        lost=(lost,),
     )
 
 
