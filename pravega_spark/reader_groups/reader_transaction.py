@@ -207,5 +207,6 @@ class ReaderTransaction:
         """Untie the reader from a transaction that has ended. Makes no storage call."""
         if self._transaction != transaction:
             return
-        self._transaction, self._held = None, None
         self._must_rewind, self._must_refresh = not is_committed, True
+        self._held = None
+        self._transaction = None  # last: an interrupted end is repeated

@@ -164,10 +164,10 @@ class JointTransaction(CommittedByBlock, NotPicklable):
         return self._status is not None
 
     def _end(self, status: TransactionStatus) -> None:
-        """Set the final status, and untie the readers."""
-        self._status = status
+        """Untie the readers, and set the final status, after which nothing is left to do."""
         for reader in self._readers:
             reader.end(self._record.token, is_committed=status is TransactionStatus.COMMITTED)
+        self._status = status
 
     def _find_status(self) -> TransactionStatus:
         """Return the status as stored; the parts are read after the decision."""
@@ -211,9 +211,10 @@ class JointTransaction(CommittedByBlock, NotPicklable):
                     raise self._ended()
             else:
                 self._carry_out(record)
+            left_out = [error for part in self._parts.values() for error in _left_out(part)]
             self._end(TransactionStatus.COMMITTED)
-            for part in self._parts.values():
-                _check_whole(part)
+            if left_out:
+                raise left_out[0]
 
     def _decide(self, timestamp_us: int | None) -> JointRecord | None:
         """Prepare all parts and decide; None if there is no record of the transaction any more."""
@@ -339,12 +340,16 @@ def _is_aborted(part: Transaction) -> bool:
     return part._final is TransactionStatus.ABORTED
 
 
-def _check_whole(part: Transaction) -> None:
-    """End the handle of a committed part; raise TxnFailed if events of it were left out."""
+def _left_out(part: Transaction) -> list[TxnFailed]:
+    """End the handle of a committed part; return the error if events of it were left out."""
     try:
         _, found = part._find()
     except (NoSuchStream, StaleIdentity):
-        return
+        return []
     if isinstance(found, TransactionOutcome):
-        part._check_committed(found, part._buffer.staged, part._buffer.unstaged)
+        try:
+            part._check_committed(found, part._buffer.staged, part._buffer.unstaged)
+        except TxnFailed as error:
+            return [error]
         part._mark_done()
+    return []

@@ -63,9 +63,9 @@ class Transaction(CommittedByBlock, NotPicklable):
     ) -> None:
         """Open a transaction by its id; raise NoSuchTransaction if the stream has none.
 
-        ``on_end`` is called once, when the handle learns of the end; ``on_id`` whenever the user
-        reads the id. ``life`` is the stream's life that it must belong to, by default the present
-        one; ``times`` what the commit notes unless it has a timestamp.
+        ``on_end`` is called once (again after an interrupt) when the handle learns of the end;
+        ``on_id`` whenever the user reads the id. ``life`` is the stream's life that it must belong
+        to, by default the present one; ``times`` what the commit notes unless it has a timestamp.
         """
         check_transaction(transaction_id)
         view = stream.view(refresh=stream.log.snapshot is None, life=life)
@@ -196,9 +196,10 @@ class Transaction(CommittedByBlock, NotPicklable):
         with self._lock:
             self._require_writable()
             self._buffer.stage()
-            if self._buffer.staged:
-                self._add_chunks(self._buffer.staged)
-                self._buffer.staged = []
+            chunks = self._buffer.staged
+            if chunks:
+                self._add_chunks(chunks)
+                self._buffer.forget(chunks)
 
     def _add_chunks(self, chunks: Sequence[StagedChunk], write: Manifest = PLAIN_WRITE) -> bool:
         """Add staged chunks of this transaction's folder as one write, all or none.
@@ -361,8 +362,8 @@ class Transaction(CommittedByBlock, NotPicklable):
 
     def _report_end(self) -> None:
         if not self._end_reported:
-            self._end_reported = True
             self._on_end(self)
+            self._end_reported = True
 
     def _require_open(self) -> None:
         """Raise TxnFailed if the transaction is known to have ended."""

@@ -3,12 +3,15 @@
 Events are Python objects first, and Arrow columns by segment once they are many; rows of tables are
 columns at once. Columns wait until they fill a chunk, so that a large transaction makes few large
 files.
+
+Each change is one step: an interrupt finds an event in memory, in columns or in a chunk, and never
+in two of them or in none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +36,17 @@ from pravega_spark.limits import (
 )
 from pravega_spark.model import Segment, segment_text
 from pravega_spark.transactions.transaction_paths import chunk_folder
+
+
+class _Held(NamedTuple):
+    """What a buffer holds; replaced as a whole, except that an event is appended in one step."""
+
+    staged: Sequence[StagedChunk]
+    """Chunks in the transaction's folder, in the order of the events."""
+    columns: Mapping[int, pa.Table]
+    """Newer events of each segment, which do not fill a chunk yet."""
+    events: list[tuple[SmallEvent, str | None, int]]
+    """The newest events, with their keys and times."""
 
 
 class TransactionBuffer:
@@ -61,22 +75,26 @@ class TransactionBuffer:
 
     def drop(self) -> None:
         """Drop everything."""
-        self.staged: list[StagedChunk] = []
-        """Chunks in the transaction's folder, in the order of the events."""
-        self._columns: dict[int, pa.Table] = {}
-        """Older events of each segment, which do not fill a chunk yet."""
-        self._forget_events()
-
-    def _forget_events(self) -> None:
-        self._events: list[Any] = []
-        self._keys: list[str | None] = []
-        self._times_us: list[int] = []
+        self._held = _Held((), {}, [])
         self._size_bytes = 0
+        """About the bytes of the newest events: one that is interrupted may not be counted."""
+
+    def forget(self, chunks: Collection[StagedChunk]) -> None:
+        """Drop chunks that a manifest names."""
+        named = {chunk.path for chunk in chunks}
+        left = [chunk for chunk in self.staged if chunk.path not in named]
+        self._held = self._held._replace(staged=left)
+
+    @property
+    def staged(self) -> Sequence[StagedChunk]:
+        """Chunks in the transaction's folder, in the order of the events."""
+        return self._held.staged
 
     @property
     def unstaged(self) -> int:
         """The number of events that are in memory only."""
-        return len(self._events) + sum(int(held.num_rows) for held in self._columns.values())
+        held = self._held
+        return len(held.events) + sum(int(rows.num_rows) for rows in held.columns.values())
 
     @property
     def is_empty(self) -> bool:
@@ -86,14 +104,12 @@ class TransactionBuffer:
     @property
     def is_full(self) -> bool:
         """Whether it must be :meth:`spilled <spill>` before it accepts more events."""
-        full = len(self._events) >= TRANSACTION_BATCH_EVENTS
+        full = len(self._held.events) >= TRANSACTION_BATCH_EVENTS
         return full or self._size_bytes >= TRANSACTION_BATCH_BYTES
 
     def add(self, events: Sequence[SmallEvent], routing_key: str | None, time_us: int) -> None:
         """Add events with one routing key and time, in order."""
-        self._events += events
-        self._keys += [routing_key] * len(events)
-        self._times_us += [time_us] * len(events)
+        self._held.events.extend([(event, routing_key, time_us) for event in events])
         self._size_bytes += sum(map(len, events))
 
     def collect(
@@ -154,24 +170,21 @@ class TransactionBuffer:
             self._id if routing_key is None else routing_key
         )
         chunk = stage_large_event(stream, folder, pieces, segment_id=segment_id, key=routing_key)
-        batch._add([chunk])
+        batch._held = _Held(_known([chunk]), {}, [])
         return batch
 
     def join(self, batch: TransactionBuffer) -> None:
         """Add the events of a buffer that :meth:`collect` returned; none of them if it raises."""
-        if batch.staged or batch._columns:
+        new = batch._held
+        if new.staged or new.columns:
             self.spill()
             # A segment's older events must precede the staged chunks of the batch.
-            segment_ids = {chunk.segment_id for chunk in batch.staged} & self._columns.keys()
-            self._stage_columns({s: self._columns[s].num_rows for s in sorted(segment_ids)})
-            self._stage_columns(self._surplus(sum(t.nbytes for t in batch._columns.values())))
-        # Nothing below raises.
-        self.staged += batch.staged
-        for segment_id, rows in batch._columns.items():
-            self._columns[segment_id] = self._after(self._columns.get(segment_id), rows)
-        self._events += batch._events
-        self._keys += batch._keys
-        self._times_us += batch._times_us
+            segment_ids = {chunk.segment_id for chunk in new.staged} & self._held.columns.keys()
+            self._stage_columns({s: self._held.columns[s].num_rows for s in sorted(segment_ids)})
+            self._stage_columns(self._surplus(sum(t.nbytes for t in new.columns.values())))
+        held = self._held
+        columns = self._joined(new.columns.items())
+        self._held = _Held([*held.staged, *new.staged], columns, [*held.events, *new.events])
         self._size_bytes += batch._size_bytes
 
     def check(self, chunks: Sequence[StagedChunk]) -> None:
@@ -197,19 +210,25 @@ class TransactionBuffer:
         ones are staged: so chunks are large however the events spread over the segments.
         """
         before = len(self.staged)
-        if self._events:
-            self._hold(group(*self._routed(self._encoded())))
-            self._forget_events()
+        if self._held.events:
+            self._hold(group(*self._routed(self._encoded())), keeps_events=False)
         self._stage_columns(self._full_chunks())
         self._stage_columns(self._surplus())
         return len(self.staged) > before
 
-    def _hold(self, parts: Iterable[tuple[int, pa.Table]]) -> None:
-        """Add events to the columns of their segments."""
-        columns = dict(self._columns)
+    def _hold(self, parts: Iterable[tuple[int, pa.Table]], *, keeps_events: bool = True) -> None:
+        """Add events to the columns of their segments, in place of the newest ones or after all."""
+        columns = self._joined((segment_id, _copy(rows)) for segment_id, rows in parts)
+        self._held = _Held(self.staged, columns, self._held.events if keeps_events else [])
+        if not keeps_events:
+            self._size_bytes = 0
+
+    def _joined(self, parts: Iterable[tuple[int, pa.Table]]) -> dict[int, pa.Table]:
+        """Return the columns with more events behind them."""
+        columns = dict(self._held.columns)
         for segment_id, rows in parts:
-            columns[segment_id] = self._after(columns.get(segment_id), _copy(rows))
-        self._columns = columns
+            columns[segment_id] = self._after(columns.get(segment_id), rows)
+        return columns
 
     def _after(self, held: pa.Table | None, rows: pa.Table) -> pa.Table:
         """Return events after those that are held, which may be of an older schema."""
@@ -219,17 +238,19 @@ class TransactionBuffer:
 
     def stage(self) -> None:
         """Stage all events in memory as chunks."""
-        if self._columns:
+        if self._held.columns:
             self.spill()
-            self._stage_columns({s: held.num_rows for s, held in self._columns.items()})
-        elif self._events:
+            self._stage_columns({s: rows.num_rows for s, rows in self._held.columns.items()})
+        elif self._held.events:
             events, indexes, segment_ids = self._routed(self._encoded())
             routed = RoutedEvents(segment_ids, indexes)
-            self._add(stage_routed(self._stream, chunk_folder(self._id), events, routed))
-            self._forget_events()
+            chunks = stage_routed(self._stream, chunk_folder(self._id), events, routed)
+            self._held = _Held([*self.staged, *_known(chunks)], {}, [])
+            self._size_bytes = 0
 
     def _encoded(self) -> pa.Table:
-        return self.event_format.encode(self._keys, self._times_us, self._events)
+        events, keys, times_us = map(list, zip(*self._held.events, strict=True))
+        return self.event_format.encode(keys, times_us, events)
 
     def _routed(self, events: pa.Table) -> tuple[pa.Table, np.ndarray[Any, Any], tuple[int, ...]]:
         """Return events, and the segment of each, as an index into segment ids."""
@@ -241,7 +262,7 @@ class TransactionBuffer:
     def _full_chunks(self) -> dict[int, int]:
         """Return for each segment how many of its oldest events fill chunks."""
         full: dict[int, int] = {}
-        for segment_id, held in self._columns.items():
+        for segment_id, held in self._held.columns.items():
             if held.nbytes > CHUNK_BYTES or held.num_rows > CHUNK_EVENTS:
                 *complete, _ = cuts(checked_ends(held), CHUNK_EVENTS, CHUNK_BYTES)
                 if complete:
@@ -253,11 +274,12 @@ class TransactionBuffer:
 
         Without them the columns keep their limit, together with so many more bytes.
         """
-        sizes = {segment_id: held.nbytes for segment_id, held in self._columns.items()}
+        columns = self._held.columns
+        sizes = {segment_id: held.nbytes for segment_id, held in columns.items()}
         found: dict[int, int] = {}
         while sizes and sum(sizes.values()) + more_bytes > TRANSACTION_BUFFER_BYTES:
             largest = max(sizes, key=sizes.__getitem__)
-            found[largest] = self._columns[largest].num_rows
+            found[largest] = columns[largest].num_rows
             del sizes[largest]
         return found
 
@@ -265,23 +287,29 @@ class TransactionBuffer:
         """Stage that many of the oldest events of some segments, each in chunks of its own."""
         stream, folder, name = self._stream, chunk_folder(self._id), self._stream.runtime.token()
 
-        def staged(segment_id: int) -> list[StagedChunk]:
-            oldest = self._columns[segment_id].slice(0, rows[segment_id])
+        columns = dict(self._held.columns)
+
+        def stage_oldest(segment_id: int) -> list[StagedChunk]:
+            oldest = columns[segment_id].slice(0, rows[segment_id])
             chunk_name = f"{name}-{segment_id}"
             target = stream.store, stream.path, folder, segment_id
             return stage(*target, oldest, name=chunk_name, key=stream.chunk_key)
 
-        found = stream.runtime.each(staged, list(rows))
+        staged = list(self.staged)
+        found = stream.runtime.each(stage_oldest, list(rows))
         for (segment_id, count), chunks in zip(rows.items(), found, strict=True):
-            self._add(chunks)
-            left = self._columns.pop(segment_id).slice(count)
+            staged += _known(chunks)
+            left = columns.pop(segment_id).slice(count)
             if left.num_rows:
-                self._columns[segment_id] = _copy(left)
+                columns[segment_id] = _copy(left)
+        self._held = self._held._replace(staged=staged, columns=columns)
 
-    def _add(self, chunks: Sequence[StagedChunk]) -> None:
-        for chunk in chunks:
-            chunk.stats_json()
-        self.staged += chunks
+
+def _known(chunks: Sequence[StagedChunk]) -> Sequence[StagedChunk]:
+    """Return chunks whose statistics are made, so that their manifest cannot fail."""
+    for chunk in chunks:
+        chunk.stats_json()
+    return chunks
 
 
 def _copy(events: pa.Table) -> pa.Table:

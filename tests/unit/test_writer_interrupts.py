@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -18,42 +17,10 @@ import pravega_spark
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.event_writer import EventStreamWriter
+from tests.harness.line_interrupts import AtLine, interrupt, lines_in
 from tests.harness.small_streams import all_events, make_stream
 
 WAIT = 30.0
-OURS = str(Path(pravega_spark.__file__).parent)
-
-
-class AtLine:
-    """Runs an action before the n-th line of the package that this thread executes."""
-
-    def __init__(self, number: int, action: Callable[[], object]) -> None:
-        self.left, self.action = number, action
-        self.done = False
-
-    def __enter__(self) -> AtLine:
-        self.before = sys.gettrace()
-        sys.settrace(self._called)
-        return self
-
-    def _called(self, frame: FrameType, event: str, arg: Any) -> Any:
-        return self._line if frame.f_code.co_filename.startswith(OURS) else None
-
-    def _line(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if event == "line" and not self.done:
-            self.left -= 1
-            if self.left < 0:
-                self.done = True
-                sys.settrace(self.before)
-                self.action()
-        return self._line
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(self.before)
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
 
 
 CALLS: dict[str, Callable[[EventStreamWriter], Any]] = {
@@ -67,12 +34,9 @@ CALLS: dict[str, Callable[[EventStreamWriter], Any]] = {
 
 
 def lines_of(call: Callable[[EventStreamWriter], Any]) -> int:
-    counter = AtLine(1 << 30, interrupt)
     with EventStreamWriter(make_stream(runtime=SYSTEM), "w") as writer:
         writer.write_event(b"before", "k")
-        with counter:
-            call(writer)
-    return (1 << 30) - counter.left
+        return lines_in(lambda: call(writer))
 
 
 def stored(stream: StreamLog) -> list[bytes]:

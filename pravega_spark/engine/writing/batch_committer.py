@@ -259,14 +259,13 @@ class BatchCommitter:
 
     def _condition(self, batch: WriteBatch) -> AppendCondition | None:
         """Return what the log must decide; all batches before are in the log, or have none."""
-        expected = None if batch.conditional is None else batch.conditional.expected
+        expected = (write := batch.conditional) and write.expected
         if isinstance(expected, int):
             check_number(self._stream.name, expected, self.last)
             expected = None
         if expected is None and self._fencing_token is None:
             return None
-        begins_state = batch.conditional is not None and batch.conditional.begins_state
-        return AppendCondition(expected, self._fencing_token, begins_state)
+        return AppendCondition(expected, self._fencing_token, bool(write and write.begins_state))
 
     def _view_that_meets(self, condition: AppendCondition | None) -> StreamView:
         """Return a view on which a condition holds; raise its error if it does not on the newest.
