@@ -9,6 +9,7 @@ short ones cost few commits.
 from __future__ import annotations
 
 import threading
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,19 @@ _PART_BYTES = 8 * BLOCK_BYTES
 """The most bytes of a long write that are queued together."""
 
 
+class _Held:
+    """Bytes that are accepted and not known to be queued; replaced in one step once they are."""
+
+    __slots__ = ("data", "rows", "start")
+
+    def __init__(self, start: int, data: bytes | bytearray | memoryview | None = None) -> None:
+        """Hold bytes behind ``start``, by default none yet."""
+        self.start = start
+        self.data = bytearray() if data is None else data
+        self.rows: TableRows | None = None
+        """What is queued; from then on the bytes do not change. Queued twice, it is taken once."""
+
+
 class BlockQueue(WriteQueue):
     """The bytes that one writer has accepted and not yet committed."""
 
@@ -38,10 +52,17 @@ class BlockQueue(WriteQueue):
         self._runtime = runtime
         self._filling = threading.RLock()
         self._is_filling = False
-        self._held = bytearray()
+        self._held = _Held(committer.last)
         """The block that is not full yet."""
-        self.accepted = committer.last
+        self.is_closing = False
+        """Whether a call has closed the writer: it accepts no more bytes."""
+        self._has_sent_last = False
+
+    @property
+    def accepted(self) -> int:
         """The bytes of the writer's id, with those that are not durable yet."""
+        held = self._held
+        return held.start + len(held.data)
 
     def write(self, data: memoryview) -> None:
         """Accept bytes, which may change after the call; block while the buffer is full."""
@@ -49,8 +70,8 @@ class BlockQueue(WriteQueue):
         with self._filling:
             if self._is_filling:
                 raise RuntimeError(f"reentrant write to the byte stream {self.name}")
-            self._is_filling = True
             try:
+                self._is_filling = True
                 self._fill(data)
             finally:
                 self._is_filling = False
@@ -60,7 +81,7 @@ class BlockQueue(WriteQueue):
         """Raise the failure of the writer, ObjectClosed or ForkedProcess."""
         self.guard.check()
         self.raise_failure()
-        if self.is_closed:
+        if self.is_closing or self.is_closed:
             raise ObjectClosed(f"the writer of stream {self.name} was closed; create a new one.")
 
     def send(self) -> None:
@@ -69,12 +90,21 @@ class BlockQueue(WriteQueue):
             self._send_held()
 
     def flush(self, timeout: float | None) -> None:
-        """Block until all bytes that were accepted before are durable."""
+        """Block until all bytes that were accepted before are durable, also while it is closed."""
         if self.pending.is_own_thread:
             raise IllegalState(
                 f"flush of the byte writer of stream {self.name} was called in a callback and "
                 "would wait for itself; flush on another thread."
             )
+        if self.is_closing:
+            self.guard.check()
+            if not self.pending.condition.wait_for(lambda: self.is_closed, timeout):
+                raise FutureTimeoutError(
+                    f"the bytes of the writer of stream {self.name}, which another thread closes, "
+                    f"are not durable after {timeout} s."
+                )
+            self.raise_failure()
+            return
         self.check_usable()
         self.send()
         if self.is_settled:
@@ -85,9 +115,19 @@ class BlockQueue(WriteQueue):
             raise failure
 
     def close(self) -> None:
-        """Commit what was accepted, then end."""
-        self._send_last()
-        super().close()
+        """Commit what was accepted, then end; every call returns when that is done.
+
+        A write of another thread that waits for room ends with ObjectClosed, and nothing is
+        accepted behind the last block.
+        """
+        self.is_closing = True
+        self.pending.condition.notify_all()
+        if self.failure is None and not self.is_closed:
+            with self._filling:
+                self._send_held(waits=False)
+                self._has_sent_last = True
+        if not self.is_closed:
+            super().close()
 
     def close_ownerless(self) -> None:
         """Close without waiting: the writer was collected."""
@@ -102,24 +142,29 @@ class BlockQueue(WriteQueue):
 
     def reset_after_fork(self) -> None:
         """In a forked child: drop the bytes."""
-        self._filling, self._held = threading.RLock(), bytearray()
+        self._filling, self._held = threading.RLock(), _Held(self.accepted)
         super().reset_after_fork()
 
     def _fill(self, data: memoryview) -> None:
         at, size = 0, len(data)
         while at < size:
-            if self._held or size - at < BLOCK_BYTES:
-                end = min(size, at + BLOCK_BYTES - len(self._held))
-                self._held += data[at:end]
-                self.accepted += end - at
-                if len(self._held) == BLOCK_BYTES:
+            if not at or self._has_sent_last:  # a write that has begun ends before a close
+                self.check_usable()
+            if self._held.rows is not None:  # an interrupt came before it was replaced
+                self._send_held()
+            held = self._held
+            if held.data or size - at < BLOCK_BYTES:
+                assert isinstance(held.data, bytearray)
+                end = min(size, at + BLOCK_BYTES - len(held.data))
+                held.data += data[at:end]
+                if len(held.data) == BLOCK_BYTES:
                     self._send_held()
             else:
                 end = min(at + _PART_BYTES, size - (size - at) % BLOCK_BYTES)
                 part = data[at:end]
                 self._wait_for_room(end - at)
-                self._put(part if type(data.obj) is bytes else bytes(part))
-                self.accepted += end - at
+                self._held = _Held(held.start, part if type(data.obj) is bytes else bytes(part))
+                self._send_held(waits=False)
             at = end
 
     def _send_held_if_idle(self, _: Any = None) -> None:
@@ -128,31 +173,37 @@ class BlockQueue(WriteQueue):
         A commit that ends calls this, too. It does not wait for a thread that writes: that one
         looks again once its write is accepted.
         """
-        while self._held and self.is_settled and self.failure is None and not self.is_closed:
-            if not self._filling.acquire(blocking=False):
-                return
+        while self._held.data and self.is_settled and self.failure is None and not self.is_closed:
+            is_ours = False
             try:
-                if self._is_filling:  # a write of this thread was interrupted
+                is_ours = self._filling.acquire(blocking=False)
+                if not is_ours or self._is_filling:  # a write of this thread was interrupted
                     return
                 if self.is_settled:
                     self._send_held(waits=False)
             finally:
-                self._filling.release()
+                if is_ours:
+                    self._filling.release()
 
     def _send_last(self) -> None:
         """Queue the block that is not full, without a wait, if no thread is writing."""
-        if self.failure is None and not self.is_closed and self._filling.acquire(timeout=1.0):
-            try:
+        is_ours = False
+        try:
+            if self.failure is None and not self.is_closed:
+                is_ours = self._filling.acquire(timeout=1.0)
+            if is_ours:
                 self._send_held(waits=False)
-            finally:
+        finally:
+            if is_ours:
                 self._filling.release()
 
     def _send_held(self, *, waits: bool = True) -> None:
-        if waits and self._held:  # what is held stays so if the wait is interrupted
-            self._wait_for_room(len(self._held))
-        if self._held:  # a signal handler's flush may have sent it meanwhile
-            held, self._held = self._held, bytearray()
+        if waits and self._held.data:  # what is held stays so if the wait is interrupted
+            self._wait_for_room(len(self._held.data))
+        held = self._held
+        if held.data:  # a signal handler's flush may have sent it meanwhile
             self._put(held)
+            self._held = _Held(held.start + len(held.data))
 
     def _wait_for_room(self, size: int) -> None:
         """Block while the buffer has no room for the blocks of so many bytes."""
@@ -160,24 +211,27 @@ class BlockQueue(WriteQueue):
         if self.accepted_bytes + needed > self.limit_bytes:
             self.check_usable()
             if not self.pending.is_own_thread:
-                self.pending.condition.wait_for(lambda: not self.is_full(needed))
+                self.pending.condition.wait_for(lambda: self.is_closing or not self.is_full(needed))
             self.check_usable()
 
-    def _put(self, data: bytes | bytearray | memoryview) -> None:
+    def _put(self, held: _Held) -> None:
         """Queue blocks of bytes that do not change any more."""
+        if held.rows is None:
+            held.rows = self._rows(held.data)
+        self.put((held.rows, None, 0, None, None))
+        self.accepted_bytes += held.rows.size_bytes
+
+    def _rows(self, data: bytes | bytearray | memoryview) -> TableRows:
         size = len(data)
         count = _blocks_of(size)
         ends = np.minimum(np.arange(count + 1, dtype=np.int64) * BLOCK_BYTES, size)
         buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
         blocks = pa.chunked_array([pa.Array.from_buffers(pa.binary(), count, buffers)])
-        needed = _needed(size)
         future: WriteFuture[Any] = WriteFuture()
         future._outcomes = outcome = OpenTable(self.pending, count)
         future._number = 0
-        rows = TableRows(None, blocks, needed, self._runtime.now_ns(), outcome)
-        self.put((rows, None, 0, None, None))
-        self.accepted_bytes += needed
         future.add_done_callback(self._send_held_if_idle)
+        return TableRows(None, blocks, _needed(size), self._runtime.now_ns(), outcome)
 
 
 def _blocks_of(size: int) -> int:

@@ -16,7 +16,7 @@ from pravega_spark.engine.chunks.chunk_encoder import UNCOMPRESSED
 from pravega_spark.engine.stream.fencing import check_fencing_token
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import ViewCheck
-from pravega_spark.errors import InvalidInput, PravegaSparkError
+from pravega_spark.errors import InvalidInput, ObjectClosed, PravegaSparkError
 from pravega_spark.handles import NotPicklable
 from pravega_spark.limits import BYTE_BUFFER_BYTES
 
@@ -51,7 +51,6 @@ class ByteStreamWriter(NotPicklable, io.RawIOBase):
     ) -> None:
         """Open the writer: one commit for an id of the user's own, otherwise no storage call."""
         super().__init__()
-        self._is_open = False
         if compression not in _COMPRESSIONS:
             raise InvalidInput(
                 f"the compression of a byte writer is one of {', '.join(_COMPRESSIONS)}; got "
@@ -66,7 +65,6 @@ class ByteStreamWriter(NotPicklable, io.RawIOBase):
         )
         self._queue = BlockQueue(self._committer, stream.name, buffer_bytes, stream.runtime)
         self._seal = seal
-        self._is_open = True
         # A writer that was not closed is closed when it is collected, or by writer_exit.
         weakref.finalize(self, self._queue.close_ownerless).atexit = False
 
@@ -99,13 +97,20 @@ class ByteStreamWriter(NotPicklable, io.RawIOBase):
         )
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Append bytes of any number, and return it; block while the buffer is full."""
+        """Append bytes of any number, and return it; block while the buffer is full.
+
+        After an interrupt a part of them may be written: ``tell`` says how many. If another thread
+        closes the writer meanwhile, that is so as well, and ValueError is raised.
+        """
         self._check_open()
         view = memoryview(data)
         if not view.c_contiguous:
             view = memoryview(view.tobytes())
         view = view.cast("B") if view.nbytes else memoryview(b"")
-        self._queue.write(view)
+        try:
+            self._queue.write(view)
+        except ObjectClosed as error:
+            raise ValueError(f"I/O operation on closed file: {error}") from error
         return len(view)
 
     def tell(self) -> int:
@@ -119,9 +124,8 @@ class ByteStreamWriter(NotPicklable, io.RawIOBase):
 
     def flush(self, timeout: float | None = None) -> None:
         """Block until all bytes written before are durable; raise the error of a failed write."""
-        self._check_open()
-        if not self._is_open:  # within close, which has committed all
-            return
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
         check_timeout("flush", timeout)
         self._queue.flush(timeout)
 
@@ -169,20 +173,25 @@ class ByteStreamWriter(NotPicklable, io.RawIOBase):
         segment = self._segment
         return self._seal(segment.stream, segment.life, self._committer.check_not_fenced)
 
-    def close(self) -> None:
-        """Flush and stop; raise a failure that was not reported yet. A second call does nothing."""
-        if not self._is_open:
-            return
-        self._is_open = False
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, and all that it accepted is durable or has failed."""
         queue = self._queue
-        try:
-            queue.guard.check()
-            if not queue.is_closed:
-                queue.close()
-            if not queue.is_failure_reported:
-                queue.raise_failure()
-        finally:
-            super().close()
+        return queue.is_closing and (queue.is_closed or queue.guard.is_forked)
+
+    def close(self) -> None:
+        """Flush and stop; raise a failure that was not reported yet.
+
+        A second call does nothing. One beside it, in another thread, returns when it is done, too.
+        """
+        queue = self._queue
+        if self.closed:
+            return
+        queue.is_closing = True
+        queue.guard.check()
+        queue.close()
+        if not queue.is_failure_reported:
+            queue.raise_failure()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         """Flush and close; after an exception of the body too, which hides a failure."""
@@ -196,5 +205,5 @@ class ByteStreamWriter(NotPicklable, io.RawIOBase):
         """Leave the end to the finalizer, which does not wait."""
 
     def _check_open(self) -> None:
-        if self.closed:
+        if self._queue.is_closing:
             raise ValueError("I/O operation on closed file.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, overload
@@ -77,7 +78,9 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         """Whether any short bytes are a key, so that the hot paths need no further check."""
         self._writer: EventStreamWriter | None = None
         self._lost: PravegaSparkError | None = None
-        """A failure that futures have told, and that the next flush raises."""
+        """A failure that futures, or a call of another thread, have told: a flush raises it."""
+        self._told: int | None = None
+        """The thread whose call has raised it; its own flush does not again."""
         self._is_closed = False
         on_open(self, lambda table: table._is_closed)
 
@@ -277,13 +280,21 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         if writer is not None:
             try:
                 with translated():
-                    writer.flush(timeout=timeout)
+                    if self._is_closed:
+                        writer.close()  # which waits for a close of another thread
+                    else:
+                        writer.flush(timeout=timeout)
+            except ObjectClosed:
+                if not self._is_closed:
+                    raise
+                self.close()
             except PravegaSparkError:
                 if self._is_known(writer):
                     self._lost = None
                 raise
-        lost, self._lost = self._lost, None
-        if lost is not None:
+        lost = self._lost
+        if lost is not None and self._told != threading.get_ident():
+            self._lost = None
             raise of_table(lost) from lost
 
     def _write(self, payload: bytes, routing_key: str) -> PutFuture:
@@ -292,6 +303,8 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
             writer = self._writer or self._open_writer()
             return writer.write_event(payload, routing_key)  # type: ignore[return-value]
         except PravegaSparkError as error:
+            if self._is_closed and isinstance(error, ObjectClosed):
+                raise self._closed() from error
             if writer is None or not self._is_known(writer):
                 raise of_table(error) from error
         return self._write(payload, routing_key)
@@ -309,8 +322,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         with self._index.lock:
             if self._writer is writer:  # no other thread was first
                 self._writer = None
-                if is_known:
-                    self._lost = failure
+                self._lost, self._told = failure, None if is_known else threading.get_ident()
         return is_known
 
     def _open_writer(self) -> EventStreamWriter:
@@ -375,9 +387,13 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
     # Life
 
     def close(self) -> None:
-        """Make all puts durable and stop writing; a closed table can still be read."""
-        self._is_closed = True
-        writer, self._writer = self._writer, None
+        """Make all puts durable and stop writing; a closed table can still be read.
+
+        A second call in another thread returns when that is done, too.
+        """
+        with self._index.lock:  # a first put may be about to open the writer
+            self._is_closed = True
+            writer = self._writer
         if writer is not None:
             with translated():
                 writer.close()

@@ -259,7 +259,7 @@ class BatchCommitter:
 
     def _condition(self, batch: WriteBatch) -> AppendCondition | None:
         """Return what the log must decide; all batches before are in the log, or have none."""
-        expected = (write := batch.conditional) and write.expected
+        expected = None if (write := batch.conditional) is None else write.expected
         if isinstance(expected, int):
             check_number(self._stream.name, expected, self.last)
             expected = None

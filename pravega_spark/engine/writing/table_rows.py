@@ -56,7 +56,9 @@ _UNWATCHED: Final = _Unwatched()
 class TableRows:
     """Consecutive rows of a table that enter one batch together."""
 
-    __slots__ = ("_events", "_keys", "_times", "count", "outcome", "size_bytes", "time_ns")
+    __slots__ = (
+        "_events", "_keys", "_times", "count", "is_taken", "outcome", "size_bytes", "time_ns"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -79,6 +81,8 @@ class TableRows:
         self.size_bytes = size_bytes
         self.time_ns = time_ns
         self.outcome = outcome
+        self.is_taken = False
+        """Whether a batch has them: rows that an interrupted call queued twice enter one batch."""
 
     def table(self) -> pa.Table:
         """Return the rows as a table of events."""

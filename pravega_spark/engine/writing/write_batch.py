@@ -227,8 +227,12 @@ class WriteBatch:
         return True
 
     def _add_rows(self, first: int, rows: TableRows) -> bool:
+        if rows.is_taken:
+            self.entries += 1
+            return True
         if not self._has_room(first, rows.count, rows.size_bytes):
             return False
+        rows.is_taken = True
         self._tables.append((first, rows))
         self.size_bytes += rows.size_bytes
         self.entries += 1

@@ -12,6 +12,7 @@ import pytest
 
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.limits import TRANSACTION_BATCH_EVENTS, TRANSACTION_BUFFER_BYTES
 from pravega_spark.transactions import transaction_buffer
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
@@ -58,8 +59,8 @@ def stored(stream: StreamLog) -> list[bytes]:
 def test_an_interrupt_at_any_line_neither_loses_nor_doubles_an_event(
     name: str, spills: bool
 ) -> None:
-    limit = 1 if spills else transaction_buffer.TRANSACTION_BATCH_EVENTS
-    total = 1 if spills else transaction_buffer.TRANSACTION_BUFFER_BYTES
+    limit = 1 if spills else TRANSACTION_BATCH_EVENTS
+    total = 1 if spills else TRANSACTION_BUFFER_BYTES
     with (
         mock.patch.object(transaction_buffer, "TRANSACTION_BATCH_EVENTS", limit),
         mock.patch.object(transaction_buffer, "TRANSACTION_BUFFER_BYTES", total),
@@ -114,10 +115,9 @@ def test_an_interrupt_at_any_line_of_a_joint_transaction_can_be_repeated(name: s
         getattr(joint, name)()
         if name == "flush":
             joint.commit()
-        expected = [] if name == "abort" else 1
         for stream in ("s/a", "s/b"):
             found = stored(process.stream(stream))
-            assert found == (expected and [stream.encode()]), (name, number)
+            assert found == ([] if name == "abort" else [stream.encode()]), (name, number)
         assert joint._done
         assert all(part._end_reported for part in joint._parts.values()), number
 
