@@ -64,17 +64,23 @@ class WriteFuture(Future[_Result]):
         if outcome is None:
             assert not isinstance(outcomes, DurableGroup)
             check_timeout("a write's future", timeout)
-            if timeout != 0 and outcomes.pending.is_own_thread:
-                raise IllegalState(
-                    "a write that is not durable was waited for in a callback of the same writer, "
-                    "which commits nothing meanwhile; add a callback to that future, or wait on "
-                    "another thread."
-                )
+            if timeout != 0:
+                self._check_may_wait()
             if not outcomes.pending.condition.wait_for(self.done, timeout):
                 raise FutureTimeoutError(f"the write is not durable after {timeout} s.")
             outcome = self._outcome()
             assert outcome is not None
         return outcome
+
+    def _check_may_wait(self) -> None:
+        """Raise IllegalState on the thread that would have to commit the write meanwhile."""
+        outcomes = self._outcomes
+        if not isinstance(outcomes, DurableGroup) and outcomes.pending.is_own_thread:
+            raise IllegalState(
+                "a write that is not durable was waited for in a callback of the same writer, "
+                "which commits nothing meanwhile; add a callback to that future, or wait on "
+                "another thread."
+            )
 
     def result(self, timeout: float | None = None) -> _Result:
         """Return the EventPointer (a tuple of them for ``write_events``) once durable.
@@ -134,6 +140,8 @@ class WriteFuture(Future[_Result]):
         """Make the fields of a full future when ``wait`` or ``as_completed`` reads one."""
         if name not in _LAZY_FIELDS:
             raise AttributeError(f"a WriteFuture has no attribute {name!r}.")
+        if not self.done():
+            self._check_may_wait()
         self._make_fields()
         self.add_done_callback(WriteFuture._finish)
         return self.__dict__[name]

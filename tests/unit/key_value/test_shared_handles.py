@@ -10,6 +10,7 @@ import pytest
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import ObjectClosed, PravegaSparkError, StoreFull
+from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.key_value import key_value_table
 from pravega_spark.key_value.key_value_table import KeyValueTable
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
@@ -51,7 +52,12 @@ def test_who_ends_it_beside_a_close_waits_until_all_is_durable(
     while not table._is_closed:
         threading.Event().wait(0.001)
     durable: list[bool] = []
-    ending = threading.Thread(target=lambda: (getattr(table, name)(), durable.append(put.done())))
+
+    def end() -> None:
+        getattr(table, name)()
+        durable.append(put.done())
+
+    ending = threading.Thread(target=end)
     ending.start()
     ending.join(0.1)
     assert ending.is_alive()
@@ -64,7 +70,7 @@ def test_who_ends_it_beside_a_close_waits_until_all_is_durable(
 def test_a_close_during_the_first_put_stays(
     table: KeyValueTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = key_value_table.EventStreamWriter
+    made = EventStreamWriter
     closing = threading.Thread(target=table.close)
 
     def slow(*args: Any, **options: Any) -> Any:
