@@ -398,6 +398,10 @@ class World:
                 assert not (must_be_read and self._is_unread(event, known)), f"unread: {event}"
                 continue
             ways = query.options[batch]
+            last = known[-1].get(event.stream)
+            is_over = last is None or last.life != event.life
+            if is_over and not all(way.cover(event) for way in ways):
+                continue  # nobody can add a segment of a life that is over
             others = any(way.keys and event.key not in way.keys for way in ways)
             is_lax = any(not way.is_strict for way in (*ways, options))
             assert not is_wanted or others or is_lax, (
