@@ -89,5 +89,5 @@ def play(seed: int) -> list[str]:
 
 @pytest.mark.long
 def test_rounds_delete_what_has_reached_its_limit_and_nothing_else() -> None:
-    for seed in range(sized(60, 5_000)):
+    for seed in range(sized(40, 5_000)):
         play(seed)
