@@ -182,7 +182,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         if version is not None:
             check_whole("version", version)
         self._follow(fresh=True)
-        state = self._index.freeze()
+        state = self._index.freeze(at_its_time=version is not None)
         if version is not None and version != state.version:
             with translated():
                 state = self._index.freeze_at(version)

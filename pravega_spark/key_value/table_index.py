@@ -131,12 +131,17 @@ class TableIndex:
         if self._value_bytes > self._value_limit:
             self._shed(held)
 
-    def freeze(self) -> EntriesAtVersion:
-        """Return the present state, which later changes do not touch."""
+    def freeze(self, *, at_its_time: bool = False) -> EntriesAtVersion:
+        """Return the present state, which later changes do not touch.
+
+        Entries have expired by now, or ``at_its_time``, as for a version that is given.
+        """
         with self.lock:
             assert self._view is not None
             changes, folded = self.tables
             now_ms = None if self.ttl_ms is None else self.clock.now_ms()
+            if now_ms is not None and at_its_time:
+                now_ms = min(self._view.timestamp_ms, now_ms)
             return EntriesAtVersion(
                 self.stream, self._view, dict(changes), folded, now_ms, self.ttl_ms
             )

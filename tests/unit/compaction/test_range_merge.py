@@ -12,6 +12,7 @@ import pytest
 
 from pravega_spark.compaction.compaction_options import CompactionOptions
 from pravega_spark.compaction.compaction_plan import plan_compaction
+from pravega_spark.compaction.compaction_run import run_compaction
 from pravega_spark.compaction.range_merge import merge_range
 from pravega_spark.engine.chunks import chunk_encoder, chunk_reader, chunk_writer
 from pravega_spark.engine.chunks.chunk_encoder import ChunkEncoder
@@ -99,3 +100,14 @@ def test_inputs_are_read_ahead_while_a_row_group_is_written(
     merged = merge_range(stream, rng)
     assert merged.chunk is not None
     assert merged.chunk.rows == 40
+
+
+def test_a_range_that_another_process_has_merged_is_not_written_again() -> None:
+    runtime = SkippingRuntime()
+    stream = make_stream(MemoryStore(), runtime)
+    for n in range(20):
+        write(stream, [("k", b"%d" % n)])
+    runtime.skip(100)
+    (rng,) = plan_compaction(stream, OPTIONS)
+    run_compaction(stream, OPTIONS)
+    assert merge_range(stream, rng).chunk is None
