@@ -403,3 +403,24 @@ def test_segment_that_was_passed_and_truncated_is_not_added_in_silence(
     with pytest.raises(InvalidOption, match="did not read segment 1#0 of stream s/a before"):
         query.run(**WHOLE)
     assert query.run(**assign("2#1")) == []
+
+
+@pytest.mark.parametrize("late", [0, 4])
+def test_query_that_caught_up_goes_on_after_a_truncation_at_exactly_a_scale(
+    root: str, query: Query, late: int
+) -> None:
+    stream = created(root)
+    fill(stream, 0, 10)
+    assert len(query.run(**WHOLE)) == 10
+    scale(stream, [0], [(0.0, 1.0)])
+    fill(stream, 10, 10 + late)
+    if late:
+        scale(stream, [make_segment_id(1, 1)], [(0.0, 1.0)])
+    truncate(stream, dict(stream.view().tail.positions))
+    fill(stream, 20, 25)
+    if late:
+        with pytest.raises(TruncatedData, match=r"1#1 \[0, 4\)"):
+            query.run(**WHOLE)
+        assert query.run(**WHOLE, failondataloss="false") == list(range(20, 25))
+    else:
+        assert query.run(**WHOLE) == list(range(20, 25))
