@@ -209,7 +209,10 @@ class ByteSegment:
                 (ref,) = self.stream.chunks(rng)
             except TruncatedData:
                 newest = self.view(refresh=False)
-                raise self.truncated(newest, position, self.head(newest)) from None
+                self.check_readable(newest, position)
+                if newest.version == view.version:
+                    raise
+                return self.chunk_at(newest, position)
             if position < ref.base_bytes:
                 high, high_bytes = ref.base_offset, ref.base_bytes
             elif position >= ref.base_bytes + ref.event_bytes:

@@ -66,7 +66,7 @@ class ByteWindows:
             if self._run is None or position != window.end:
                 self._begin(self._segment.locate(view, position), view, position)
             while not self._window.start <= position < self._window.end:
-                self._advance(view)
+                self._advance(view, position)
         return self._window.data[position - self._window.start :]
 
     def close(self) -> None:
@@ -124,8 +124,8 @@ class ByteWindows:
         else:
             yield from payload_parts(self._segment.stream, rng, batch, skipped)
 
-    def _advance(self, view: StreamView) -> None:
-        """Go on to the next window."""
+    def _advance(self, view: StreamView, position: int) -> None:
+        """Go on to the next window; where the head has passed that, to the one of ``position``."""
         run, end = self._run, self._window.end
         assert run is not None
         try:
@@ -133,7 +133,9 @@ class ByteWindows:
         except TruncatedData:
             newest = self._segment.view()
             self.close()
-            raise self._segment.truncated(newest, end, self._segment.head(newest)) from None
+            self._segment.check_readable(newest, position)
+            self._begin(self._segment.locate(newest, position), newest, position)
+            return
         except BaseException:
             self.close()
             raise
