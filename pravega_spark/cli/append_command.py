@@ -1,7 +1,8 @@
 """``pravega-spark stream append``: lines, JSON, CSV, Parquet and Arrow as events.
 
-With a writer id the input is written exactly once. The notes of the id hold a digest of the records
-so far, by which a repeated run tells that its input is the one that the id has written.
+With a writer id the input is written exactly once. Records are read ahead, and a note of the id has
+the digest of all that were written and of those that follow, before they are written: so a repeated
+run tells of each record whether it is the one that the id has written.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import itertools
 import json
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -21,15 +22,19 @@ import click
 from pravega_spark.cli.input_records import FORMATS, check_format, read_records
 from pravega_spark.cli.output import output_option, show_done
 from pravega_spark.cli.root_option import open_root, root_option
-from pravega_spark.errors import InvalidInput, SchemaMismatch
+from pravega_spark.errors import CommitUnknown, InvalidInput, PravegaSparkError, SchemaMismatch
 from pravega_spark.event_writer import EventStreamWriter
 
 _Record = tuple[str | None, Any]
 """A routing key, and the bytes of an event or the row of a typed stream."""
+_Marks = list[tuple[int, str | None]]
+"""Numbers of records, each with the digest of so many; None if that is not known."""
 _OPEN_WRITES = 10_000
 """Writes whose outcome is still unknown, at most: the errors of earlier ones end the command."""
-_NOTE_RECORDS = 50_000
-"""Records between two notes of a writer id; the first one comes with the first record."""
+_FIRST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 1_000, 50_000, 16 << 20
+"""How many records are read before a note of a writer id names them; more with each note."""
+_NOTE_VERSION = 2
+"""Notes without a version are of 0.1.0, whose digests are of JSON that it had rewritten."""
 
 
 @click.command()
@@ -51,6 +56,7 @@ _NOTE_RECORDS = 50_000
     metavar="ID",
     help="Write exactly once: go on where a run stopped. An id of its own for each input.",
 )
+@click.option("--csv-null", metavar="TEXT", help="With CSV: fields that are TEXT are null.")
 @click.option("--large-events", is_flag=True, help="Also write events of 8 MiB to 1 GiB.")
 @root_option
 @output_option
@@ -62,6 +68,7 @@ def append(
     key_separator: str | None,
     event_field: str | None,
     writer_id: str | None,
+    csv_null: str | None,
     large_events: bool,
     root: str | None,
     output: str,
@@ -84,10 +91,10 @@ def append(
 
     def records_of(file: str) -> Iterator[_Record]:
         if schema is None:
-            return read_records(file, form, key_field, key_separator, event_field)
+            return read_records(file, form, key_field, key_separator, event_field, csv_null)
         from pravega_spark.cli.typed_input import read_typed
 
-        return read_typed(file, form, key_field, event_field, schema)
+        return read_typed(file, form, key_field, event_field, schema, csv_null)
 
     records = itertools.chain.from_iterable(map(records_of, files or ("-",)))
     run = _Append(writer_id)
@@ -96,17 +103,20 @@ def append(
             writer = stack.enter_context(
                 manager.create_writer(name, writer_id=writer_id, large_events=large_events)
             )
-            run.skip(writer, records)
-            run.write(writer, _shown(records, stack))
+            run.write(writer, _shown(run.skip(writer, records), stack))
     except InvalidInput as error:
         problem = str(error)
         if isinstance(error, SchemaMismatch):  # of the writer, which has one row at a time
             number = run.skipped + run.written + 1
             problem = f"record {number:,} of the input: {problem.replace('row 0, ', '', 1)}"
-        if run.written:
-            way_on = "" if writer_id is None else " Mend it, and repeat the command."
-            problem += f" The {run.written:,} events before it were written.{way_on}"
-        raise InvalidInput(problem) from error
+        raise InvalidInput(f"{problem}{run.durable_text(error)}") from error
+    except BaseException as error:
+        durable = run.durable_text(error)
+        if isinstance(error, PravegaSparkError):
+            error.message += durable
+        elif durable:
+            click.echo(f"stream {name}:{durable}", err=True)
+        raise
     text = f"Wrote {run.written:,} events to stream {name}."
     if run.skipped:
         text += f" {run.skipped:,} had been written before."
@@ -121,29 +131,60 @@ class _Append:
         self._digest = hashlib.sha256()
         self.skipped = 0
         self.written = 0
+        self._durable = 0
+        self._open: deque[Future[Any]] = deque()
 
-    def skip(self, writer: EventStreamWriter, records: Iterator[_Record]) -> None:
-        """Skip the records that the id has written; raise InvalidInput if they are others."""
-        if self._id is None:
-            return
-        if not writer.last_event_number:
-            self._note(writer)
-            return
-        noted, digest = self._last_note(writer)
-        for record in itertools.islice(records, writer.last_event_number):
-            self._add(record)
-            self.skipped += 1
-            if self.skipped == noted and self._digest.hexdigest() != digest:
-                raise self._other_input(f"its first {noted:,} records are others")
-        if self.skipped < writer.last_event_number:
-            raise self._other_input(f"it has {self.skipped:,} records")
+    def durable_text(self, error: BaseException) -> str:
+        """Return what is known to be durable of this run, and the way on, once it has ended."""
+        if isinstance(error, CommitUnknown):
+            text = " It is unknown whether the last events are durable."
+        elif not self.written:
+            return ""
+        else:
+            done = sum(write.done() and write.exception() is None for write in self._open)
+            text = f" {self._durable + done:,} events of this run are durable."
+        return text if self._id is None else f"{text} Mend it, and repeat the command."
 
-    def _last_note(self, writer: EventStreamWriter) -> tuple[int, str]:
+    def skip(self, writer: EventStreamWriter, records: Iterator[_Record]) -> Iterator[_Record]:
+        """Return the records that the id has not written; raise InvalidInput for another input."""
+        before = writer.last_event_number
+        if self._id is None or not before:
+            return records
+        noted, follow = self._last_note(writer)
+        ahead: list[_Record] = []
+        count, digest = 0, self._digest
+        for end, expected in (*noted, *follow):
+            for record in itertools.islice(records, end - count):
+                count += 1
+                _add(digest, record)
+                if count <= before:
+                    self.skipped += 1
+                else:
+                    ahead.append(record)
+                if count == before:
+                    digest = digest.copy()
+            if count < end:
+                raise self._other_input(f"it has {count:,} records")
+            if expected is not None and digest.hexdigest() != expected:
+                raise self._other_input(f"its first {end:,} records are others")
+        return itertools.chain(ahead, records)
+
+    def _last_note(self, writer: EventStreamWriter) -> tuple[_Marks, _Marks]:
+        """Return how many records are known by which digest: written ones, and those ahead."""
         try:
             note = json.loads(writer.last_note or "")
-            return int(note["records"]), str(note["digest"])
+            written = int(note["records"]), str(note["digest"])
+            if note.get("version") != _NOTE_VERSION:
+                click.echo(
+                    f"writer {self._id} was begun by version 0.1.0: its first records are not "
+                    "compared with this input, which is taken for the same.",
+                    err=True,
+                )
+                return [], [(writer.last_event_number, None)]
+            ahead = int(note["ahead"]), str(note["aheadDigest"])
         except (ValueError, TypeError, KeyError):
             raise self._other_input("the id is not one of `stream append`") from None
+        return [written], [ahead]
 
     def _other_input(self, reason: str) -> InvalidInput:
         return InvalidInput(
@@ -153,36 +194,91 @@ class _Append:
 
     def write(self, writer: EventStreamWriter, records: Iterator[_Record]) -> None:
         """Write the records; raise the error of the first one that fails."""
-        open_writes: deque[Future[Any]] = deque()
-        for record in records:
-            key, event = record
-            open_writes.append(writer.write_event(event, routing_key=key))
-            self.written += 1
-            if self._id is not None:
-                self._add(record)
-                if self.skipped + self.written == 1 or self.written % _NOTE_RECORDS == 0:
-                    self._note(writer)
-            while open_writes and (open_writes[0].done() or len(open_writes) > _OPEN_WRITES):
-                open_writes.popleft().result()
-        if self._id is not None and self.written:
-            self._note(writer)
+        if self._id is None:
+            for record in records:
+                self._write(writer, record)
+        else:
+            self._write_noted(writer, records)
         writer.flush()
-        for write in open_writes:
-            write.result()
+        self._wait(0)
 
-    def _add(self, record: _Record) -> None:
+    def _write_noted(self, writer: EventStreamWriter, records: Iterator[_Record]) -> None:
+        count = _FIRST_AHEAD
+        while True:
+            ahead, failure = _read_ahead(records, count)
+            try:
+                if ahead:
+                    self._note(writer, ahead)
+                for record in ahead:
+                    self._write(writer, record)
+                    _add(self._digest, record)
+                if failure is not None:
+                    raise failure
+            except InvalidInput:
+                self._note(writer, ())  # the record may be mended, and those after it changed
+                raise
+            if not ahead:
+                self._note(writer, ())
+                return
+            count = min(2 * count, _MOST_AHEAD)
+
+    def _write(self, writer: EventStreamWriter, record: _Record) -> None:
         key, event = record
-        if isinstance(event, dict):
-            from pravega_spark.cli.typed_input import row_bytes
+        self._open.append(writer.write_event(event, routing_key=key))
+        self.written += 1
+        while self._open and self._open[0].done():
+            self._wait(len(self._open) - 1)
+        self._wait(_OPEN_WRITES)
 
-            event = row_bytes(event)
-        part = b"" if key is None else key.encode(errors="surrogatepass")
-        self._digest.update(b"%d:%d:" % (-1 if key is None else len(part), len(event)))
-        self._digest.update(part + event)
+    def _wait(self, most: int) -> None:
+        """Wait until at most so many writes are open; raise the error of one that failed."""
+        while len(self._open) > most:
+            self._open[0].result()
+            self._open.popleft()
+            self._durable += 1
 
-    def _note(self, writer: EventStreamWriter) -> None:
-        records = self.skipped + self.written
-        writer.flush(note=json.dumps({"records": records, "digest": self._digest.hexdigest()}))
+    def _note(self, writer: EventStreamWriter, ahead: Iterable[_Record]) -> None:
+        records, digest = self.skipped + self.written, self._digest.copy()
+        count = records
+        for record in ahead:
+            _add(digest, record)
+            count += 1
+        note = {
+            "version": _NOTE_VERSION,
+            "records": records,
+            "digest": self._digest.hexdigest(),
+            "ahead": count,
+            "aheadDigest": digest.hexdigest(),
+        }
+        writer.flush(note=json.dumps(note))
+
+
+def _read_ahead(
+    records: Iterator[_Record], count: int
+) -> tuple[list[_Record], InvalidInput | None]:
+    """Return up to so many records, and the error of the one after them."""
+    found: list[_Record] = []
+    size = 0
+    try:
+        for record in itertools.islice(records, count):
+            found.append(record)
+            size += len(record[1])
+            if size >= _AHEAD_BYTES:
+                break
+    except InvalidInput as error:
+        return found, error
+    return found, None
+
+
+def _add(digest: hashlib._Hash, record: _Record) -> None:
+    key, event = record
+    if isinstance(event, dict):
+        from pravega_spark.cli.typed_input import row_bytes
+
+        event = row_bytes(event)
+    part = b"" if key is None else key.encode(errors="surrogatepass")
+    digest.update(b"%d:%d:" % (-1 if key is None else len(part), len(event)))
+    digest.update(part + event)
 
 
 def _shown(records: Iterator[_Record], stack: contextlib.ExitStack) -> Iterator[_Record]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from pravega_spark.cli.exact_json import json_text, parse_json
 from pravega_spark.model import Event, RowEvent, segment_text
 from pravega_spark.schemas.row_json import plain_value, row_text
 
@@ -70,12 +71,13 @@ def parsed(line: Callable[[Event], bytes]) -> Callable[[Event], bytes]:
     """Return what makes JSON lines whose ``event`` is the parsed payload where that is JSON."""
 
     def parsed_line(event: Event) -> bytes:
-        record = json.loads(line(event))
+        plain = line(event)
+        record = json.loads(plain)
         try:
-            record["event"] = json.loads(record["event"])
-        except (KeyError, TypeError, ValueError):  # TypeError: the row of a typed stream
-            return line(event)
-        return json.dumps(record, ensure_ascii=False).encode() + b"\n"
+            record["event"] = parse_json(record["event"])
+            return json_text(record).encode() + b"\n"
+        except (KeyError, TypeError, ValueError, RecursionError):  # TypeError: a typed stream's row
+            return plain
 
     return parsed_line
 

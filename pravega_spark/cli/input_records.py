@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import click
 
+from pravega_spark.cli.exact_json import json_text, parse_json
 from pravega_spark.errors import InvalidInput
 
 InputRecord = tuple[str | None, bytes]
@@ -59,8 +60,9 @@ def read_records(
     key_field: str | None,
     key_separator: str | None,
     event_field: str | None,
+    csv_null: str | None = None,
 ) -> Iterator[InputRecord]:
-    """Yield the records of one file.
+    """Yield the records of one file; a line of JSON is an event as it is, if no field is named.
 
     Raises InvalidInput for a record that is malformed or lacks a field; it names file and number.
     """
@@ -71,22 +73,30 @@ def read_records(
         with _opened(file) as stream:
             yield from _lines(file, stream, key_separator)
         return
-    for where, row in read_rows(file, found):
+    if found == "json" and event_field is None:
+        with _opened(file) as stream:
+            for where, line in _json_lines(file, stream):
+                yield _key(where, _json_row(where, line), key_field), line.encode()
+        return
+    for where, row in read_rows(file, found, csv_null=csv_null):
         yield _record(where, row, key_field, event_field)
 
 
 def read_rows(
-    file: str, form: str | None, *, default: str = LINES
+    file: str, form: str | None, *, default: str = LINES, csv_null: str | None = None
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the rows of one file, each with what errors call it.
 
-    Raises InvalidInput for one that is malformed.
+    A field of CSV that is ``csv_null`` is null. Raises InvalidInput for a row that is malformed.
     """
     found = check_format(file, form, None)
+    found = default if found == LINES else found
     with _opened(file) as stream:
-        rows = _READERS[default if found == LINES else found](file, stream)
-        for number, row in enumerate(rows, 1):
-            yield f"record {number:,} of {file}", row
+        for number, row in enumerate(_READERS[found](file, stream), 1):
+            fields = row
+            if found == "csv" and csv_null is not None:
+                fields = {name: None if row[name] == csv_null else row[name] for name in row}
+            yield f"record {number:,} of {file}", fields
 
 
 def _opened(file: str) -> contextlib.AbstractContextManager[IO[bytes]]:
@@ -106,16 +116,34 @@ def _lines(file: str, stream: IO[bytes], separator: str | None) -> Iterator[Inpu
 
 
 def _json_rows(file: str, stream: IO[bytes]) -> Iterator[Mapping[str, Any]]:
-    for number, line in enumerate(stream, 1):
-        if not line.strip():
-            continue
+    for where, line in _json_lines(file, stream):
+        yield _json_row(where, line, strict=True)
+
+
+def _json_lines(file: str, stream: IO[bytes]) -> Iterator[tuple[str, str]]:
+    """Yield the lines that are not blank, each with what errors call it.
+
+    A line ends with a line feed, or a carriage return and a line feed; a mark of the byte order at
+    its beginning is dropped.
+    """
+    for number, data in enumerate(stream, 1):
+        where = f"line {number:,} of {file}"
         try:
-            row = json.loads(line, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"line {number:,} of {file} is no JSON: {error}.") from error
-        if not isinstance(row, dict):
-            raise InvalidInput(f"line {number:,} of {file} is no JSON object.")
-        yield row
+            line = data.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"{where} is no JSON: {error}.") from error
+        if line.strip():
+            yield where, line
+
+
+def _json_row(where: str, line: str, *, strict: bool = False) -> dict[str, Any]:
+    try:
+        row = parse_json(line, strict=strict)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{where} is no JSON: {error}.") from error
+    if not isinstance(row, dict):
+        raise InvalidInput(f"{where} is no JSON object.")
+    return row
 
 
 def _csv_rows(file: str, stream: IO[bytes]) -> Iterator[Mapping[str, Any]]:
@@ -177,20 +205,28 @@ _READERS: dict[str, Callable[[str, IO[bytes]], Iterator[Mapping[str, Any]]]] = {
 def _record(
     where: str, row: Mapping[str, Any], key_field: str | None, event_field: str | None
 ) -> InputRecord:
-    for field in (key_field, event_field):
-        if field is not None and field not in row:
-            raise InvalidInput(f"{where} has no field {field!r}; it has {', '.join(row)}.")
-    value = row if event_field is None else row[event_field]
-    key = None if key_field is None else key_of(where, row[key_field])
+    key = _key(where, row, key_field)
+    value = row if event_field is None else field_of(where, row, event_field)
     if isinstance(value, bytes):
         return key, value
     if event_field is not None and isinstance(value, str):
         return key, _utf8(where, value)
     try:
-        text = json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False)
+        text = json_text(value, _plain)
     except ValueError as error:
         raise InvalidInput(f"{where} has a number that JSON lacks: NaN or infinity.") from error
     return key, _utf8(where, text)
+
+
+def _key(where: str, row: Mapping[str, Any], field: str | None) -> str | None:
+    return None if field is None else key_of(where, field_of(where, row, field))
+
+
+def field_of(where: str, row: Mapping[str, Any], field: str) -> Any:
+    """Return a field that the command names; raise InvalidInput without one."""
+    if field not in row:
+        raise InvalidInput(f"{where} has no field {field!r}; it has {', '.join(row)}.")
+    return row[field]
 
 
 def _utf8(where: str, text: str) -> bytes:
@@ -198,10 +234,6 @@ def _utf8(where: str, text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise InvalidInput(f"{where} has half of a surrogate pair, which is no text.") from error
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def key_of(where: str, value: object) -> str | None:

@@ -54,7 +54,7 @@ class KeyForm:
             return _whole(self.table.name, value)
         if self._type is KeyType.BYTES:
             return to_bytes(f"a key of table {self.table.name}", self.form, value)
-        if not isinstance(value, str):
+        if type(value) is not str:  # a number is none
             raise InvalidInput(f"a key of table {self.table.name} is a text, got {shown(value)}.")
         return value
 

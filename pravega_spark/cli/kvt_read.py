@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from pravega_spark.cli.exact_json import json_text
 from pravega_spark.cli.kvt_keys import KeyForm, keys_option, values_option
 from pravega_spark.cli.output import TABLE, examples, output_option, show_table, show_value
 from pravega_spark.cli.root_option import open_root, root_option
@@ -125,7 +125,7 @@ def scan(
         show_value(list(records), output)
     elif _is_piped():
         for record in records:
-            click.echo(json.dumps(record, ensure_ascii=False))
+            click.echo(json_text(record))
     else:
         _show(list(records), keys_only=keys_only)
 
@@ -146,4 +146,4 @@ def _show(records: Iterable[dict[str, Any]], *, keys_only: bool = False) -> None
 
 def _cell(value: Any) -> str:
     """Return a value on one line: a text as it is, anything else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if type(value) is str else json_text(value)

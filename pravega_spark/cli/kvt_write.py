@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 
 import click
 
+from pravega_spark.cli.exact_json import parse_json
 from pravega_spark.cli.kvt_keys import KeyForm, keys_option, values_option
 from pravega_spark.cli.output import confirm, examples, output_option, show_done, yes_option
 from pravega_spark.cli.root_option import open_root, root_option
@@ -133,7 +133,7 @@ def _separated(
 
 def _parsed(form: KeyForm, value_form: str, text: str) -> tuple[Any, bytes, bytes]:
     try:
-        record = json.loads(text)
+        record = parse_json(text, strict=True)
     except ValueError as error:
         raise InvalidInput(f"it is no JSON: {error}.") from None
     if not isinstance(record, dict) or not {"key", "value"} <= record.keys():

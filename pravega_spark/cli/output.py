@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from pravega_spark.cli.exact_json import JsonNumber, json_text, parse_json
 from pravega_spark.units import size_text, time_text
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -95,10 +95,15 @@ def show_value(value: Any, output: str) -> None:
     if output == YAML:
         import yaml
 
-        plain = json.loads(json.dumps(value))
+        yaml.SafeDumper.add_representer(JsonNumber, _yaml_number)
+        plain = parse_json(json_text(value))
         click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
     else:
-        click.echo(json.dumps(value, indent=2))
+        click.echo(json_text(value, indent=""))
+
+
+def _yaml_number(dumper: Any, number: JsonNumber) -> Any:
+    return dumper.represent_scalar("tag:yaml.org,2002:float", str(number))
 
 
 def _cell(record: Record, column: TableColumn) -> object:

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final
 
 import click
 import pyarrow as pa
 from pyarrow import types
 
-from pravega_spark.arguments import shown
-from pravega_spark.cli.input_records import LINES, key_of, read_rows
+from pravega_spark.arguments import is_whole, shown
+from pravega_spark.cli.exact_json import JsonNumber, parse_json
+from pravega_spark.cli.input_records import LINES, check_format, field_of, key_of, read_rows
 from pravega_spark.errors import InvalidInput
 from pravega_spark.stream_schema import StreamSchema
 
 TypedRecord = tuple[str | None, dict[str, Any]]
+_MOST_DIGITS: Final = 40
+_MOST_FLOAT32: Final = 3.4028235677973366e38
+_PAST_MICROSECONDS: Final = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
 _FLAGS: Final = {"true": True, "false": False}
 
 
@@ -28,6 +34,7 @@ def read_typed(
     key_field: str | None,
     event_field: str | None,
     schema: StreamSchema,
+    csv_null: str | None = None,
 ) -> Iterator[TypedRecord]:
     """Yield the rows of one file, JSON lines unless it is said otherwise, with their routing keys.
 
@@ -41,11 +48,14 @@ def read_typed(
     if event_field is not None:
         raise click.UsageError("--event is for raw streams: a typed stream takes whole rows.")
     kinds = {field.name: field.type for field in schema.fields}
-    for where, row in read_rows(file, form, default="json"):
-        if key_field is not None and key_field not in row:
-            raise InvalidInput(f"{where} has no field {key_field!r}; it has {', '.join(row)}.")
-        key = None if key_field is None else key_of(where, row[key_field])
-        yield key, {name: _value(where, name, kinds.get(name), row[name]) for name in row}
+    is_csv = check_format(file, form, None) == "csv"
+    for where, row in read_rows(file, form, default="json", csv_null=csv_null):
+        key = None if key_field is None else key_of(where, field_of(where, row, key_field))
+        empty = {n for n in row if is_csv and row[n] == "" and not _is_text(kinds.get(n))}
+        yield (
+            key,
+            {n: None if n in empty else _value(where, n, kinds.get(n), row[n]) for n in row},
+        )
 
 
 def row_bytes(row: Mapping[str, Any]) -> bytes:
@@ -57,14 +67,16 @@ def _value(where: str, name: str, kind: pa.DataType | None, value: Any) -> Any:
     """Return a value as its column takes it; an unknown column is left to the writer's check."""
     if kind is None or value is None:
         return value
-    if value == "" and not types.is_string(kind):  # of CSV, which has no null
-        return None
     try:
         return _converted(kind, value)
-    except (ValueError, TypeError, LookupError, InvalidOperation):
+    except (ValueError, TypeError, LookupError, ArithmeticError):
         raise InvalidInput(
             f"{where}: column {name} is {kind}, which cannot hold {shown(value)}; correct it."
         ) from None
+
+
+def _is_text(kind: pa.DataType | None) -> bool:
+    return kind is None or types.is_string(kind)
 
 
 def _converted(kind: pa.DataType, value: Any) -> Any:
@@ -83,29 +95,63 @@ def _converted(kind: pa.DataType, value: Any) -> Any:
             key: v if v is None or key not in fields else _converted(fields[key], v)
             for key, v in _nested(value, dict).items()
         }
+    if isinstance(value, JsonNumber):
+        return _of_number(kind, value.decimal())
     if isinstance(value, str) and not types.is_string(kind):
         return _OF_TEXT[kind.id](value)
-    if types.is_decimal(kind) and isinstance(value, float):
-        return Decimal(repr(value))
+    if types.is_floating(kind) and is_whole(value):
+        return _float(kind, Decimal(value))
     return value
+
+
+def _of_number(kind: pa.DataType, number: Decimal) -> Any:
+    """Return the exact value of an integer or a decimal, and the nearest one of a float."""
+    if types.is_decimal(kind):
+        return number
+    if types.is_floating(kind):
+        return _float(kind, number)
+    if not types.is_integer(kind) or number.adjusted() > _MOST_DIGITS or number % 1:
+        raise ValueError(str(number))
+    return int(number)
+
+
+def _float(kind: pa.DataType, number: Decimal) -> float:
+    found = float(number)
+    if math.isinf(found) or (kind == pa.float32() and abs(found) > _MOST_FLOAT32):
+        raise OverflowError(str(number))
+    return found
 
 
 def _nested(value: Any, wanted: type) -> Any:
     """Return a nested value, which CSV has as JSON."""
-    found = json.loads(value) if isinstance(value, str) else value
+    found = parse_json(value, strict=True) if type(value) is str else value
     if not isinstance(found, (wanted, list)):
         raise TypeError(type(found).__name__)
     return found
 
 
 def _time(text: str) -> datetime:
+    if _PAST_MICROSECONDS.search(text):
+        raise ValueError(text)
     return datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
+
+
+def _of_float_text(kind: pa.DataType) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        found = float(text)
+        return (
+            found
+            if not math.isfinite(found) and "n" in text.lower()
+            else _float(kind, Decimal(text.strip()))
+        )
+
+    return read
 
 
 _OF_TEXT: Final[dict[int, Callable[[str], Any]]] = {
     pa.bool_().id: lambda text: _FLAGS[text.strip().lower()],
     **{kind.id: int for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
-    **{kind.id: float for kind in (pa.float32(), pa.float64())},
+    **{kind.id: _of_float_text(kind) for kind in (pa.float32(), pa.float64())},
     pa.decimal128(1).id: Decimal,
     pa.date32().id: date.fromisoformat,
     pa.timestamp("us").id: _time,

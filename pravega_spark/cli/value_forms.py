@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Callable
 from typing import Any
 
 from pravega_spark.arguments import shown
+from pravega_spark.cli.exact_json import json_text, parse_json
 from pravega_spark.errors import InvalidInput
 
 TEXT, JSON_FORM, HEX, BASE64 = "text", "json", "hex", "base64"
@@ -21,8 +21,8 @@ def to_bytes(what: str, form: str, value: object) -> bytes:
     A text in the form ``json`` is a JSON document of its own. Raises InvalidInput.
     """
     if form == JSON_FORM:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    if not isinstance(value, str):
+        return json_text(value, separators=(",", ":")).encode()
+    if type(value) is not str:  # a number is none
         raise InvalidInput(f"{what} must be a text in the form {form}, got {shown(value)}.")
     try:
         return _DECODERS[form](value)
@@ -35,7 +35,7 @@ def argument_bytes(what: str, form: str, text: str) -> bytes:
     if form != JSON_FORM:
         return to_bytes(what, form, text)
     try:
-        return to_bytes(what, form, json.loads(text))
+        return to_bytes(what, form, parse_json(text, strict=True))
     except ValueError as error:
         raise InvalidInput(f"{what} {shown(text)} is no JSON: {error}.") from None
 
@@ -58,7 +58,7 @@ _DECODERS: dict[str, Callable[[str], bytes]] = {
 }
 _ENCODERS: dict[str, Callable[[bytes], Any]] = {
     TEXT: bytes.decode,
-    JSON_FORM: json.loads,
+    JSON_FORM: lambda data: parse_json(data.decode()),
     HEX: bytes.hex,
     BASE64: lambda data: base64.b64encode(data).decode(),
 }

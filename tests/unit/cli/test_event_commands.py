@@ -111,7 +111,7 @@ def test_a_bad_record_says_what_was_written_and_a_writer_id_goes_on(shell: Shell
     append = ("stream", "append", "s/a", "--format", "json", "--writer-id", "w")
     error = shell.failed(*append, stdin=b'{"a": 1}\nbad\n')
     assert "line 2 of - is no JSON" in error
-    assert "The 1 events before it were written. Mend it, and repeat the command." in error
+    assert "1 events of this run are durable. Mend it, and repeat the command." in error
     shell.ok(*append, stdin=b'{"a": 1}\n{"a": 2}\n')
     assert [json.loads(data)["a"] for _, data in events(shell)] == [1, 2]
 
@@ -306,3 +306,30 @@ def test_a_followed_tail_prints_events_as_they_come(shell: Shell) -> None:
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def test_json_lines_are_stored_as_their_bytes_and_numbers_stay_exact(shell: Shell) -> None:
+    line = b'{"d": 19.90, "n": 123456789012345678.91,  "big": 1e400, "d": 2}'
+    shell.ok("stream", "append", "s/a", "--format", "json", stdin=line + b"\r\n")
+    shell.ok("stream", "append", "s/a", "--format", "json", "--key", "n", stdin=line + b"\n")
+    one = b'{"v": {"x": 123456789012345678.91}}\n'
+    shell.ok("stream", "append", "s/a", "--format", "json", "--event", "v", stdin=one)
+    assert events(shell) == [
+        (None, line),
+        ("123456789012345678.91", line),
+        (None, b'{"x": 123456789012345678.91}'),
+    ]
+    last = shell.ok("stream", "read", "s/a", "-o", "-1", "--parse")
+    assert '"event": {"x": 123456789012345678.91}' in last
+
+
+def test_a_changed_record_is_refused_also_after_a_bad_one_and_before_the_next_note(
+    shell: Shell,
+) -> None:
+    append = ("stream", "append", "s/a", "--format", "json", "--writer-id", "w")
+    rows = [b'{"a": %d}\n' % number for number in range(9)]
+    shell.failed(*append, stdin=b"".join([*rows, b"bad\n"]))
+    changed = [*rows[:4], b'{"a": 44}\n', *rows[5:], b'{"a": 9}\n']
+    assert "its first 9 records are others" in shell.failed(*append, stdin=b"".join(changed))
+    shell.ok(*append, stdin=b"".join([*rows, b'{"a": 9}\n']))
+    assert [json.loads(data)["a"] for _, data in events(shell)] == list(range(10))

@@ -166,7 +166,7 @@ def test_a_row_that_does_not_fit_is_named(shell: Shell) -> None:
     error = shell.failed("stream", "append", S, stdin=good + b'{"carrier": "UA", "delay": "x"}\n')
     assert "record 2 of -: column delay is int32" in error
     assert "'x'" in error
-    assert "The 1 events before it were written" in error
+    assert "1 events of this run are durable" in error
     error = shell.failed("stream", "append", S, stdin=b'{"carrier": "UA", "fare": 1}\n')
     assert "no column 'fare'" in error
     error = shell.failed("stream", "append", S, stdin=good * 2 + b'{"delay": 1, "carrier": null}\n')
@@ -182,3 +182,19 @@ def test_the_tail_prints_rows(shell: Shell, manager: StreamManager) -> None:
     shell.ok("stream", "append", S, stdin=json.dumps(ROW).encode())
     printed = shell.ok("stream", "tail", S, "-n", "1")
     assert json.loads(printed)["event"] == ROW
+
+
+def test_numbers_of_json_are_exact_or_refused_in_typed_rows(shell: Shell) -> None:
+    created(shell)
+    row = b'{"carrier": "UA", "delay": 1e1, "price": 123456.78, "photo": ""}\n'
+    shell.ok("stream", "append", S, stdin=row)
+    (found,) = rows(shell)
+    assert (found["delay"], found["price"], found["photo"]) == (10, "123456.78", "")
+    for bad in (b'"delay": 1.5', b'"speed": 1e400', b'"delay": 1, "delay": 2', b'"delay": ""'):
+        shell.failed("stream", "append", S, stdin=b'{"carrier": "UA", %b}\n' % bad)
+    time = b'"left": "2026-01-01T12:00:00.123456789Z"'
+    shell.failed("stream", "append", S, stdin=b'{"carrier": "UA", %b}\n' % time)
+    csv = b"carrier,delay\nNULL,1\nUA,\n"
+    shell.failed("stream", "append", S, "--format", "csv", "--csv-null", "NULL", stdin=csv)
+    shell.ok("stream", "append", S, "--format", "csv", stdin=b"carrier,delay\nUA,\n")
+    assert rows(shell)[-1]["delay"] is None

@@ -1,0 +1,84 @@
+"""JSON of users on the command line: no number goes through a double on its way."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, NoReturn
+
+_WHOLE = re.compile(r"-?[0-9]{1,400}")
+
+
+class JsonNumber(str):
+    """A number with a fraction, an exponent or very many digits, as its text says it."""
+
+    __slots__ = ()
+
+    def decimal(self) -> Decimal:
+        """Return its exact value."""
+        return Decimal(str(self))
+
+
+def parse_json(text: str, *, strict: bool = False) -> Any:
+    """Return a document; ``strict`` refuses equal fields of an object. Raises ValueError."""
+    return json.loads(
+        text,
+        parse_float=JsonNumber,
+        parse_int=_whole,
+        parse_constant=_no_constant,
+        object_pairs_hook=_fields if strict else None,
+    )
+
+
+def json_text(
+    value: Any,
+    default: Callable[[object], object] | None = None,
+    separators: tuple[str, str] = (", ", ": "),
+    indent: str | None = None,
+) -> str:
+    """Return a value as JSON, with numbers as they were parsed. Raises ValueError for NaN.
+
+    With ``indent``, such as "", each field has a line of its own, in ASCII.
+    """
+    if isinstance(value, JsonNumber):
+        return str(value)
+    is_document = indent is not None
+    inner = None if indent is None else f"{indent}  "
+
+    def text(each: Any) -> str:
+        return json_text(each, default, separators, inner)
+
+    if isinstance(value, Mapping):
+        names = (json.dumps(str(name), ensure_ascii=is_document) for name in value)
+        fields = zip(names, map(text, value.values()), strict=True)
+        parts = [f"{name}{separators[1]}{each}" for name, each in fields]
+        return _between("{}", parts, separators[0], indent)
+    if isinstance(value, (list, tuple)):
+        return _between("[]", list(map(text, value)), separators[0], indent)
+    return json.dumps(value, default=default, ensure_ascii=is_document, allow_nan=is_document)
+
+
+def _between(ends: str, parts: Sequence[str], separator: str, indent: str | None) -> str:
+    if indent is None or not parts:
+        return f"{ends[0]}{separator.join(parts)}{ends[1]}"
+    lines = f",\n{indent}  ".join(parts)
+    return f"{ends[0]}\n{indent}  {lines}\n{indent}{ends[1]}"
+
+
+def _whole(text: str) -> int | JsonNumber:
+    return int(text) if _WHOLE.fullmatch(text) and text != "-0" else JsonNumber(text)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"it has the field {twice!r} twice")
+    return found
