@@ -118,6 +118,11 @@ def time_text(seconds: float) -> str:
     return f"{seconds:,.1f} s"
 
 
+def age_text(seconds: float) -> str:
+    """Return an age as text; a negative one is that of a time in the future."""
+    return time_text(seconds) if seconds >= 0 else f"{time_text(-seconds)} in the future"
+
+
 def utc_text(time_ms: int) -> str:
     """Return a time in ms since 1970 as text, such as ``2026-11-22 18:05 UTC``."""
     at = datetime.fromtimestamp(time_ms / 1_000, timezone.utc)

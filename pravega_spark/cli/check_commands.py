@@ -11,7 +11,13 @@ from pravega_spark.cli.check_result import FORMATS, CheckResult, CheckStatus, sh
 from pravega_spark.cli.root_option import OpenedRoot, open_root, root_option
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import PravegaSparkError
-from pravega_spark.units import parse_duration_ms, parse_size_bytes, size_text, time_text
+from pravega_spark.units import (
+    age_text,
+    parse_duration_ms,
+    parse_size_bytes,
+    size_text,
+    time_text,
+)
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -81,8 +87,13 @@ def group(
         limits = (lag_warn, lag_critical)
         text = f"lag {events:,} events ({size_text(size_bytes)})"
         yield CheckResult.limited(name, "lag_events", events, text, *limits)
-        text = f"oldest unread event {time_text(oldest)} old"
-        yield CheckResult.limited(name, "lag_seconds", oldest, text, *seconds)
+        if oldest < 0:
+            text = f"oldest unread event {age_text(oldest)}: its writer's clock was ahead"
+            status = CheckStatus.OK if seconds == (None, None) else CheckStatus.WARNING
+            yield CheckResult(name, "lag_seconds", status, oldest, text, *seconds)
+        else:
+            text = f"oldest unread event {time_text(oldest)} old"
+            yield CheckResult.limited(name, "lag_seconds", oldest, text, *seconds)
         if members_critical is not None:
             status = CheckStatus.CRITICAL if members < members_critical else CheckStatus.OK
             text = f"{members} readers, at least {members_critical} wanted"
@@ -97,6 +108,7 @@ def _group_lag(store: Store, name: str) -> tuple[int, int, float, int]:
     """Return events, bytes and seconds behind, and the number of readers."""
     from functools import partial
 
+    from pravega_spark.engine.stream.backlog import oldest_seconds
     from pravega_spark.engine.stream.open_streams import open_stream
     from pravega_spark.reader_groups.group_description import (
         get_group,
@@ -114,7 +126,7 @@ def _group_lag(store: Store, name: str) -> tuple[int, int, float, int]:
     return (
         sum(position.events or 0 for position in found),
         sum(position.size_bytes or 0 for position in found),
-        max((position.seconds or 0.0 for position in found), default=0.0),
+        oldest_seconds(position.seconds or 0.0 for position in found),
         len(state.readers),
     )
 
@@ -154,14 +166,19 @@ def stream(
     ]
 
     def check_stream(opened: OpenedRoot, name: str) -> Iterator[CheckResult]:
+        from pravega_spark.engine.stream.commit_time import clock_ahead_seconds, committed_ms
         from pravega_spark.engine.stream.open_streams import open_stream
         from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
 
         info, log = opened.manager.stream_info(name), open_stream(opened.store, name)
         view = log.view()
-        age = max(0.0, (log.now_ms() - view.timestamp_ms) / 1_000)
+        age = max(0.0, (log.runtime.now_ms() - committed_ms(log, view)) / 1_000)
         text = f"{info.state}, last commit {time_text(age)} ago"
         yield CheckResult.limited(name, "silent_seconds", age, text, *silent)
+        ahead = clock_ahead_seconds(log, view)
+        if ahead:
+            text = f"the log's time is {age_text(-ahead)}: a host that committed had a wrong clock"
+            yield CheckResult(name, "clock_ahead_seconds", CheckStatus.WARNING, ahead, text)
         size = info.files.size_bytes
         yield CheckResult.limited(name, "size_bytes", size, size_text(size), *sizes)
         files = info.files.files

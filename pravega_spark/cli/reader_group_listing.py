@@ -35,7 +35,7 @@ from pravega_spark.reader_groups.group_description import (
     with_heartbeats,
 )
 from pravega_spark.reader_groups.subscriptions import Subscriptions
-from pravega_spark.units import parse_duration_ms, size_text, time_text
+from pravega_spark.units import age_text, parse_duration_ms, size_text
 
 if TYPE_CHECKING:
     from pravega_spark.manager import StreamManager
@@ -214,7 +214,7 @@ def _total(segments: Iterable[SegmentPosition]) -> tuple[int, int, float]:
     return (
         sum(s.events or 0 for s in known),
         sum(s.size_bytes or 0 for s in known),
-        max((s.seconds or 0.0 for s in known), default=0.0),
+        oldest_seconds(s.seconds or 0.0 for s in known),
     )
 
 
@@ -248,7 +248,7 @@ def _show(
                 ("EXPIRED", f"{name} keeps nothing for the group any more")
                 for name in _expired(store, found)
             ),
-            ("TOTAL-LAG", f"{events:,} events, {size_text(size_bytes)}, {time_text(seconds)}"),
+            ("TOTAL-LAG", f"{events:,} events, {size_text(size_bytes)}, {age_text(seconds)}"),
             *(
                 ("OVERDUE", f"{stream}: {'; '.join(texts)}")
                 for stream, texts in _overdue(store, found).items()
@@ -269,6 +269,6 @@ def _segment_cells(segment: SegmentPosition) -> list[object]:
         segment.tail,
         segment.events,
         None if segment.size_bytes is None else size_text(segment.size_bytes),
-        None if segment.seconds is None else time_text(segment.seconds),
+        None if segment.seconds is None else age_text(segment.seconds),
         segment.reader,
     ]

@@ -113,7 +113,14 @@ ROOT_METRICS: Final = (
         "pravega_stream_last_commit_timestamp_seconds",
         _GAUGE,
         _STREAM,
-        "time of the newest commit",
+        "time of the newest commit; that of its object if a clock was ahead",
+    ),
+    Metric(
+        "pravega_stream_clock_ahead_seconds",
+        _GAUGE,
+        _STREAM,
+        "how far the log's time lies in the future, since a host that committed had a wrong clock; "
+        "else 0",
     ),
     Metric("pravega_stream_files", _GAUGE, _STREAM, "live files of the newest version"),
     Metric(
@@ -189,7 +196,7 @@ ROOT_METRICS: Final = (
         _GAUGE,
         _GROUP_STREAM,
         "age of the oldest event that the group has not read, by its timestamp; inside a chunk, in "
-        "proportion; 0 without any",
+        "proportion; 0 without any, negative if all are from the future",
     ),
     Metric(
         "pravega_maintenance_age_seconds",

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypeVar
 
 from pravega_spark.engine.log_fields import log_fields
-from pravega_spark.engine.stream.backlog import known_backlog
+from pravega_spark.engine.stream.backlog import known_backlog, oldest_seconds
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.scopes import GROUP, STREAM, TABLE
@@ -179,7 +179,7 @@ class RootMeasurement:
         labels = state.group, *split_log(stream)
         values.set("pravega_group_lag_events", sum(len(part.unread) for part in unread), *labels)
         values.set("pravega_group_lag_bytes", sum(part.size_bytes for part in unread), *labels)
-        seconds = max((part.seconds for part in unread), default=0.0)
+        seconds = oldest_seconds(part.seconds for part in unread)
         values.set("pravega_group_lag_seconds", seconds, *labels)
 
     def _maintenance(self, _: str) -> tuple[str, MetricValues | None]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pravega_spark.engine.log.swept_totals import read_swept
+from pravega_spark.engine.stream.commit_time import clock_ahead_seconds, committed_ms
 from pravega_spark.engine.stream.epoch_history import epochs_between
 from pravega_spark.engine.stream.history_table import read_history
 from pravega_spark.engine.stream.records import OUTCOME_PREFIX, SEGMENT_PREFIX, decode_segment
@@ -84,6 +85,8 @@ def measure_stream(
     dropped = dropped_totals(stream, view, known)
     put = partial(_put, values, split_log(stream.name))
     _measure_amounts(view, size, dropped, put)
+    put("last_commit_timestamp_seconds", committed_ms(stream, view) / 1_000)
+    put("clock_ahead_seconds", clock_ahead_seconds(stream, view))
     put("files", files.files)
     put("files_bytes", files.size_bytes)
     swept = read_swept(log)
@@ -125,7 +128,6 @@ def _measure_amounts(
     if record.truncation is not None:
         put("last_truncation_timestamp_seconds", record.truncation.time_ms / 1_000)
     put("version", view.version)
-    put("last_commit_timestamp_seconds", view.timestamp_ms / 1_000)
 
 
 def _measure_transactions(view: StreamView, put: partial[None]) -> None:

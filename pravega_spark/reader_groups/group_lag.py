@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
-from pravega_spark.engine.stream.backlog import SegmentBacklog, backlog
+from pravega_spark.engine.stream.backlog import SegmentBacklog, backlog, oldest_seconds
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream, StaleIdentity
 from pravega_spark.model import segment_text
@@ -16,6 +16,7 @@ from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
 class SegmentLag:
     """The unread part of one segment; ``seconds`` is the age of its oldest unread event.
 
+    It is negative if all unread events of the segment have times in the future.
     ``reader`` is None while the segment has no reader.
     """
 
@@ -29,7 +30,10 @@ class SegmentLag:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """The unread part of all streams; ``seconds`` is the age of the oldest unread event, or 0."""
+    """The unread part of all streams; ``seconds`` is the age of the oldest unread event, or 0.
+
+    It is negative if only events with times in the future are unread.
+    """
 
     events: int
     size_bytes: int
@@ -50,7 +54,7 @@ def lag_of(state: GroupState, streams: dict[str, StreamLog]) -> GroupLag:
     return GroupLag(
         sum(segment.events for segment in found),
         sum(segment.size_bytes for segment in found),
-        max((segment.seconds for segment in found), default=0.0),
+        oldest_seconds(segment.seconds for segment in found),
         tuple(found),
     )
 

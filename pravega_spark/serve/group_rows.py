@@ -9,6 +9,7 @@ from typing import Final
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.stream import subscribers
+from pravega_spark.engine.stream.backlog import oldest_seconds
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidStreamCut, PravegaSparkError
 from pravega_spark.model import SubscriberInfo
@@ -133,7 +134,7 @@ def _lag(positions: Iterable[SegmentPosition]) -> tuple[int | None, int | None, 
         return None, None, None
     events = sum(p.events or 0 for p in known)
     size_bytes = sum(p.size_bytes or 0 for p in known)
-    return events, size_bytes, max((p.seconds or 0.0) for p in known)
+    return events, size_bytes, oldest_seconds(p.seconds or 0.0 for p in known)
 
 
 def _subscriber(view: StreamView, info: SubscriberInfo) -> ReaderRow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,16 +10,32 @@ from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.stream.range_reader import read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.limits import CLOCK_SKEW_MS
 from pravega_spark.model import SegmentRange, StreamCut
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentBacklog:
-    """The unread events of one segment; ``seconds`` is the age of the oldest one."""
+    """The unread events of one segment.
+
+    ``seconds`` is the age of the oldest one, by its own time. Events whose time lies in the future
+    have no age, so those after them count. If all of them do, ``seconds`` is negative: the oldest
+    lies that far ahead.
+    """
 
     unread: SegmentRange
     size_bytes: int
     seconds: float
+
+
+def oldest_seconds(ages: Iterable[float]) -> float:
+    """Return the age of the oldest unread event of several segments; 0 without any.
+
+    Negative only if no segment has an event with an age, and one has events from the future.
+    """
+    found = list(ages)
+    most = max(found, default=0.0)
+    return most if most > 0 else min(found, default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +75,21 @@ def _known(stream: StreamLog, view: StreamView, rng: SegmentRange) -> SegmentBac
     now_us = stream.runtime.now_us()
     start_bytes, oldest_us = _known_place(stream, view, rng.segment_id, rng.start, now_us)
     end_bytes, _ = _known_place(stream, view, rng.segment_id, rng.end, now_us)
-    seconds = max(0.0, (now_us - oldest_us) / 1e6)
-    return SegmentBacklog(rng, max(0, end_bytes - start_bytes), seconds)
+    size = max(0, end_bytes - start_bytes)
+    return SegmentBacklog(rng, size, _age_seconds(stream, rng, oldest_us, now_us))
+
+
+def _age_seconds(stream: StreamLog, unread: SegmentRange, oldest_us: int, now_us: int) -> float:
+    """Return the age of the oldest unread event; of a later chunk if its time is in the future.
+
+    Only then this looks at all unread chunks, in memory.
+    """
+    if oldest_us > now_us + CLOCK_SKEW_MS * 1_000:
+        times = (ref.min_timestamp_us for ref in stream.known_chunks(unread))
+        oldest_us = next((time_us for time_us in times if time_us <= now_us), oldest_us)
+        if oldest_us > now_us:
+            return (now_us - oldest_us) / 1e6
+    return max(0.0, (now_us - oldest_us) / 1e6)
 
 
 def _known_place(
@@ -97,4 +127,4 @@ def _measure(stream: StreamLog, view: StreamView, rng: SegmentRange) -> SegmentB
     written = batch.column("timestamp")[0].value
     size = stream.bytes_at(rng.segment_id, rng.end, view)
     size -= stream.bytes_at(rng.segment_id, rng.start, view)
-    return SegmentBacklog(rng, size, max(0.0, (stream.runtime.now_us() - written) / 1e6))
+    return SegmentBacklog(rng, size, _age_seconds(stream, rng, written, stream.runtime.now_us()))

@@ -23,6 +23,7 @@ export function bytes(size) {
 
 export function span(seconds) {
   if (seconds === null || seconds === undefined) return "–";
+  if (seconds < -5) return `${span(-seconds)} in the future`;
   if (seconds < 1) return "under 1 s";
   if (seconds < 90) return `${Math.round(seconds)} s`;
   if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
@@ -33,6 +34,7 @@ export function span(seconds) {
 export function ago(ms, now = Date.now()) {
   if (!ms) return "never";
   const seconds = (now - ms) / 1000;
+  if (seconds < -5) return `${span(-seconds)} in the future`;
   return seconds < 2 ? "just now" : `${span(seconds)} ago`;
 }
 

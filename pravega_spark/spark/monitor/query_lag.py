@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.engine.stream.backlog import backlog, files
+from pravega_spark.engine.stream.backlog import backlog, files, oldest_seconds
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import InvalidInput
 from pravega_spark.spark.source_offsets import (
@@ -21,7 +21,7 @@ from pravega_spark.spark.source_offsets import (
     owner_of,
     present,
 )
-from pravega_spark.units import size_text, time_text
+from pravega_spark.units import age_text, size_text
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -79,8 +79,11 @@ class LagMetrics:
 
     @property
     def backlog_seconds(self) -> float:
-        """Age of the oldest event behind, by its timestamp; 0 if no event is behind."""
-        return max((segment.seconds for segment in self.segments), default=0.0)
+        """Age of the oldest event behind, by its timestamp; 0 if no event is behind.
+
+        Negative if only events with times in the future are.
+        """
+        return oldest_seconds(segment.seconds for segment in self.segments)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -130,7 +133,7 @@ class QueryLag(LagMetrics):
         behind = "nothing"
         if self.backlog_records:
             parts = f"{self.backlog_records:,} events", size_text(self.backlog_bytes)
-            behind = ", ".join((*parts, time_text(self.backlog_seconds)))
+            behind = ", ".join((*parts, age_text(self.backlog_seconds)))
         return f"query {self.name or self.query_id}, batch {self.batch_id}: {behind} behind"
 
 

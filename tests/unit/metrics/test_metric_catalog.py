@@ -24,6 +24,7 @@ pravega_stream_truncated_bytes_total counter scope stream
 pravega_stream_last_truncation_timestamp_seconds gauge scope stream
 pravega_stream_version gauge scope stream
 pravega_stream_last_commit_timestamp_seconds gauge scope stream
+pravega_stream_clock_ahead_seconds gauge scope stream
 pravega_stream_files gauge scope stream
 pravega_stream_files_bytes gauge scope stream
 pravega_stream_swept_files_total counter scope stream
