@@ -20,7 +20,7 @@ with DAG(
     KubernetesPodOperator(
         task_id="maintenance",
         name="pravega-spark-maintenance",
-        image="pravega-spark:0.1.0-jobs",
+        image="pravega-spark:0.2.0-jobs",
         cmds=["pravega-spark-maintenance"],
         arguments=["--root", "s3://bucket/streams"],
         env_from=[

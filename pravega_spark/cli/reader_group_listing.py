@@ -22,6 +22,7 @@ from pravega_spark.cli.output import (
 )
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.engine.store import Store
+from pravega_spark.engine.stream.backlog import oldest_seconds
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
 from pravega_spark.errors import Damaged, NoSuchStream
