@@ -28,7 +28,7 @@ _PART_BYTES = 8 * BLOCK_BYTES
 """The most bytes of a long write that are queued together."""
 
 
-class _Held:
+class _HeldBlock:
     """Bytes that are accepted and not known to be queued; replaced in one step once they are."""
 
     __slots__ = ("data", "rows", "start")
@@ -52,7 +52,7 @@ class BlockQueue(WriteQueue):
         self._runtime = runtime
         self._filling = threading.RLock()
         self._is_filling = False
-        self._held = _Held(committer.last)
+        self._held = _HeldBlock(committer.last)
         """The block that is not full yet."""
         self.is_closing = False
         """Whether a call has closed the writer: it accepts no more bytes."""
@@ -142,7 +142,7 @@ class BlockQueue(WriteQueue):
 
     def reset_after_fork(self) -> None:
         """In a forked child: drop the bytes."""
-        self._filling, self._held = threading.RLock(), _Held(self.accepted)
+        self._filling, self._held = threading.RLock(), _HeldBlock(self.accepted)
         super().reset_after_fork()
 
     def _fill(self, data: memoryview) -> None:
@@ -163,7 +163,9 @@ class BlockQueue(WriteQueue):
                 end = min(at + _PART_BYTES, size - (size - at) % BLOCK_BYTES)
                 part = data[at:end]
                 self._wait_for_room(end - at)
-                self._held = _Held(held.start, part if type(data.obj) is bytes else bytes(part))
+                self._held = _HeldBlock(
+                    held.start, part if type(data.obj) is bytes else bytes(part)
+                )
                 self._send_held(waits=False)
             at = end
 
@@ -203,7 +205,7 @@ class BlockQueue(WriteQueue):
         held = self._held
         if held.data:  # a signal handler's flush may have sent it meanwhile
             self._put(held)
-            self._held = _Held(held.start + len(held.data))
+            self._held = _HeldBlock(held.start + len(held.data))
 
     def _wait_for_room(self, size: int) -> None:
         """Block while the buffer has no room for the blocks of so many bytes."""
@@ -214,7 +216,7 @@ class BlockQueue(WriteQueue):
                 self.pending.condition.wait_for(lambda: self.is_closing or not self.is_full(needed))
             self.check_usable()
 
-    def _put(self, held: _Held) -> None:
+    def _put(self, held: _HeldBlock) -> None:
         """Queue blocks of bytes that do not change any more."""
         if held.rows is None:
             held.rows = self._rows(held.data)

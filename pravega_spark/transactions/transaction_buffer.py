@@ -38,7 +38,7 @@ from pravega_spark.model import Segment, segment_text
 from pravega_spark.transactions.transaction_paths import chunk_folder
 
 
-class _Held(NamedTuple):
+class _HeldEvents(NamedTuple):
     """What a buffer holds; replaced as a whole, except that an event is appended in one step."""
 
     staged: Sequence[StagedChunk]
@@ -75,7 +75,7 @@ class TransactionBuffer:
 
     def drop(self) -> None:
         """Drop everything."""
-        self._held = _Held((), {}, [])
+        self._held = _HeldEvents((), {}, [])
         self._size_bytes = 0
         """About the bytes of the newest events: one that is interrupted may not be counted."""
 
@@ -170,7 +170,7 @@ class TransactionBuffer:
             self._id if routing_key is None else routing_key
         )
         chunk = stage_large_event(stream, folder, pieces, segment_id=segment_id, key=routing_key)
-        batch._held = _Held(_known([chunk]), {}, [])
+        batch._held = _HeldEvents(_known([chunk]), {}, [])
         return batch
 
     def join(self, batch: TransactionBuffer) -> None:
@@ -184,7 +184,7 @@ class TransactionBuffer:
             self._stage_columns(self._surplus(sum(t.nbytes for t in new.columns.values())))
         held = self._held
         columns = self._joined(new.columns.items())
-        self._held = _Held([*held.staged, *new.staged], columns, [*held.events, *new.events])
+        self._held = _HeldEvents([*held.staged, *new.staged], columns, [*held.events, *new.events])
         self._size_bytes += batch._size_bytes
 
     def check(self, chunks: Sequence[StagedChunk]) -> None:
@@ -219,7 +219,7 @@ class TransactionBuffer:
     def _hold(self, parts: Iterable[tuple[int, pa.Table]], *, keeps_events: bool = True) -> None:
         """Add events to the columns of their segments, in place of the newest ones or after all."""
         columns = self._joined((segment_id, _copy(rows)) for segment_id, rows in parts)
-        self._held = _Held(self.staged, columns, self._held.events if keeps_events else [])
+        self._held = _HeldEvents(self.staged, columns, self._held.events if keeps_events else [])
         if not keeps_events:
             self._size_bytes = 0
 
@@ -245,7 +245,7 @@ class TransactionBuffer:
             events, indexes, segment_ids = self._routed(self._encoded())
             routed = RoutedEvents(segment_ids, indexes)
             chunks = stage_routed(self._stream, chunk_folder(self._id), events, routed)
-            self._held = _Held([*self.staged, *_known(chunks)], {}, [])
+            self._held = _HeldEvents([*self.staged, *_known(chunks)], {}, [])
             self._size_bytes = 0
 
     def _encoded(self) -> pa.Table:
