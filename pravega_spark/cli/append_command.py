@@ -111,11 +111,7 @@ def append(
             problem = f"record {number:,} of the input: {problem.replace('row 0, ', '', 1)}"
         raise InvalidInput(f"{problem}{run.durable_text(error)}") from error
     except BaseException as error:
-        durable = run.durable_text(error)
-        if isinstance(error, PravegaSparkError):
-            error.message += durable
-        elif durable:
-            click.echo(f"stream {name}:{durable}", err=True)
+        run.say_durable(name, error)
         raise
     text = f"Wrote {run.written:,} events to stream {name}."
     if run.skipped:
@@ -144,6 +140,14 @@ class _Append:
             done = sum(write.done() and write.exception() is None for write in self._open)
             text = f" {self._durable + done:,} events of this run are durable."
         return text if self._id is None else f"{text} Mend it, and repeat the command."
+
+    def say_durable(self, name: str, error: BaseException) -> None:
+        """Add what is durable to an error of ours; print it for another one, or an interrupt."""
+        durable = self.durable_text(error)
+        if isinstance(error, PravegaSparkError):
+            error.message += durable
+        elif durable:
+            click.echo(f"stream {name}:{durable}", err=True)
 
     def skip(self, writer: EventStreamWriter, records: Iterator[_Record]) -> Iterator[_Record]:
         """Return the records that the id has not written; raise InvalidInput for another input."""
