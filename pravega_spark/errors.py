@@ -101,6 +101,14 @@ def _stream_of(path: str) -> str | None:
     return match and match[1]
 
 
+_PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s@]+(?=@)")
+
+
+def without_passwords(text: str) -> str:
+    """Return a text with ``***`` for the passwords of its URLs, for errors and the log."""
+    return _PASSWORD.sub(r"\1***", text) if "://" in text else text
+
+
 @dataclass(eq=False, repr=False)
 class PravegaSparkError(Exception):
     """Base of every error of this package."""
@@ -109,6 +117,7 @@ class PravegaSparkError(Exception):
 
     def __post_init__(self) -> None:
         """Keep the message as the only argument: so the error pickles, fields included."""
+        self.message = without_passwords(self.message)
         self.args = (self.message,)
 
     def __str__(self) -> str:

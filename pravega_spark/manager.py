@@ -688,10 +688,13 @@ class StreamManager(ClosedByBlock):
         *,
         target: str | int | None = None,
         head_after: str | float | None = None,
+        include_newest: bool = False,
         dry_run: bool = False,
     ) -> CompactionResult:
         """See :meth:`Stream.compact`."""
-        return self.stream(stream).compact(target=target, head_after=head_after, dry_run=dry_run)
+        return self.stream(stream).compact(
+            target=target, head_after=head_after, include_newest=include_newest, dry_run=dry_run
+        )
 
     def stream_settings(self, stream: str) -> EffectiveSettings:
         """See :meth:`Stream.settings`."""

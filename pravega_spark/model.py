@@ -680,5 +680,5 @@ class MaintenanceInfo:
         what = self.kind.value if self.scope is None else f"{self.kind.value} of {self.scope}"
         if self.age_seconds is None:
             return f"{what}: no run is recorded"
-        counts = f"{self.streams:,} streams, {self.failed:,} failed"
+        counts = f"{count_text(self.streams, 'stream')}, {self.failed:,} failed"
         return f"{what}: {counts}, {time_text(self.age_seconds)} ago by {self.by}"

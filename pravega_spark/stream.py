@@ -472,14 +472,16 @@ class Stream:
         *,
         target: str | int | None = None,
         head_after: str | float | None = None,
+        include_newest: bool = False,
         dry_run: bool = False,
     ) -> CompactionResult:
         """Merge small files into ones of about ``target``; for a scheduled job. Safe to kill.
 
         No event, offset, cut or pointer changes, and readers notice nothing. Chunks of the last
-        minute and files of at least half the target stay as they are. The chunk in which the head
-        lies is rewritten without its truncated events once these are half of it, or the head has
-        not moved for ``head_after``. None stands for the setting of the stream or the root. The
+        minute stay as they are, unless you say ``include_newest``: readers at the tail may have
+        to look these up again. Files of at least half the target stay, too. The chunk in which the
+        head lies is rewritten without its truncated events once these are half of it, or the head
+        has not moved for ``head_after``. None stands for the setting of the stream or the root. The
         replaced files stay for time travel until a sweep deletes them. With ``dry_run`` nothing
         changes, and the result is what a run would do. A damaged or lost chunk stays as it is and
         the result names it; its neighbours are merged without it. Raises InvalidConfiguration.
@@ -488,7 +490,11 @@ class Stream:
         from pravega_spark.compaction.compaction_run import run_compaction
 
         check_flag("dry_run", dry_run)
-        options = CompactionOptions.parse(compact_target=target, compact_head_after=head_after)
+        options = CompactionOptions.parse(
+            compact_target=target,
+            compact_head_after=head_after,
+            include_newest=check_flag("include_newest", include_newest),
+        )
         life = self._view().life
         return run_compaction(self._log(), options, dry_run=dry_run, life=life)
 

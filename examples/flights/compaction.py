@@ -7,5 +7,5 @@ from pravega_spark import CompactionResult, StreamManager
 
 
 def compact(workspace: Workspace) -> CompactionResult:
-    """Merge the stream's small files; those of the last minute stay for readers at the tail."""
-    return StreamManager(workspace.root).compact_stream(workspace.stream)
+    """Merge the stream's small files, also those of the last minute: nobody reads at the tail."""
+    return StreamManager(workspace.root).compact_stream(workspace.stream, include_newest=True)

@@ -11,7 +11,7 @@ after the second query has stopped.
 
 Then the demo looks up every event in the stream and computes the table again from the source. It
 writes the flights into a typed stream, too, and asks both streams for the delays of each carrier. A
-compaction merges the small files that are older than a minute. The retention job deletes what the
+compaction merges the small files. The retention job deletes what the
 second query, a subscriber, has consumed, and nothing else. The last line of the output is one JSON
 object; the exit status is 0 if all checks held, 1 if not, and 2 for unusable input.
 """

@@ -20,10 +20,11 @@ from typing import Any
 import click
 
 from pravega_spark.cli.input_records import FORMATS, check_format, read_records
-from pravega_spark.cli.output import output_option, show_done
+from pravega_spark.cli.output import output_option, show_done, shown_as_it_is
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.errors import CommitUnknown, InvalidInput, PravegaSparkError, SchemaMismatch
 from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.units import count_text
 
 _Record = tuple[str | None, Any]
 """A routing key, and the bytes of an event or the row of a typed stream."""
@@ -37,7 +38,13 @@ _NOTE_VERSION = 2
 """Notes without a version are of 0.1.0, whose digests are of JSON that it had rewritten."""
 
 
-@click.command()
+@click.command(
+    epilog=shown_as_it_is(
+        "Examples:",
+        "seq 5 | pravega-spark stream append nyc/numbers",
+        "pravega-spark stream append nyc/flights flights.csv --key carrier --writer-id load-1",
+    )
+)
 @click.argument("name", metavar="SCOPE/STREAM")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option(
@@ -73,16 +80,12 @@ def append(
     root: str | None,
     output: str,
 ) -> None:
-    r"""Write the records of files, or of standard input, to SCOPE/STREAM, one event each.
+    """Write the records of files, or of standard input, to SCOPE/STREAM, one event each.
 
     JSON lines, CSV rows, and rows of Parquet and Arrow become JSON objects, unless --event names
     the field to write; on a typed stream, rows of its columns. With --writer-id the same command
     after a crash writes only what is missing, and an input that begins with other records is
     refused.
-
-    \b
-    Examples: seq 5 | pravega-spark stream append nyc/numbers
-              pravega-spark stream append nyc/flights flights.csv --key carrier --writer-id load-1
     """
     for file in files or ("-",):
         check_format(file, form, key_separator)
@@ -113,7 +116,7 @@ def append(
     except BaseException as error:
         run.say_durable(name, error)
         raise
-    text = f"Wrote {run.written:,} events to stream {name}."
+    text = f"Wrote {count_text(run.written, 'event')} to stream {name}."
     if run.skipped:
         text += f" {run.skipped:,} had been written before."
     show_done({"stream": name, "written": run.written, "skipped": run.skipped}, text, output)
@@ -168,7 +171,7 @@ class _Append:
                 if count == before:
                     digest = digest.copy()
             if count < end:
-                raise self._other_input(f"it has {count:,} records")
+                raise self._other_input(f"it has {count_text(count, 'record')}")
             if expected is not None and digest.hexdigest() != expected:
                 raise self._other_input(f"its first {end:,} records are others")
         return itertools.chain(ahead, records)

@@ -13,6 +13,7 @@ from pravega_spark.engine.store import Store
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.units import (
     age_text,
+    count_text,
     parse_duration_ms,
     parse_size_bytes,
     size_text,
@@ -85,7 +86,7 @@ def group(
     def check_group(opened: OpenedRoot, name: str) -> Iterator[CheckResult]:
         events, size_bytes, oldest, members = _group_lag(opened.store, name)
         limits = (lag_warn, lag_critical)
-        text = f"lag {events:,} events ({size_text(size_bytes)})"
+        text = f"lag {count_text(events, 'event')} ({size_text(size_bytes)})"
         yield CheckResult.limited(name, "lag_events", events, text, *limits)
         if oldest < 0:
             text = f"oldest unread event {age_text(oldest)}: its writer's clock was ahead"
@@ -183,7 +184,7 @@ def stream(
         yield CheckResult.limited(name, "size_bytes", size, size_text(size), *sizes)
         files = info.files.files
         limits = (files_warn, files_critical)
-        yield CheckResult.limited(name, "files", files, f"{files:,} files", *limits)
+        yield CheckResult.limited(name, "files", files, f"{count_text(files, 'file')}", *limits)
         for kind, text in overdue_maintenance(log, view).items():
             yield CheckResult(name, f"maintenance_{kind.value}", CheckStatus.WARNING, None, text)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Sequence
 
 import click
@@ -16,7 +15,7 @@ from pravega_spark.cli.output import wants_json
 from pravega_spark.errors import InvalidInput, PravegaSparkError
 
 PROG = "pravega-spark"
-FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+FAILED, MISUSED, UNKNOWN, INTERRUPTED = 1, 2, 3, 130
 
 _COMMANDS: Commands = {
     "apply": ("declare_commands:apply", "Create and change what a YAML file declares."),
@@ -61,7 +60,8 @@ def commands(ctx: click.Context, no_color: bool) -> None:
 
     A root is named by --root, by the variable PRAVEGA_SPARK_ROOT, or by a profile of the file
     ~/.config/pravega-spark/config.toml (--profile, PRAVEGA_SPARK_PROFILE). The exit status is 0
-    for success, 1 for failure, 2 for misuse and 130 for an interrupt.
+    for success, 1 for failure, 2 for misuse (3 of check, whose 2 is critical) and 130 for an
+    interrupt.
     """
     if no_color or os.environ.get("NO_COLOR"):
         ctx.color = False
@@ -74,18 +74,22 @@ def run(argv: Sequence[str]) -> int:
         return done if isinstance(done, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
-        return MISUSED
+        return _misused(argv)
     except click.ClickException as error:
-        return _failed(argv, "Usage", f"{error.format_message()}{_advice(error)}", MISUSED)
+        text = f"{error.format_message()}{_advice(error)}"
+        return _failed(argv, "Usage", text, _misused(argv))
     except InvalidInput as error:
-        return _failed(argv, type(error).__name__, str(error), MISUSED)
-    except BrokenPipeError:  # the reader of the pipe has ended, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _failed(argv, type(error).__name__, str(error), _misused(argv))
     except (PravegaSparkError, OSError) as error:
         return _failed(argv, type(error).__name__, str(error), FAILED)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+
+
+def _misused(argv: Sequence[str]) -> int:
+    """Return the status of misuse; to what monitors, 2 would be critical."""
+    command = next((word for word in argv if not word.startswith("-")), None)
+    return UNKNOWN if command == "check" else MISUSED
 
 
 def _advice(error: click.ClickException) -> str:

@@ -86,8 +86,9 @@ def parse_declaration(data: bytes, where: str, folder: Path) -> Declaration:
     for a name that is none, InvalidConfiguration for such a value, and InvalidSchema; each names
     where it is.
     """
-    given = read_yaml(data, where)
-    top = _table(where, given or {}, ("settings", "scopes"))
+    top = _table(where, read_yaml(data, where) or {}, ("settings", "scopes"))
+    if not top:
+        raise InvalidInput(f"{where} declares nothing: it needs `scopes`, `settings`, or both.")
     found = Declaration(settings=dict(_table(f"{where}: settings", top.get("settings") or {})))
     for scope, content in _table(f"{where}: scopes", top.get("scopes") or {}).items():
         at = f"{where}: scope {scope}"

@@ -10,9 +10,18 @@ import click
 
 from pravega_spark.cli.declaration import Declaration, parse_declaration
 from pravega_spark.cli.declared_changes import DeclaredChange, declared_changes
-from pravega_spark.cli.output import TABLE, confirm, output_option, show_value, yes_option
+from pravega_spark.cli.output import (
+    TABLE,
+    confirm,
+    examples,
+    output_option,
+    show_value,
+    shown_as_it_is,
+    yes_option,
+)
 from pravega_spark.cli.root_option import new_root, root_option
 from pravega_spark.errors import PravegaSparkError
+from pravega_spark.units import count_text
 
 _SAME, _DIFFERENT = 0, 1
 
@@ -44,38 +53,45 @@ def diff(file: BinaryIO, root: str | None, output: str) -> int:
     return _DIFFERENT if changes else _SAME
 
 
-@click.command("apply")
+_EXAMPLE = """\
+settings: {grace: 1 day}
+scopes:
+  nyc:
+    streams:
+      flights: {scaling: "events:1000,minimum=4", retention: "consumption:1h..7d"}
+      delays: {schema: "carrier string not null, delay int"}
+    key-value-tables:
+      prices: {key_type: string, ttl: 7 days}
+    reader-groups:
+      dashboards: {streams: [nyc/flights], retention: automatic}"""
+
+
+@click.command(
+    "apply",
+    epilog="\n\n".join(
+        (shown_as_it_is("A FILE:", *_EXAMPLE.splitlines()), examples("apply streams.yaml --yes"))
+    ),
+)
 @click.argument("file", type=click.File("rb"))
 @yes_option
 @root_option
 @output_option
 def apply(file: BinaryIO, yes: bool, root: str | None, output: str) -> None:
-    r"""Create and change what FILE declares; delete nothing. Safe to repeat.
-
-    \b
-    settings: {grace: 1 day}
-    scopes:
-      nyc:
-        streams:
-          flights: {scaling: "events:1000,minimum=4", retention: "consumption:1h..7d"}
-          delays: {schema: "carrier string not null, delay int"}
-        key-value-tables:
-          prices: {key_type: string, ttl: 7 days}
-        reader-groups:
-          dashboards: {streams: [nyc/flights], retention: automatic}
-
-    Example: pravega-spark apply streams.yaml --yes
-    """
+    """Create and change what FILE declares; delete nothing. Safe to repeat."""
     manager, _ = new_root(root)
     changes = list(declared_changes(manager, _read(file)))
     if output == TABLE:
         for change in changes:
             click.echo(str(change))
     if changes:
-        confirm(f"Carry out {len(changes)} changes?", yes=yes)
+        confirm(f"Carry out {count_text(len(changes), 'change')}?", yes=yes)
     _carry_out(changes)
     if output == TABLE:
-        click.echo(f"{len(changes)} changes carried out." if changes else "Nothing to change.")
+        click.echo(
+            f"{count_text(len(changes), 'change')} carried out."
+            if changes
+            else "Nothing to change."
+        )
     else:
         show_value([change.to_record() for change in changes], output)
 
@@ -89,6 +105,7 @@ def _carry_out(changes: Sequence[DeclaredChange]) -> None:
             done = ", ".join(f"{one.kind} {one.name}" for one in changes[:number]) or "nothing"
             error.message = (
                 f"{change.kind} {change.name} failed: {error.message} Carried out before it: "
-                f"{done} ({number} of {len(changes)} changes). A repeated apply goes on from there."
+                f"{done} ({number} of {count_text(len(changes), 'change')}). A repeated apply "
+                "goes on from there."
             )
             raise

@@ -23,7 +23,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.model import TransactionStatus
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.reader_groups.reader_group import ReaderGroup
-from pravega_spark.units import parse_duration_ms
+from pravega_spark.units import count_text, parse_duration_ms
 
 STREAM, GROUP, TABLE = "demo/flights", "demo/dashboards", "demo/last-seen"
 _CARRIERS = {"UA": 30, "B6": 28, "DL": 20, "AA": 12, "WN": 6, "AS": 3, "HA": 1}
@@ -232,7 +232,8 @@ class _Demo:
         wrong = {name for name in self._written | self._read if self._read[name] != 1}
         events = sum(self._written.values())
         self._say(
-            f"Wrote {events:,} events, and read {sum(self._read.values()):,} in group {GROUP}."
+            f"Wrote {count_text(events, 'event')}, and read {sum(self._read.values()):,} in "
+            f"group {GROUP}."
         )
         with group.create_reader("demo-checkpoint") as reader:
             checkpoint = group.initiate_checkpoint("demo")
@@ -241,7 +242,10 @@ class _Demo:
         before = manager.stream_info(STREAM).events
         manager.retention(STREAM).run()
         kept = manager.stream_info(STREAM).events
-        self._say(f"Retention deleted what the group has consumed: {before:,} -> {kept:,} events.")
+        self._say(
+            f"Retention deleted what the group has consumed: {before:,} -> "
+            f"{count_text(kept, 'event')}."
+        )
         with manager.key_value_table(TABLE) as table:
             seen = ", ".join(sorted(str(entry.key) for entry in table.entries()))
         self._say(f"Table {TABLE} has the last flight of {seen}.")

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from pravega_spark.cli.event_text import event_writer, parsed
+from pravega_spark.cli.output import examples
 from pravega_spark.cli.positions import parse_position
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.engine.stream.newest_ranges import newest_ranges
@@ -52,7 +53,12 @@ def _line(form: str, is_parsed: bool) -> Callable[[Event], bytes]:
     return parsed(event_writer(form)) if is_parsed else event_writer(form)
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "stream read nyc/flights -o @-1h --parse | jq .event.delay",
+        r"stream read nyc/flights -n 10 -f '%k %v\n'",
+    )
+)
 @click.argument("name", metavar="SCOPE/STREAM")
 @click.option("-o", "--offset", "start", default="start", show_default=True, metavar="POSITION")
 @click.option("--end", default="end", show_default=True, metavar="POSITION")
@@ -69,14 +75,10 @@ def read(
     key: str | None,
     root: str | None,
 ) -> None:
-    r"""Print the events of SCOPE/STREAM between two positions, in order by routing key.
+    """Print the events of SCOPE/STREAM between two positions, in order by routing key.
 
     A POSITION is start, end, +N or -N (N events after the head or before the end, in each
     segment), @TIME (@2026-11-01T12:00:00, @1793534400000, @-2h), or a stream cut.
-
-    \b
-    Examples: pravega-spark stream read nyc/flights -o @-1h --parse | jq .event.delay
-              pravega-spark stream read nyc/flights -n 10 -f '%k %v\n'
     """
     line = _line(form, is_parsed)
     manager, _ = open_root(root)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,9 +43,15 @@ class LazyCommands(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; an error of an unknown object also names those that are like it."""
+        """Run a command; an error of an unknown object also names those that are like it.
+
+        A reader that ends before the command, as ``head`` does, is no failure.
+        """
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(0) from None
         except NotFound as error:
             if ctx.parent is None and OPENED in ctx.meta:
                 from pravega_spark.cli.near_names import add_near_names

@@ -42,7 +42,12 @@ def wants_json(argv: Sequence[str]) -> bool:
 
 def examples(*lines: str) -> str:
     """Return the end of a command's help: command lines to paste, as they are."""
-    return "\b\n" + "\n".join(["Examples:", *(f"  pravega-spark {line}" for line in lines)])
+    return shown_as_it_is("Examples:", *(f"pravega-spark {line}" for line in lines))
+
+
+def shown_as_it_is(heading: str, *lines: str) -> str:
+    """Return a paragraph of help whose lines click does not fill."""
+    return "\b\n" + "\n".join([heading, *(f"  {line}" for line in lines)])
 
 
 # --------------------------------------------------------------------------------------- records

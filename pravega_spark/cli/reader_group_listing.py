@@ -36,7 +36,7 @@ from pravega_spark.reader_groups.group_description import (
     with_heartbeats,
 )
 from pravega_spark.reader_groups.subscriptions import Subscriptions
-from pravega_spark.units import age_text, parse_duration_ms, size_text
+from pravega_spark.units import age_text, count_text, parse_duration_ms, size_text
 
 if TYPE_CHECKING:
     from pravega_spark.manager import StreamManager
@@ -249,7 +249,10 @@ def _show(
                 ("EXPIRED", f"{name} keeps nothing for the group any more")
                 for name in _expired(store, found)
             ),
-            ("TOTAL-LAG", f"{events:,} events, {size_text(size_bytes)}, {age_text(seconds)}"),
+            (
+                "TOTAL-LAG",
+                f"{count_text(events, 'event')}, {size_text(size_bytes)}, {age_text(seconds)}",
+            ),
             *(
                 ("OVERDUE", f"{stream}: {'; '.join(texts)}")
                 for stream, texts in _overdue(store, found).items()

@@ -21,6 +21,7 @@ from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.cli.transaction_records import named_streams
 from pravega_spark.policy_texts import parse_retention
 from pravega_spark.retention.explanation import DataAmount, RetentionExplanation, policy_text
+from pravega_spark.units import count_text
 
 if TYPE_CHECKING:
     from pravega_spark.manager import StreamManager
@@ -111,7 +112,11 @@ def _confirm(doomed: Sequence[RetentionExplanation], *, yes: bool) -> None:
     bytes_text = size(sum(one.goes.size_bytes for one in doomed))
     losers = sorted({lost.subscriber for one in doomed for lost in one.passed})
     why = f", some unread by {', '.join(losers)}" if losers else ""
-    confirm(f"Delete {events:,} events ({bytes_text}{why}) of {len(doomed)} streams?", yes=yes)
+    confirm(
+        f"Delete {count_text(events, 'event')} ({bytes_text}{why}) of "
+        f"{count_text(len(doomed), 'stream')}?",
+        yes=yes,
+    )
 
 
 def _run(

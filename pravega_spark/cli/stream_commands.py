@@ -11,6 +11,7 @@ from pravega_spark.cli.lazy_commands import LazyCommands
 from pravega_spark.cli.output import (
     TABLE,
     confirm,
+    examples,
     output_option,
     show_done,
     show_records,
@@ -19,6 +20,7 @@ from pravega_spark.cli.output import (
 )
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.cli.schema_file import read_schema, schema_option
+from pravega_spark.units import count_text
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -131,7 +133,14 @@ def create(
     if create_scope:
         manager.create_scope(split_stream(name)[0])
     created = manager.create_stream(name, configuration)
-    text = f"Created stream {name}." if created else f"Stream {name} exists; it is as it was."
+    text = f"Created stream {name}."
+    if not created:
+        text = f"Stream {name} exists; it is as it was."
+        if manager.stream_info(name).configuration != configuration:
+            text = (
+                f"Stream {name} exists with another configuration, and is as it was: see "
+                f"pravega-spark stream describe {name}, and stream update to change it."
+            )
     show_done({"stream": name, "created": created}, text, output)
 
 
@@ -267,7 +276,7 @@ def delete(name: str, seal_first: bool, yes: bool, root: str | None, output: str
     """
     manager, _ = open_root(root)
     info = manager.stream_info(name)
-    confirm(f"Delete stream {name} with {info.events:,} events?", yes=yes)
+    confirm(f"Delete stream {name} with {count_text(info.events, 'event')}?", yes=yes)
     if seal_first:
         manager.seal_stream(name)
     deleted = manager.delete_stream(name)
@@ -306,7 +315,7 @@ def truncate(
     cut = parse_position(manager, name, position)
     events, size_bytes = manager.distance(name, manager.head(name), cut)
     record = {"stream": name, "head": str(cut), "events": events, "size_bytes": size_bytes}
-    amount = f"{events:,} events ({size_text(size_bytes)}) of stream {name}"
+    amount = f"{count_text(events, 'event')} ({size_text(size_bytes)}) of stream {name}"
     if dry_run:
         held = [
             found.name
@@ -321,7 +330,7 @@ def truncate(
     result = manager.truncate_stream(name, cut, past_subscribers=past_subscribers)
     done = {**record, "dry_run": False, "passed": list(result.passed), "version": result.version}
     done |= {"head": str(result.head), "events": result.events}
-    show_done(done, f"Deleted {result.events:,} events of stream {name}.", output)
+    show_done(done, f"Deleted {count_text(result.events, 'event')} of stream {name}.", output)
 
 
 def _is_behind(manager: Any, name: str, cut: Any, other: Any) -> bool:
@@ -338,7 +347,13 @@ def _is_behind(manager: Any, name: str, cut: Any, other: Any) -> bool:
 # ------------------------------------------------------------------------------ scale and compact
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "stream scale nyc/flights --split 0 --into 4",
+        "stream scale nyc/flights --merge 1,2",
+        "stream scale nyc/flights --seal 0 --range 0-0.1 --range 0.1-0.25",
+    )
+)
 @click.argument("name", metavar="SCOPE/STREAM")
 @click.option(
     "--seal", "sealed", multiple=True, metavar="SEGMENT", help="2, or 2#0; may be repeated."
@@ -359,13 +374,7 @@ def scale(
     root: str | None,
     output: str,
 ) -> None:
-    r"""Split or merge segments of SCOPE/STREAM in one commit; writers and readers go on.
-
-    \b
-    Examples: pravega-spark stream scale nyc/flights --split 0 --into 4
-              pravega-spark stream scale nyc/flights --merge 1,2
-              pravega-spark stream scale nyc/flights --seal 0 --range 0-0.1 --range 0.1-0.25
-    """
+    """Split or merge segments of SCOPE/STREAM in one commit; writers and readers go on."""
     from pravega_spark.cli.scale_request import scale_request
 
     manager, _ = open_root(root)
@@ -379,13 +388,23 @@ def scale(
 @click.command()
 @click.argument("name", metavar="SCOPE/STREAM")
 @click.option("--target", metavar="SIZE", help="The size of the files to write, such as 128MiB.")
+@click.option("--include-newest", is_flag=True, help="Also files of the last minute.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be merged.")
 @root_option
 @output_option
-def compact(name: str, target: str | None, dry_run: bool, root: str | None, output: str) -> None:
+def compact(
+    name: str,
+    target: str | None,
+    include_newest: bool,
+    dry_run: bool,
+    root: str | None,
+    output: str,
+) -> None:
     """Merge the small files of SCOPE/STREAM; no event, offset or cut changes."""
     manager, _ = open_root(root)
-    result = manager.compact_stream(name, target=target, dry_run=dry_run)
+    result = manager.compact_stream(
+        name, target=target, include_newest=include_newest, dry_run=dry_run
+    )
     record = {
         "stream": name,
         "dry_run": dry_run,

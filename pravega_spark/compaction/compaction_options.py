@@ -24,16 +24,21 @@ class CompactionOptions:
     flags: GivenSettings = field(default_factory=dict)
     root: GivenSettings | None = None
     """The settings of the root, if the caller has read them for many streams."""
+    include_newest: bool = False
+    """Whether to merge chunks, too, that readers at the tail may be about to read."""
 
     @classmethod
-    def parse(cls, **flags: str | float | None) -> CompactionOptions:
+    def parse(
+        cls, *, include_newest: bool = False, **flags: str | float | None
+    ) -> CompactionOptions:
         """Return the options of a call from its flags, by the names of the settings.
 
         These are ``compact_target`` and ``compact_head_after``; None leaves a setting as it is.
+        ``include_newest`` also merges chunks that have just been written.
         Raises InvalidConfiguration.
         """
         try:
-            return cls(parse_flags(flags))
+            return cls(parse_flags(flags), include_newest=include_newest)
         except InvalidConfiguration as error:
             text = str(error)
             for name in flags:

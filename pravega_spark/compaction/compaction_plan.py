@@ -55,12 +55,20 @@ def plan_compaction(
     """
     stream.log.expect_files()
     view = stream.view(life=life)
-    plan = plan_stream(stream, view, options.settings(stream, view))
+    plan = plan_stream(
+        stream, view, options.settings(stream, view), include_newest=options.include_newest
+    )
     plan.store_record(stream)
     return plan.ranges
 
 
-def plan_stream(stream: StreamLog, view: StreamView, settings: EffectiveSettings) -> CompactionPlan:
+def plan_stream(
+    stream: StreamLog,
+    view: StreamView,
+    settings: EffectiveSettings,
+    *,
+    include_newest: bool = False,
+) -> CompactionPlan:
     """Plan on a view and the newest known files; the commit decides again whether they fit.
 
     Looks at the chunks that were committed since the stored record, and at the small ones in it.
@@ -77,7 +85,10 @@ def plan_stream(stream: StreamLog, view: StreamView, settings: EffectiveSettings
         chunks, new = _chunks(stream, rng, known.get(rng.segment_id))
         found += new
         if not keeps_times:
-            ranges += _of_segment(view, rng, chunks, settings, now_ms)
+            settled = len(chunks)
+            if not include_newest:
+                settled = settled_count(chunks, now_ms - COMPACT_SETTLE_MS, now_ms)
+            ranges += _of_segment(view, rng, chunks, settings, now_ms, settled)
         divided = bool(chunks) and chunks[0].base_offset < rng.start
         is_sealed = view.segment(rng.segment_id).is_sealed
         kept = waiting(chunks[divided:], target, is_sealed=is_sealed, divided=divided)
@@ -152,9 +163,9 @@ def _of_segment(
     chunks: Sequence[LiveChunk],
     settings: EffectiveSettings,
     now_ms: int,
+    settled: int,
 ) -> Iterator[MergeRange]:
-    """Yield the ranges of one segment: its head, and its merges."""
-    settled = settled_count(chunks, now_ms - COMPACT_SETTLE_MS, now_ms)
+    """Yield the ranges of one segment: its head, and merges of the first ``settled`` chunks."""
     divided = bool(chunks) and chunks[0].base_offset < rng.start
     if divided and settled and _must_rewrite(view, chunks[0], rng.start, settings, now_ms):
         yield _range(rng, rng.start, chunks[:1], is_head=True)

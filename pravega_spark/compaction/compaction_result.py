@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pravega_spark.compaction.merge_range import MergeRange
-from pravega_spark.units import size_text
+from pravega_spark.units import count_text, size_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,8 @@ class CompactionResult:
         """Return a line for people."""
         verb = "would merge" if self.dry_run else "merged"
         text = (
-            f"{self.stream}: {verb} {self.events:,} events; files {self.files_before:,} -> "
+            f"{self.stream}: {verb} {count_text(self.events, 'event')}; files "
+            f"{self.files_before:,} -> "
             f"{self.files_after:,}; "
         )
         read, written = size_text(self.bytes_read), size_text(self.bytes_written)

@@ -38,7 +38,9 @@ def run_compaction(
     """
     stream.log.expect_files()
     view = stream.view(life=life)
-    plan = plan_stream(stream, view, options.settings(stream, view))
+    plan = plan_stream(
+        stream, view, options.settings(stream, view), include_newest=options.include_newest
+    )
     if dry_run:
         return expected_result(stream, plan)
     plan.store_record(stream)

@@ -24,6 +24,7 @@ from pravega_spark.jobs.copy_errors import PACKAGES, text_of
 from pravega_spark.jobs.job_runner import INTERRUPTED, is_on_databricks, start_listening
 from pravega_spark.jobs.launcher_stderr import launcher_stderr
 from pravega_spark.jobs.signals import StopSignal
+from pravega_spark.units import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,7 +72,8 @@ class _Sums:
             return None
         self.last_batch, self.batches, self.rows = number, self.batches + 1, self.rows + rows
         seconds = progress["batchDuration"] / 1_000
-        line = f"{datetime.now():%H:%M:%S} batch {number}: {rows:,} rows in {seconds:.1f} s"
+        done = f"batch {number}: {count_text(rows, 'row')} in {seconds:.1f} s"
+        line = f"{datetime.now():%H:%M:%S} {done}"
         behind = _behind(progress)
         return line if behind is None else f"{line}, {behind:,} behind"
 

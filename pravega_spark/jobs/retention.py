@@ -44,7 +44,7 @@ from pravega_spark.retention.retention_options import RetentionOptions
 from pravega_spark.retention.retention_run import ROW_SCHEMA
 from pravega_spark.retention.stream_retention import retention_rows
 from pravega_spark.retention.truncation_decision import RetentionRule
-from pravega_spark.units import size_text, time_text
+from pravega_spark.units import count_text, size_text, time_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -186,7 +186,7 @@ def _amount(events: int, size_bytes: int, seconds: float | None = None) -> str:
     if not events:
         return "nothing"
     age = "" if seconds is None else f", {time_text(seconds)}"
-    return f"{events:,} events, {size_text(size_bytes)}{age}"
+    return f"{count_text(events, 'event')}, {size_text(size_bytes)}{age}"
 
 
 def _held(row: Row) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from pravega_spark.maintenance.work_outcome import WorkOutcome, unit_text
 from pravega_spark.model import MaintenanceKind
+from pravega_spark.units import count_text
 
 FIGURES: Mapping[MaintenanceKind, Sequence[str]] = {
     MaintenanceKind.RETENTION: ("truncated", "events", "bytes", "expired"),
@@ -44,7 +45,7 @@ class KindResult:
     @property
     def left_text(self) -> str:
         """What was left to another job, for people."""
-        return f"{self.left:,} streams left to {self.claimed_by}"
+        return f"{count_text(self.left, 'stream')} left to {self.claimed_by}"
 
     def __str__(self) -> str:
         """Return a line for people."""
@@ -129,7 +130,10 @@ class MaintenanceResult:
     def __str__(self) -> str:
         """Return a few lines for people."""
         left = f", {self.left:,} left to others" if self.left else ""
-        lines = [f"{self.streams:,} streams, {self.idle:,} idle{left}, in {self.seconds:.1f} s"]
+        lines = [
+            f"{count_text(self.streams, 'stream')}, {self.idle:,} idle{left}, in "
+            f"{self.seconds:.1f} s"
+        ]
         return "\n".join([*lines, *(f"  {found}" for found in self.kinds.values())])
 
 

@@ -38,5 +38,9 @@ def swept_work(found: Iterable[SweepResult], now_ms: int, *, dry_run: bool = Fal
     did = ""
     if files or commits:
         size = f"{count_text(files, 'file')} ({size_text(figures['bytes'])})"
-        did = f"would delete {size}" if dry_run else f"deleted {size} and {commits:,} commits"
+        did = (
+            f"would delete {size}"
+            if dry_run
+            else f"deleted {size} and {count_text(commits, 'commit')}"
+        )
     return SweptWork(did, "; ".join([*waits, *unmoved]) if waits else "", dict(figures))

@@ -19,7 +19,7 @@ from pravega_spark.key_value.folded_table import end_folded_life
 from pravega_spark.key_value.shared_table import table_configuration
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.names import TABLES_FOLDER
-from pravega_spark.units import size_text
+from pravega_spark.units import count_text, size_text
 
 Kinds = Sequence[MaintenanceKind]
 
@@ -70,7 +70,7 @@ def fold_if_due(stream: StreamLog, view: StreamView, *, dry_run: bool = False) -
     if merged is None or not merged.is_committed:
         return FoldingDone("", nothing, 0)
     figures = {"folds": 1, "keys": merged.changes, "bytes_written": merged.bytes_written}
-    did = f"folded {done.events:,} changes of {merged.changes:,} keys, wrote "
+    did = f"folded {count_text(done.events, 'change')} of {merged.changes:,} keys, wrote "
     return FoldingDone(did + size_text(merged.bytes_written), figures, 0)
 
 

@@ -21,7 +21,13 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.scopes import GROUP, STREAM, TABLE
 from pravega_spark.engine.tables.synchronizer import Synchronizer
-from pravega_spark.errors import NoSuchScope, NoSuchStream, PravegaSparkError, StaleIdentity
+from pravega_spark.errors import (
+    NoSuchScope,
+    NoSuchStream,
+    PravegaSparkError,
+    StaleIdentity,
+    without_passwords,
+)
 from pravega_spark.manager import StreamManager
 from pravega_spark.metrics.metric_values import MetricValues
 from pravega_spark.metrics.stream_measurement import DroppedTotals, measure_stream
@@ -192,7 +198,7 @@ class RootMeasurement:
                 values.set("pravega_maintenance_overdue", info.is_overdue, *labels)
                 values.set("pravega_maintenance_failed_streams", info.failed, *labels)
         except (PravegaSparkError, OSError) as error:
-            _log("maintenance of root", self._store.url, error)
+            _log("maintenance of root", without_passwords(self._store.url), error)
             return "maintenance", None
         return "", values
 

@@ -8,7 +8,7 @@ from typing import Any
 from pravega_spark.model import StreamCut
 from pravega_spark.policies import LimitUnit, RetentionPolicy, RetentionType
 from pravega_spark.retention.truncation_decision import RetentionRule
-from pravega_spark.units import size_text, time_text
+from pravega_spark.units import count_text, size_text, time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,8 @@ class DataAmount:
         """Return a text such as ``48,000 events, 4.6 MiB, 9.5 hours``."""
         if not self.events:
             return "nothing"
-        return f"{self.events:,} events, {size_text(self.size_bytes)}, {time_text(self.seconds)}"
+        events, size = count_text(self.events, "event"), size_text(self.size_bytes)
+        return f"{events}, {size}, {time_text(self.seconds)}"
 
 
 @dataclass(frozen=True, slots=True)

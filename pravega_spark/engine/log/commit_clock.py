@@ -13,6 +13,7 @@ from pravega_spark.engine.log.clock_record import length_text
 from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
+from pravega_spark.errors import without_passwords
 from pravega_spark.limits import CLOCK_SKEW_MS
 
 logger = logging.getLogger(__name__)
@@ -42,8 +43,8 @@ class CommitClock:
                 "the host's clock.",
                 length_text(wall_ms - storage_ms),
                 "ahead of" if wall_ms > storage_ms else "behind",
-                self._store.url,
-                extra=log_fields("read clock", root=self._store.url),
+                without_passwords(self._store.url),
+                extra=log_fields("read clock", root=without_passwords(self._store.url)),
             )
         return storage_ms
 

@@ -58,7 +58,8 @@ class PendingFiles:
         """Return what waits, why, and from when on the first of it can be deleted."""
         when = datetime.fromtimestamp(self.from_ms / 1_000, timezone.utc)
         size = size_text(self.size_bytes)
-        return f"{self.files:,} files, {size}: {self.reason}; from {when:%Y-%m-%d %H:%M:%S} UTC"
+        files = count_text(self.files, "file")
+        return f"{files}, {size}: {self.reason}; from {when:%Y-%m-%d %H:%M:%S} UTC"
 
 
 @dataclass(frozen=True, slots=True)

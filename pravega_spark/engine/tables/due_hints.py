@@ -25,7 +25,7 @@ from pravega_spark.engine.log_fields import log_fields
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import check_same
 from pravega_spark.engine.tables.maintenance_table import MAINTENANCE_TABLE
-from pravega_spark.errors import StoreError
+from pravega_spark.errors import StoreError, without_passwords
 from pravega_spark.limits import (
     CHECK_THREADS,
     CLOCK_SKEW_MS,
@@ -239,9 +239,9 @@ def drop_hints(store: Store, kept: Collection[str] = ()) -> None:
     except StoreError as error:
         logger.warning(
             "old due hints of %s could not be deleted: %s",
-            store.url,
+            without_passwords(store.url),
             error,
-            extra=log_fields("maintain", root=store.url),
+            extra=log_fields("maintain", root=without_passwords(store.url)),
         )
 
 

@@ -21,7 +21,7 @@ from pravega_spark.spark.source_offsets import (
     owner_of,
     present,
 )
-from pravega_spark.units import age_text, size_text
+from pravega_spark.units import age_text, count_text, size_text
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -132,7 +132,7 @@ class QueryLag(LagMetrics):
         """Return the lag in words."""
         behind = "nothing"
         if self.backlog_records:
-            parts = f"{self.backlog_records:,} events", size_text(self.backlog_bytes)
+            parts = f"{count_text(self.backlog_records, 'event')}", size_text(self.backlog_bytes)
             behind = ", ".join((*parts, age_text(self.backlog_seconds)))
         return f"query {self.name or self.query_id}, batch {self.batch_id}: {behind} behind"
 

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.epochs import few
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
-from pravega_spark.engine.stream.epoch_history import epochs_between
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -57,6 +56,8 @@ def check_assigned(
 
 def _was_there(stream: StreamLog, view: StreamView, segment_id: int) -> bool:
     """Return whether a segment of this life was truncated; read from the stream's history."""
+    from pravega_spark.engine.stream.epoch_history import epochs_between
+
     number = segment_epoch(segment_id)
     if number >= view.oldest_epoch:
         return False

@@ -394,7 +394,7 @@ def test_a_round_of_maintenance_ends_with_one_json_object(run: Any, manager: Str
     record = json.loads(out.splitlines()[-1])
     assert (status, err, record["failed"], record["streams"], record["rounds"]) == (0, "", 0, 1, 1)
     assert out.splitlines()[0].split() == ["STREAM", "KIND", "DONE"]
-    assert out.splitlines()[1].startswith("s/kept  retention  truncated 1 events")
+    assert out.splitlines()[1].startswith("s/kept  retention  truncated 1 event")
     assert [event.data for event in manager.read("s/kept")] == [b"last"]
     (log,) = Path(manager.root.removeprefix("file://")).glob("s/kept/events/_delta_log")
     (log / f"{0:020d}.json").write_text("garbage")
@@ -536,7 +536,7 @@ def test_signal_ends_rounds_with_the_sums_and_status_0(
         [*command, "--interval"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    assert "1 streams" in process.stdout.readline()
+    assert "1 stream" in process.stdout.readline()
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")

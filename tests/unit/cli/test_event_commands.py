@@ -87,7 +87,7 @@ def test_a_writer_id_goes_on_where_a_run_stopped(shell: Shell, tmp_path: Path) -
     append = ("stream", "append", "s/a", str(path), "--writer-id", "w")
     for content, text in (
         (b"1\n2\n", "Wrote 2 events to stream s/a.\n"),
-        (b"1\n2\n3\n", "Wrote 1 events to stream s/a. 2 had been written before.\n"),
+        (b"1\n2\n3\n", "Wrote 1 event to stream s/a. 2 had been written before.\n"),
         (b"1\n2\n3\n", "Wrote 0 events to stream s/a. 3 had been written before.\n"),
     ):
         path.write_bytes(content)
@@ -99,7 +99,7 @@ def test_a_writer_id_refuses_another_input_whatever_its_name(shell: Shell) -> No
     append = ("stream", "append", "s/a", "--writer-id", "w")
     shell.ok(*append, stdin=b"1\n2\n3\n")
     assert "its first 3 records are others" in shell.failed(*append, stdin=b"4\n5\n6\n7\n")
-    assert "it has 1 records" in shell.failed(*append, stdin=b"1\n")
+    assert "it has 1 record" in shell.failed(*append, stdin=b"1\n")
     with shell.manager.create_writer("s/a", writer_id="other") as writer:
         writer.write_event(b"0")
     error = shell.failed("stream", "append", "s/a", "--writer-id", "other", stdin=b"0\n")

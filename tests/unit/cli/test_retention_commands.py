@@ -65,7 +65,7 @@ def test_a_run_shows_what_it_deletes_and_needs_yes(
         assert rows[0] == ["STREAM", "POLICY", "GOES", "WHY", "STAYS", "HELD-BY"]
         assert [row[0] for row in rows[1:]] == (["s/a", "s/plain"] if argv else ["s/a"])
         assert str(manager.head(stream)) == "s/a@1:0#0=0"
-    assert "Delete 4 events (20 B) of 1 streams? Pass --yes" in err
+    assert "Delete 4 events (20 B) of 1 stream? Pass --yes" in err
     status, out, _ = run("retention", "run", "s", "--yes", "--output", "json")
     found = {one["stream"]: one for one in json.loads(out)}
     assert (status, found["s/a"]["truncated"]) == (0, manager.stream_info(stream).version)

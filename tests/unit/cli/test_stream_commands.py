@@ -29,7 +29,10 @@ def test_a_stream_is_created_with_its_configuration_and_described(shell: Shell) 
     policies = ("--scaling", "events:100,minimum=2", "--retention", "consumption:1h..7d")
     others = ("--create-scope", "--tag", "gold", "--setting", "grace=2 hours")
     shell.ok("stream", "create", "new/a", *policies, *others)
-    assert shell.ok("stream", "create", "new/a") == "Stream new/a exists; it is as it was.\n"
+    assert shell.ok("stream", "create", "new/a") == (
+        "Stream new/a exists with another configuration, and is as it was: see pravega-spark "
+        "stream describe new/a, and stream update to change it.\n"
+    )
     found = shell.manager.stream_info("new/a").configuration
     assert found.scaling == ScalingPolicy.by_event_rate(100, minimum=2)
     assert found.retention == RetentionPolicy.by_consumption("1 hour", "7 days")

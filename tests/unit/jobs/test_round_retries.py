@@ -76,7 +76,9 @@ def test_kinds_that_failed_by_one_error_share_a_line_and_count_one_by_one(
     max(log.glob("*.json")).write_text("garbage")
     open_streams._open.reset()
 
-    def spread(_: Any, root: str, tasks: Sequence[RoundTask], options: WorkOptions) -> Any:
+    def spread(
+        _: Any, root: str, tasks: Sequence[RoundTask], options: WorkOptions, **_told: Any
+    ) -> Any:
         return [done for task in tasks for done in do_task(open_store(root), task, options)]
 
     monkeypatch.setattr(maintenance, "spread", spread)

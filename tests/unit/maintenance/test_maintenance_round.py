@@ -372,7 +372,7 @@ def test_dry_run_changes_nothing_and_says_what_would_be_done(tmp_path: Path) -> 
     found = manager.maintain(dry_run=True)
     assert folder_state(tmp_path / "root") == before
     assert (found.dry_run, found.kinds[RETENTION].figures["events"]) == (True, 1)
-    assert found.rows()[0][2].startswith("would truncate 1 events")
+    assert found.rows()[0][2].startswith("would truncate 1 event")
 
 
 def test_dry_run_shows_what_a_sweep_would_delete_what_waits_why_and_from_when(
@@ -425,7 +425,7 @@ def test_kind_that_another_job_does_is_left_to_it(
     assert work is not None
     found = manager.maintain(kinds=["retention", "scaling"])
     assert found.kinds[RETENTION].claimed_by.startswith("job on ")
-    assert "retention: 1 streams left to job on" in str(found)
+    assert "retention: 1 stream left to job on" in str(found)
     assert (found.left, found.counts()["left"]) == (1, 1)
     assert found.kinds[SCALING].looked_at == 1
     (row,) = (row for row in found.rows() if row[1] == "retention")
