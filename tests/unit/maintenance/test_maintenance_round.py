@@ -429,7 +429,7 @@ def test_kind_that_another_job_does_is_left_to_it(
     assert (found.left, found.counts()["left"]) == (1, 1)
     assert found.kinds[SCALING].looked_at == 1
     (row,) = (row for row in found.rows() if row[1] == "retention")
-    assert row[2].startswith("1 streams left to job on")
+    assert row[2].startswith("1 stream left to job on")
     alone = manager.maintain(kinds=["retention"])
     assert (alone.streams, alone.idle, alone.left) == (1, 0, 1)
 
