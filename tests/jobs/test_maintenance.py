@@ -91,7 +91,7 @@ def test_one_round_does_all_kinds_and_idle_streams_are_left_in_the_next(
     assert (status, record["failed"], record["streams"], record["rounds"]) == (0, 0, 3, 1)
     assert record["retention_events"] == 1
     assert record["dry_run"] is False
-    assert "truncated 1 events" in out
+    assert "truncated 1 event" in out
     manager = StreamManager(root)
     assert [event.data for event in manager.read("s/kept")] == [b"1"]
     recorded = {info.kind.value: info for info in manager.maintenance()}
@@ -107,7 +107,7 @@ def test_dry_run_changes_nothing(
     before = folder_state(root)
     status, record, out = run(spark, capfd, maintenance, root, "--dry-run")
     assert (status, record["dry_run"], record["retention_events"]) == (0, True, 1)
-    assert "would truncate 1 events" in out
+    assert "would truncate 1 event" in out
     status, record, _ = run(spark, capfd, compaction, root, "--dry-run")
     assert (status, record["streams"], record["files_before"]) == (0, 3, 44)
     assert folder_state(root) == before
