@@ -79,19 +79,31 @@ class Frontier:
         """Move from finished segments to their successors, and over empty sealed ones.
 
         ``may_pass`` may hold a finished segment back; ``begin`` gives the offset at which a
-        successor is entered. Visits only segments that it passes or enters.
+        successor is entered. Visits only segments that it passes or enters, and each
+        predecessor of these once.
         """
         todo = [self.lineage.find(s) for s in self.offsets]
+        awaited = dict[int, int]()  # by successor: its predecessors that have not ended
         while todo:
             segment = todo.pop()
             if not self.is_finished(segment):
                 continue
-            if self.offset_in(segment) != END and not may_pass(segment):
+            ends_now = self.offset_in(segment) != END
+            if ends_now and not may_pass(segment):
                 continue
             self.offsets[segment.segment_id] = END
-            for successor in self.ready_successors(segment):
-                self.offsets[successor.segment_id] = begin(successor)
-                todo.append(successor)
+            for successor in self.lineage.successors(segment):
+                if self.offset_in(successor) != NOT_REACHED:
+                    continue
+                key = successor.segment_id
+                if key in awaited:
+                    awaited[key] -= ends_now
+                else:
+                    before = self.lineage.predecessors(successor)
+                    awaited[key] = sum(self.offset_in(other) != END for other in before)
+                if not awaited[key]:
+                    self.offsets[key] = begin(successor)
+                    todo.append(successor)
 
     def cut(self) -> StreamCut:
         """Return the cut in canonical form.
