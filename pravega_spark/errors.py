@@ -653,7 +653,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreFull(StoreError):
-    """No space is left (ENOSPC, EDQUOT): free some and call again. Nothing was committed."""
+    """No space is left (ENOSPC, EDQUOT): free some and call again. This call committed nothing."""
 
 
 class StoreReadOnly(StoreError):

@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from pravega_spark.cli.input_records import FORMATS, check_format, read_records
+from pravega_spark.cli.input_records import FORMATS, OldRecords, check_format, read_records
 from pravega_spark.cli.output import output_option, show_done, shown_as_it_is
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.errors import CommitUnknown, InvalidInput, PravegaSparkError, SchemaMismatch
@@ -35,7 +35,7 @@ _OPEN_WRITES = 10_000
 _FIRST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 1_000, 50_000, 16 << 20
 """How many records are read before a note of a writer id names them; more with each note."""
 _NOTE_VERSION = 2
-"""Notes without a version are of 0.1.0, whose digests are of JSON that it had rewritten."""
+"""Notes without a version are of 0.1.0, whose digests are of JSON as it had rewritten it."""
 
 
 @click.command(
@@ -94,13 +94,15 @@ def append(
 
     def records_of(file: str) -> Iterator[_Record]:
         if schema is None:
-            return read_records(file, form, key_field, key_separator, event_field, csv_null)
+            return read_records(
+                file, form, key_field, key_separator, event_field, csv_null, run.old
+            )
         from pravega_spark.cli.typed_input import read_typed
 
         return read_typed(file, form, key_field, event_field, schema, csv_null)
 
     records = itertools.chain.from_iterable(map(records_of, files or ("-",)))
-    run = _Append(writer_id)
+    run = _Append(writer_id, is_typed=schema is not None)
     try:
         with contextlib.ExitStack() as stack:
             writer = stack.enter_context(
@@ -125,8 +127,11 @@ def append(
 class _Append:
     """One run: what an earlier one had written, what this one writes, and the digest of both."""
 
-    def __init__(self, writer_id: str | None) -> None:
+    def __init__(self, writer_id: str | None, *, is_typed: bool) -> None:
         self._id = writer_id
+        self._is_typed = is_typed
+        self.old = OldRecords()
+        self._stored_by_old = 0
         self._digest = hashlib.sha256()
         self.skipped = 0
         self.written = 0
@@ -135,14 +140,19 @@ class _Append:
 
     def durable_text(self, error: BaseException) -> str:
         """Return what is known to be durable of this run, and the way on, once it has ended."""
-        if isinstance(error, CommitUnknown):
-            text = " It is unknown whether the last events are durable."
-        elif not self.written:
+        if not self.written:
             return ""
-        else:
-            done = sum(write.done() and write.exception() is None for write in self._open)
-            text = f" {self._durable + done:,} events of this run are durable."
-        return text if self._id is None else f"{text} Mend it, and repeat the command."
+        done = sum(write.done() and write.exception() is None for write in self._open)
+        durable = self._durable + done
+        verb = "is" if durable == 1 else "are"
+        text = f" {count_text(durable, 'event')} of this run {verb} durable"
+        if isinstance(error, CommitUnknown):
+            text += ", and of those after them it is unknown"
+        if self._id is None:
+            return f"{text}."
+        if isinstance(error, InvalidInput):
+            return f"{text}. Mend the record, and repeat the command."
+        return f"{text}. Repeat the command, which writes what is missing."
 
     def say_durable(self, name: str, error: BaseException) -> None:
         """Add what is durable to an error of ours; print it for another one, or an interrupt."""
@@ -160,6 +170,7 @@ class _Append:
         noted, follow = self._last_note(writer)
         ahead: list[_Record] = []
         count, digest = 0, self._digest
+        self.old.stored = self._stored_by_old > 0
         for end, expected in (*noted, *follow):
             for record in itertools.islice(records, end - count):
                 count += 1
@@ -170,24 +181,36 @@ class _Append:
                     ahead.append(record)
                 if count == before:
                     digest = digest.copy()
+                self.old.stored = count < self._stored_by_old
             if count < end:
                 raise self._other_input(f"it has {count_text(count, 'record')}")
             if expected is not None and digest.hexdigest() != expected:
-                raise self._other_input(f"its first {end:,} records are others")
+                others = "record is another" if end == 1 else f"{end:,} records are others"
+                raise self._other_input(f"its first {others}")
         return itertools.chain(ahead, records)
 
     def _last_note(self, writer: EventStreamWriter) -> tuple[_Marks, _Marks]:
-        """Return how many records are known by which digest: written ones, and those ahead."""
+        """Return how many records are known by which digest: written ones, and those ahead.
+
+        0.1.0 took no digest of what follows its note. Of typed rows it had the values that its own
+        conversions made, which are not made again.
+        """
         try:
             note = json.loads(writer.last_note or "")
             written = int(note["records"]), str(note["digest"])
             if note.get("version") != _NOTE_VERSION:
-                click.echo(
-                    f"writer {self._id} was begun by version 0.1.0: its first records are not "
-                    "compared with this input, which is taken for the same.",
-                    err=True,
-                )
-                return [], [(writer.last_event_number, None)]
+                before = writer.last_event_number
+                self._stored_by_old = 0 if self._is_typed else before
+                compared = 0 if self._is_typed else written[0]
+                if compared < before:
+                    click.echo(
+                        f"writer {self._id} was begun by version 0.1.0: of its records "
+                        f"{compared + 1:,} to {before:,} this input is taken for the same, "
+                        "without comparing them.",
+                        err=True,
+                    )
+                return [written] if compared else [], [(before, None)]
+            self._stored_by_old = int(note["old"])
             ahead = int(note["ahead"]), str(note["aheadDigest"])
         except (ValueError, TypeError, KeyError):
             raise self._other_input("the id is not one of `stream append`") from None
@@ -252,6 +275,7 @@ class _Append:
             count += 1
         note = {
             "version": _NOTE_VERSION,
+            "old": self._stored_by_old,
             "records": records,
             "digest": self._digest.hexdigest(),
             "ahead": count,

@@ -28,7 +28,7 @@ def parse_json(text: str, *, strict: bool = False) -> Any:
         parse_float=JsonNumber,
         parse_int=_whole,
         parse_constant=_no_constant,
-        object_pairs_hook=_fields if strict else None,
+        object_pairs_hook=unique_fields if strict else None,
     )
 
 
@@ -67,6 +67,15 @@ def _between(ends: str, parts: Sequence[str], separator: str, indent: str | None
     return f"{ends[0]}\n{indent}  {lines}\n{indent}{ends[1]}"
 
 
+def rounded(value: Any) -> Any:
+    """Return a parsed value with the numbers of Python's parser, as version 0.1.0 had them."""
+    if isinstance(value, JsonNumber):
+        return json.loads(value)
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    return [rounded(each) for each in value] if isinstance(value, list) else value
+
+
 def _whole(text: str) -> int | JsonNumber:
     return int(text) if _WHOLE.fullmatch(text) and text != "-0" else JsonNumber(text)
 
@@ -75,7 +84,8 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; raise ValueError if a field stands twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]

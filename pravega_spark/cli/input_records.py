@@ -6,10 +6,10 @@ import base64
 import contextlib
 import csv
 import io
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +17,8 @@ from typing import IO, Any
 
 import click
 
-from pravega_spark.cli.exact_json import json_text, parse_json
+from pravega_spark.arguments import shown
+from pravega_spark.cli.exact_json import json_text, parse_json, rounded
 from pravega_spark.errors import InvalidInput
 
 InputRecord = tuple[str | None, bytes]
@@ -38,6 +39,13 @@ _SUFFIXES = {
 _COMPRESSED = frozenset({".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip"})
 _MOST_CSV_CHARACTERS = 1 << 30
 """The longest field of a CSV row: events may have 1 GiB."""
+
+
+@dataclass
+class OldRecords:
+    """Whether the next records of JSON are taken as version 0.1.0 stored them."""
+
+    stored: bool = False
 
 
 def check_format(file: str, form: str | None, key_separator: str | None) -> str:
@@ -61,6 +69,7 @@ def read_records(
     key_separator: str | None,
     event_field: str | None,
     csv_null: str | None = None,
+    old: OldRecords | None = None,
 ) -> Iterator[InputRecord]:
     """Yield the records of one file; a line of JSON is an event as it is, if no field is named.
 
@@ -73,10 +82,17 @@ def read_records(
         with _opened(file) as stream:
             yield from _lines(file, stream, key_separator)
         return
-    if found == "json" and event_field is None:
+    if found == "json":
         with _opened(file) as stream:
             for where, line in _json_lines(file, stream):
-                yield _key(where, _json_row(where, line), key_field), line.encode()
+                if old is not None and old.stored:
+                    row = rounded(_json_row(where, line))
+                    yield _record(where, row, key_field, event_field)
+                elif event_field is None:
+                    yield _key(where, _json_row(where, line), key_field), line.encode()
+                else:
+                    row = _json_row(where, line, strict=True)
+                    yield _record(where, row, key_field, event_field)
         return
     for where, row in read_rows(file, found, csv_null=csv_null):
         yield _record(where, row, key_field, event_field)
@@ -245,8 +261,8 @@ def key_of(where: str, value: object) -> str | None:
             raise InvalidInput(f"the routing key of {where} is no UTF-8.") from error
     if isinstance(value, (bool, dict, list)):
         raise InvalidInput(
-            f"the routing key of {where} is {json.dumps(value, default=str)}: name a field of "
-            "texts or numbers with --key."
+            f"the routing key of {where} is {shown(value)}: name a field of texts or numbers with "
+            "--key."
         )
     if value is None:
         return None

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from pravega_spark.cli.exact_json import unique_fields
 from pravega_spark.errors import InvalidSchema
 from pravega_spark.stream_schema import StreamSchema
 
@@ -36,7 +37,7 @@ def schema_of_file(file: Path) -> StreamSchema:
     """
     text = file.read_text(encoding="utf-8")
     try:
-        document = json.loads(text)
+        document = json.loads(text, object_pairs_hook=unique_fields)
     except (ValueError, RecursionError) as error:
         raise InvalidSchema(f"the schema file {file} is no JSON: {error}.") from None
     kind = document.get("type") if isinstance(document, dict) else None

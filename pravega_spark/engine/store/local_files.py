@@ -283,7 +283,8 @@ def refusal(error: OSError, path: str) -> StoreError:
         )
     if error.errno in _FULL:
         return StoreFull(
-            f"{path}: {reason}; nothing was committed. Free some space and try again.", url=path
+            f"{path}: {reason}; this call committed nothing. Free some space and try again.",
+            url=path,
         )
     if error.errno in _READ_ONLY:
         return StoreReadOnly(

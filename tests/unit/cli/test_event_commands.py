@@ -111,7 +111,7 @@ def test_a_bad_record_says_what_was_written_and_a_writer_id_goes_on(shell: Shell
     append = ("stream", "append", "s/a", "--format", "json", "--writer-id", "w")
     error = shell.failed(*append, stdin=b'{"a": 1}\nbad\n')
     assert "line 2 of - is no JSON" in error
-    assert "1 events of this run are durable. Mend it, and repeat the command." in error
+    assert "1 event of this run is durable. Mend the record, and repeat the command." in error
     shell.ok(*append, stdin=b'{"a": 1}\n{"a": 2}\n')
     assert [json.loads(data)["a"] for _, data in events(shell)] == [1, 2]
 

@@ -6,28 +6,89 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from pravega_spark.manager import StreamManager
 from tests.harness.releases import run_release
 
 OLD = """
 import io, sys
 from pravega_spark.cli import main
-data = b'{"n": 1.50}\\n{"n": 2.50}\\n'
-sys.stdin = io.TextIOWrapper(io.BytesIO(data))
-options = ["--format", "json", "--writer-id", "w", "--root", sys.argv[1]]
-assert main(["stream", "append", "s/a", *options]) == 0
+root, stream, data, *options = sys.argv[1:]
+sys.stdin = io.TextIOWrapper(io.BytesIO(data.encode()))
+command = ["stream", "append", stream, "--format", "json", "--writer-id", "w", "--root", root]
+print(main([*command, *options]))
 """
+TWO = '{"n": 1.50}\n{"n": 123456789012345678.91,  "m": {"x": [1e2, -0]}}\n'
+THIRD = '{"n": 3.50}\n'
+STORED = [b'{"n": 1.5}', b'{"n": 1.2345678901234568e+17, "m": {"x": [100.0, 0]}}']
 
 
-def test_an_append_that_0_1_0_began_is_ended(tmp_path: Path) -> None:
-    root = str(tmp_path / "root")
-    manager = StreamManager(root)
-    manager.create_scope("s")
-    manager.create_stream("s/a")
-    run_release("0.1.0", OLD, root)
+@pytest.fixture
+def manager(tmp_path: Path) -> StreamManager:
+    made = StreamManager(tmp_path / "root")
+    made.create_scope("s")
+    made.create_stream("s/a")
+    return made
+
+
+def append(manager: StreamManager, data: str, *options: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "pravega_spark.cli", "stream", "append", "s/a"]
-    options = ["--format", "json", "--writer-id", "w", "--root", root]
-    data = b'{"n": 1.50}\n{"n": 2.50}\n{"n": 3.50}\n'
-    for _ in range(2):
-        subprocess.run([*command, *options], input=data, check=True)
-    assert [e.data for e in manager.read("s/a")] == [b'{"n": 1.5}', b'{"n": 2.5}', b'{"n": 3.50}']
+    named = ["--format", "json", "--writer-id", "w", "--root", manager.root]
+    done = subprocess.run(
+        [*command, *named, *options], input=data.encode(), capture_output=True, check=False
+    )
+    return done.returncode, done.stderr.decode()
+
+
+def old_append(manager: StreamManager, data: str, *options: str) -> str:
+    return run_release("0.1.0", OLD, manager.root, "s/a", data, *options)
+
+
+def test_an_append_that_0_1_0_began_is_ended_and_another_input_refused(
+    manager: StreamManager,
+) -> None:
+    old_append(manager, TWO)
+    status, error = append(manager, TWO.replace("1.50", "1.51") + THIRD)
+    assert status == 2
+    assert "its first 2 records are others" in error
+    assert append(manager, TWO + THIRD) == (0, "")
+    assert append(manager, TWO + THIRD) == (0, "")
+    events = [event.data for event in manager.read("s/a")]
+    assert events == [*STORED, THIRD.strip().encode()]
+
+
+def test_keys_and_events_of_numbers_are_compared_as_0_1_0_stored_them(
+    manager: StreamManager,
+) -> None:
+    options = ("--key", "n", "--event", "n")
+    old_append(manager, TWO, *options)
+    assert append(manager, TWO + THIRD, *options) == (0, "")
+    events = [(event.routing_key, event.data) for event in manager.read("s/a")]
+    assert set(events) == {
+        ("1.5", b"1.5"),
+        ("1.2345678901234568e+17", b"1.2345678901234568e+17"),
+        ("3.50", b"3.50"),
+    }
+
+
+def test_records_after_the_last_note_of_0_1_0_are_named_as_not_compared(
+    manager: StreamManager,
+) -> None:
+    old_append(manager, TWO + "bad\n")  # its note is of the first record
+    changed = TWO.replace("1.50", "1.51") + THIRD
+    assert "its first record is another" in append(manager, changed)[1]
+    status, error = append(manager, TWO + THIRD)
+    assert status == 0
+    assert "of its records 2 to 2 this input is taken for the same" in error
+
+
+def test_0_1_0_ends_an_append_of_this_version_only_if_it_stores_the_same(
+    manager: StreamManager,
+) -> None:
+    first = '{"n": 1}\n'
+    assert append(manager, first)[0] == 0
+    assert old_append(manager, first + THIRD).endswith("0\n")
+    changed = '{"n": 2}\n' + THIRD
+    assert old_append(manager, changed).endswith("2\n")
+    assert [event.data for event in manager.read("s/a")] == [b'{"n": 1}', b'{"n": 3.5}']

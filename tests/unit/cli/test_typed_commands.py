@@ -166,7 +166,7 @@ def test_a_row_that_does_not_fit_is_named(shell: Shell) -> None:
     error = shell.failed("stream", "append", S, stdin=good + b'{"carrier": "UA", "delay": "x"}\n')
     assert "record 2 of -: column delay is int32" in error
     assert "'x'" in error
-    assert "1 events of this run are durable" in error
+    assert "1 event of this run is durable" in error
     error = shell.failed("stream", "append", S, stdin=b'{"carrier": "UA", "fare": 1}\n')
     assert "no column 'fare'" in error
     error = shell.failed("stream", "append", S, stdin=good * 2 + b'{"delay": 1, "carrier": null}\n')
