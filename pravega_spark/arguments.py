@@ -14,6 +14,7 @@ from numbers import Real
 from typing import Any, TypeVar, cast
 
 from pravega_spark.errors import InvalidInput
+from pravega_spark.printable import printable
 
 MIN_TIME_US = -62_135_596_800_000_000
 """The earliest time that can be noted: the first microsecond of the year 1 in UTC."""
@@ -29,7 +30,7 @@ _short.maxstring = _short.maxother = 120
 
 def shown(value: object) -> str:
     """Return a given value for an error: its repr, shortened in the middle if it is long."""
-    return _short.repr(value)
+    return printable(_short.repr(value))
 
 
 def is_whole(value: object) -> bool:

@@ -74,8 +74,9 @@
         └── KeyUnavailable
             └── KmsUnavailable
 
-The message is for people. What a program needs in order to act is in the fields of each class; a
-field is None, or empty, where the error was raised without that knowledge.
+The message is for people: ``str(error)`` is one line, with escapes for the control characters of
+values that it quotes. What a program needs in order to act is in the fields of each class; a field
+is None, or empty, where the error was raised without that knowledge.
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pravega_spark.printable import printable
 
 if TYPE_CHECKING:
     from pravega_spark.model import EventPointer, SegmentRange, StreamCut, TransactionStatus
@@ -121,8 +124,8 @@ class PravegaSparkError(Exception):
         self.args = (self.message,)
 
     def __str__(self) -> str:
-        """Return the message, also where a builtin base would format it otherwise."""
-        return self.message
+        """Return the message printable, also where a builtin base would format it otherwise."""
+        return printable(self.message)
 
 
 class InvalidInput(PravegaSparkError, ValueError):

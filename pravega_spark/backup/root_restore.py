@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +15,7 @@ from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.probe import ensure_probed
@@ -66,7 +65,7 @@ from pravega_spark.transactions.decision_log import DECISIONS_TABLE, JointRecord
 from pravega_spark.transactions.joint_sweep import carry_out_decided
 from pravega_spark.transactions.settlement import ended_part
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import click
 
+from pravega_spark.cli.output import say
+
 FORMATS = ("text", "json", "nagios", "prometheus")
 
 
@@ -64,7 +66,7 @@ def show_results(results: Sequence[CheckResult], form: str) -> CheckStatus:
 
 def _text(results: Sequence[CheckResult]) -> None:
     for result in results:
-        click.echo(f"{result.status.name:<8}  {result.what}: {result.text}")
+        say(f"{result.status.name:<8}  {result.what}: {result.text}")
 
 
 def _json(results: Sequence[CheckResult]) -> None:
@@ -94,8 +96,8 @@ def _nagios(results: Sequence[CheckResult]) -> None:
         for result in results
         if result.value is not None
     )
-    line = f"PRAVEGA-SPARK {worst.name} - {texts}".replace("|", "/").replace("\n", " ")
-    click.echo(f"{line} | {data}" if data else line)
+    line = f"PRAVEGA-SPARK {worst.name} - {texts}".replace("|", "/")
+    say(f"{line} | {data}" if data else line)
 
 
 def _number(value: float | None) -> str:

@@ -13,6 +13,7 @@ from pravega_spark.advice_texts import command_line_advice
 from pravega_spark.cli.lazy_commands import Commands, LazyCommands
 from pravega_spark.cli.output import wants_json
 from pravega_spark.errors import InvalidInput, PravegaSparkError
+from pravega_spark.printable import printable
 
 PROG = "pravega-spark"
 FAILED, MISUSED, UNKNOWN, INTERRUPTED = 1, 2, 3, 130
@@ -99,7 +100,7 @@ def _advice(error: click.ClickException) -> str:
 
 
 def _failed(argv: Sequence[str], kind: str, message: str, status: int) -> int:
-    line = " ".join(command_line_advice(message).split())
+    line = printable(" ".join(command_line_advice(message).split()))
     if wants_json(argv):
         text = json.dumps({"error": {"type": kind, "message": line}})
     else:

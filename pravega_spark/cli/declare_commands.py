@@ -15,6 +15,7 @@ from pravega_spark.cli.output import (
     confirm,
     examples,
     output_option,
+    say_lines,
     show_value,
     shown_as_it_is,
     yes_option,
@@ -47,7 +48,7 @@ def diff(file: BinaryIO, root: str | None, output: str) -> int:
     changes = list(declared_changes(manager, _read(file)))
     if output == TABLE:
         for change in changes:
-            click.echo(str(change))
+            say_lines(change)
     else:
         show_value([change.to_record() for change in changes], output)
     return _DIFFERENT if changes else _SAME
@@ -82,7 +83,7 @@ def apply(file: BinaryIO, yes: bool, root: str | None, output: str) -> None:
     changes = list(declared_changes(manager, _read(file)))
     if output == TABLE:
         for change in changes:
-            click.echo(str(change))
+            say_lines(change)
     if changes:
         confirm(f"Carry out {count_text(len(changes), 'change')}?", yes=yes)
     _carry_out(changes)

@@ -33,6 +33,7 @@ from pravega_spark.model import StreamInfo
 from pravega_spark.names import log_title, split_table, table_log
 from pravega_spark.policies import UNCHANGED, StreamConfiguration
 from pravega_spark.policy_texts import retention_text, scaling_text
+from pravega_spark.printable import printable
 from pravega_spark.root_settings import rule_of
 
 
@@ -56,7 +57,7 @@ class DeclaredChange:
         """Return the lines of a diff."""
         if not self.fields:
             return f"+ {self.kind} {self.name}"
-        lines = [f"    {name}: {old} -> {new}" for name, old, new in self.fields]
+        lines = [printable(f"    {name}: {old} -> {new}") for name, old, new in self.fields]
         return "\n".join([f"~ {self.kind} {self.name}", *lines])
 
 

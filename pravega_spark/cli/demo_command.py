@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 
 import click
 
+from pravega_spark.cli.output import say
 from pravega_spark.cli.root_option import new_root, root_option
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
@@ -126,7 +127,7 @@ class _Demo:
             f"{'Created' if created else 'Found'} stream {STREAM} in {root}. Look at it with:"
         )
         for command in (f"stream tail -f {STREAM}", f"reader-group describe {GROUP}", "serve"):
-            click.echo(f"         pravega-spark {command} --root {root}")
+            say(f"         pravega-spark {command} --root {root}")
         manager.create_key_value_table(TABLE, KeyValueTableConfiguration(key_type="string"))
         start = {STREAM: manager.tail(STREAM)}
         if GROUP in manager.list_reader_groups("demo"):
@@ -136,7 +137,7 @@ class _Demo:
         return manager.create_reader_group(GROUP, start, retention="automatic")
 
     def _say(self, text: str) -> None:
-        click.echo(f"{time.monotonic() - self._began:6.1f} s {text}")
+        say(f"{time.monotonic() - self._began:6.1f} s {text}")
 
     def _guarded(self, role: Callable[[], None]) -> None:
         try:

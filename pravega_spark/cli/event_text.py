@@ -12,6 +12,7 @@ import click
 
 from pravega_spark.cli.exact_json import json_text, parse_json
 from pravega_spark.model import Event, RowEvent, segment_text
+from pravega_spark.printable import printable_json
 from pravega_spark.schemas.row_json import plain_value, row_text
 
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\0": "\0", r"\\": "\\"}
@@ -64,7 +65,7 @@ def _json_line(event: Event) -> bytes:
             record["event"] = event.data.decode()
         except UnicodeDecodeError:
             record["event_base64"] = base64.b64encode(event.data).decode()
-    return json.dumps(record, ensure_ascii=False).encode(errors="surrogateescape") + b"\n"
+    return printable_json(json.dumps(record, ensure_ascii=False)).encode() + b"\n"
 
 
 def parsed(line: Callable[[Event], bytes]) -> Callable[[Event], bytes]:
@@ -75,7 +76,7 @@ def parsed(line: Callable[[Event], bytes]) -> Callable[[Event], bytes]:
         record = json.loads(plain)
         try:
             record["event"] = parse_json(record["event"])
-            return json_text(record).encode() + b"\n"
+            return printable_json(json_text(record)).encode() + b"\n"
         except (KeyError, TypeError, ValueError, RecursionError):  # TypeError: a typed stream's row
             return plain
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from pravega_spark.cli.output import TABLE, output_option, show_table, show_value
+from pravega_spark.cli.output import TABLE, output_option, say, show_table, show_value
 from pravega_spark.cli.root_option import open_root, root_option
 
 SOUND, IS_DAMAGED = 0, 1
@@ -40,9 +40,9 @@ def fsck(names: Sequence[str], deep: bool, root: str | None, output: str) -> int
         show_table(("NAME", "VERSION", "COMMITS", "FILES", "EVENTS", "DAMAGE"), rows)
         for integrity in found:
             for damage in (*integrity.damage, *integrity.unchecked):
-                click.echo(f"{integrity.name}: {damage.path}: {damage.reason}", err=True)
+                say(f"{integrity.name}: {damage.path}: {damage.reason}", err=True)
             for one in integrity.rebuilt:
-                click.echo(
+                say(
                     f"{integrity.name}: {one.path}: {one.reason} (no damage: it is written again)",
                     err=True,
                 )

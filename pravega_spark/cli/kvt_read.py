@@ -16,6 +16,7 @@ from pravega_spark.cli.output import TABLE, examples, output_option, show_table,
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.errors import InvalidInput, NoSuchKey
 from pravega_spark.key_value.table_entry import TableEntry
+from pravega_spark.printable import printable_lines
 
 
 @click.command(
@@ -65,7 +66,8 @@ def get(
     if output != TABLE:
         show_value(records[0] if len(records) == 1 else records, output)
     elif len(records) == 1:
-        click.echo(_cell(records[0]["value"]))
+        value = _cell(records[0]["value"])
+        click.echo(printable_lines(value) if sys.stdout.isatty() else value)
     else:
         _show(records)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from pravega_spark.cli.output import show_table
+from pravega_spark.cli.output import say, say_lines, show_table
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError, StoreRefused
 from pravega_spark.limits import MAINTAIN_THREADS, STREAM_TIMEOUT
@@ -202,7 +202,7 @@ class _Rounds:
             if schedule is not None:
                 schedule.undo()
             if self._retries.is_new(error):
-                click.echo(f"maintain: {type(error).__name__}: {error}", err=True)
+                say(f"maintain: {type(error).__name__}: {error}", err=True)
             return
         self._retries.end()
         self._has_found = True
@@ -216,6 +216,6 @@ class _Rounds:
         if rows:
             show_table(("STREAM", "KIND", "DONE"), rows)
         for what, error in found.failure_lines.items():
-            click.echo(f"maintain: {what}: {error}", err=True)
+            say(f"maintain: {what}: {error}", err=True)
         first, *others = str(found).splitlines()
-        click.echo("\n".join([f"{datetime.now():%H:%M:%S} {first}", *others]))
+        say_lines("\n".join([f"{datetime.now():%H:%M:%S} {first}", *others]))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import click
 
+from pravega_spark.cli.output import say
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.metrics.metric_catalog import MAX_MEASURED_STREAMS
 from pravega_spark.metrics.metrics_textfile import check_textfile
@@ -40,7 +41,7 @@ def metrics(root: str | None, textfile: str | None, scopes: Sequence[str], max_s
     except ModuleNotFoundError as error:
         if error.name != "prometheus_client":
             raise
-        click.echo(str(error), err=True)
+        say(str(error), err=True)
         return 1
     found = root_metrics(open_root(root).manager, max_streams=max_streams, scopes=scopes)
     if textfile is None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from pravega_spark.cli.exact_json import JsonNumber, json_text, parse_json
+from pravega_spark.printable import is_printable, printable, printable_lines
 from pravega_spark.units import size_text, time_text
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -53,6 +54,16 @@ def shown_as_it_is(heading: str, *lines: str) -> str:
 # --------------------------------------------------------------------------------------- records
 
 
+def say(text: object, *, err: bool = False) -> None:
+    """Print a line for a person: a text that others gave moves no cursor and makes no line."""
+    click.echo(printable(str(text)), err=err)
+
+
+def say_lines(text: object) -> None:
+    """Print lines for a person, each as :func:`say` does."""
+    click.echo(printable_lines(str(text)))
+
+
 @dataclass(frozen=True)
 class TableColumn:
     """A column of a table: its heading, the field of the record, and the text of a value."""
@@ -73,7 +84,7 @@ def show_records(
         show_value([record[columns[0].key] for record in records] if quiet else records, output)
     elif quiet:
         for record in records:
-            click.echo(record[columns[0].key])
+            say(record[columns[0].key])
     else:
         rows = [[_cell(record, column) for column in columns] for record in records]
         show_table([column.heading for column in columns], rows)
@@ -90,7 +101,7 @@ def show_record(record: Record, columns: Sequence[TableColumn], output: str) -> 
 def show_done(record: Record, text: str, output: str) -> None:
     """Print what a verb did: a sentence for people, the record for programs."""
     if output == TABLE:
-        click.echo(text)
+        say(text)
     else:
         show_value(record, output)
 
@@ -101,10 +112,17 @@ def show_value(value: Any, output: str) -> None:
         import yaml
 
         yaml.SafeDumper.add_representer(JsonNumber, _yaml_number)
+        yaml.SafeDumper.add_representer(str, _yaml_text)
         plain = parse_json(json_text(value))
-        click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
+        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+        click.echo(printable_lines(text), nl=False)  # YAML has the same escapes within quotes
     else:
         click.echo(json_text(value, indent=""))
+
+
+def _yaml_text(dumper: Any, text: str) -> Any:
+    style = None if is_printable(text) else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 def _yaml_number(dumper: Any, number: JsonNumber) -> Any:
@@ -138,7 +156,7 @@ def show_block(cells: Iterable[tuple[str, object]]) -> None:
 
 
 def _text(cell: object) -> str:
-    return UNKNOWN if cell is None or cell == "" else str(cell)
+    return UNKNOWN if cell is None or cell == "" else printable(str(cell))
 
 
 def count(value: int) -> str:
@@ -178,6 +196,7 @@ def confirm(question: str, *, yes: bool) -> None:
     """
     if yes:
         return
+    question = printable(question)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise click.UsageError(f"{question} Pass --yes to do it without a terminal.")
     click.confirm(question, abort=True, err=True)

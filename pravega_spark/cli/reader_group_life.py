@@ -11,6 +11,7 @@ from pravega_spark.cli.output import (
     confirm,
     examples,
     output_option,
+    say,
     show_done,
     show_value,
     yes_option,
@@ -151,4 +152,4 @@ def delete(groups: Sequence[str], force: bool, yes: bool, root: str | None, outp
     if output != TABLE:
         show_value(rows, output)
     else:
-        click.echo(f"Deleted {', '.join(groups)}.")
+        say(f"Deleted {', '.join(groups)}.")

@@ -16,6 +16,7 @@ from pravega_spark.cli.output import (
     TABLE,
     examples,
     output_option,
+    say,
     show_block,
     show_table,
     show_value,
@@ -73,7 +74,7 @@ def _show_names(names: Sequence[str], output: str) -> None:
         show_value(names, output)
     else:
         for name in names:
-            click.echo(name)
+            say(name)
 
 
 def _summary(found: GroupVersion) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pravega_spark.cli.output import (
     TableColumn,
     examples,
     output_option,
+    say,
     show_records,
     show_value,
 )
@@ -125,7 +126,7 @@ def reset(
     else:
         show_records(rows, _COLUMNS, output)
     if execute and output == TABLE:
-        click.echo(f"Reset reader group {group}: generation {generation}.", err=True)
+        say(f"Reset reader group {group}: generation {generation}.", err=True)
     elif output == TABLE:
         _advise(group, living)
 
@@ -152,7 +153,7 @@ def _check_idle(group: str, living: list[str], force: bool) -> None:
 
 def _advise(group: str, living: list[str]) -> None:
     if living:
-        click.echo(f"Readers of {group} are alive: {', '.join(living)}.", err=True)
+        say(f"Readers of {group} are alive: {', '.join(living)}.", err=True)
     click.echo("Nothing was changed: --execute moves the group.", err=True)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from pravega_spark.cli.output import TABLE, examples, output_option, show_table, show_value
+from pravega_spark.cli.output import TABLE, examples, output_option, say, show_table, show_value
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import InvalidInput
@@ -67,7 +67,7 @@ def sync(checkpoint: str, group: str | None, dry_run: bool, root: str | None, ou
     if output != TABLE:
         show_value({"batch": number, "dry_run": dry_run, "groups": rows}, output)
     elif batch is None:
-        click.echo(f"{checkpoint} has no finished batch: there is nothing to acknowledge.")
+        say(f"{checkpoint} has no finished batch: there is nothing to acknowledge.")
     else:
         headings = ("GROUP", "GENERATION", "BATCH", "STREAM", "CUT", "OUTCOME")
         cells = [

@@ -12,6 +12,7 @@ from pravega_spark.cli.output import (
     confirm,
     examples,
     output_option,
+    say_lines,
     show_table,
     show_value,
     size,
@@ -67,7 +68,7 @@ def explain(
     if output != TABLE:
         show_value([_record(one) for one in found], output)
     else:
-        click.echo("\n".join(map(str, found)))
+        say_lines("\n".join(map(str, found)))
 
 
 @retention.command(

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from pravega_spark import __version__
+from pravega_spark.cli.output import say
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.errors import InvalidOption
 
@@ -90,7 +91,7 @@ def serve(
 
     def on_start(url: str) -> None:
         changes = "with changes" if allow_changes else "read-only"
-        click.echo(f"{url}  {without_credentials(manager.root)}, {changes}; Ctrl-C ends it")
+        say(f"{url}  {without_credentials(manager.root)}, {changes}; Ctrl-C ends it")
 
     web_server.serve(manager, options, version=__version__, on_start=on_start)
 

@@ -13,6 +13,7 @@ from pravega_spark.cli.output import (
     confirm,
     examples,
     output_option,
+    say,
     show_done,
     show_records,
     show_value,
@@ -166,7 +167,7 @@ def list_streams(
     if quiet:
         if output == TABLE:
             for name in found:
-                click.echo(name)
+                say(name)
         else:
             show_value(found, output)
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 
 from pravega_spark.compaction.compaction_options import DEFAULTS, CompactionOptions
@@ -13,10 +12,10 @@ from pravega_spark.compaction.merge_parts import merge_parts
 from pravega_spark.compaction.merge_range import MergedRange
 from pravega_spark.compaction.size_estimate import estimate_bytes, present_bytes
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream.stream_log import StreamLog
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _COMMIT_BYTES = 4 << 30
 """After so many bytes of merged files a long run commits what it has, so that a kill loses less."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -11,11 +10,11 @@ from pravega_spark.compaction.merge_range import MergedRange, MergeRange
 from pravega_spark.compaction.range_merge import merge_range
 from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import Damaged, KeyUnavailable
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 
 def merge_parts(stream: StreamLog, rng: MergeRange) -> list[MergedRange]:

@@ -10,7 +10,6 @@ them and again when it is committed. About once a day a plan looks at all chunks
 from __future__ import annotations
 
 import json
-import logging
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, replace
@@ -21,13 +20,13 @@ import xxhash
 from pravega_spark.compaction.compaction_result import SkippedRange
 from pravega_spark.compaction.merge_plan import LiveChunk
 from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import StoreError
 from pravega_spark.model import SegmentRange
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 FORMAT: Final = 1
 FULL_LOOK_MS: Final = 86_400_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from contextlib import closing
 
@@ -12,7 +11,7 @@ from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk, first_gap
 from pravega_spark.engine.chunks.chunk_encoder import UnexpectedNaN
 from pravega_spark.engine.chunks.chunk_writer import ChunkWriter
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -24,7 +23,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 MERGED_BY_OTHERS = "its chunks were merged or truncated after they were planned"
 TRUNCATED = "it was truncated"

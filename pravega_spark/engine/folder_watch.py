@@ -6,7 +6,6 @@ the system limits the watches of a user. So whoever watches a folder polls it as
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import weakref
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from inotify_simple import Event, INotify
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _IDLE_MS = 5_000
 """A watch that is not used is removed after one to two times this, and without any the thread ends.

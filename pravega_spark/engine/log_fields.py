@@ -1,12 +1,31 @@
-"""The fields of log records: operation, scope, stream, version, and others, for JSON formatters.
+"""The loggers of this package, and the fields of their records for JSON formatters.
 
-Every line of this package carries the first four as attributes of its record, so a formatter may
-name them; a field that a line has no value for is empty, or None for a version.
+The fields are operation, scope, stream, version, and others. Every line of this package carries the
+first four as attributes of its record, so a formatter may name them; a field that a line has no
+value for is empty, or None for a version.
 """
 
 from __future__ import annotations
 
+import logging
+
 from pravega_spark.names import split_path
+from pravega_spark.printable import is_printable, printable
+
+
+def own_logger(name: str) -> logging.Logger:
+    """Return the logger of a module: its lines are printable, whatever they quote."""
+    logger = logging.getLogger(name)
+    logger.addFilter(_make_printable)
+    return logger
+
+
+def _make_printable(record: logging.LogRecord) -> bool:
+    """Put the line itself into a record whose line is not printable; let all records through."""
+    line = record.getMessage()
+    if not is_printable(line):
+        record.msg, record.args = printable(line), None
+    return True
 
 
 def log_fields(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import json
 import sys
 import time
@@ -22,8 +23,9 @@ from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError
 from pravega_spark.jobs import early_signals
 from pravega_spark.jobs.copy_errors import PACKAGES, text_of
 from pravega_spark.jobs.job_runner import INTERRUPTED, is_on_databricks, start_listening
-from pravega_spark.jobs.launcher_stderr import launcher_stderr
+from pravega_spark.jobs.launcher_stderr import complain, launcher_stderr
 from pravega_spark.jobs.signals import StopSignal
+from pravega_spark.printable import printable_lines
 from pravega_spark.units import count_text
 
 if TYPE_CHECKING:
@@ -83,14 +85,14 @@ def run_copy(prog: str, arguments: Namespace, copy: Copy) -> int:
     missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
     if missing:
         what = f"{', '.join(missing)} not found"
-        print(f"{prog}: {what}: the job needs pip install 'pravega-spark[jobs]'.", file=sys.stderr)
+        complain(prog, f"{what}: the job needs pip install 'pravega-spark[jobs]'.")
         return 1
     early_signals.listen()
     sys.stderr = launcher_stderr()
     try:
         copy.check()
     except PravegaSparkError as error:
-        print(f"{prog}: {error}", file=sys.stderr)
+        complain(prog, error)
         return 2
     stop = StopSignal()
     packages = [PACKAGES[copy.kind]] if copy.kind in PACKAGES else []
@@ -121,19 +123,19 @@ def copy_rows(
     try:
         if spark is not None and not stop.is_set:
             if arguments.dry_run:
-                copy.preview(spark).show(SHOWN_ROWS, truncate=60)
+                _show(copy.preview(spark))
                 has_ended = True
             else:
                 copy.watch(spark)
                 query = copy.writer(spark).start()
                 has_ended = _follow(query, sums, stop, partial(copy.watch, spark))
     except (InvalidInput, NotFound) as error:
-        print(f"{prog}: {error}", file=sys.stderr)
+        complain(prog, error)
         return 2
     except _errors_of_spark() as error:
         if not stop.is_set:
             sums.failed = 1
-            print(f"{prog}: {text_of(error, prog, copy.kind, copy.what)}", file=sys.stderr)
+            complain(prog, text_of(error, prog, copy.kind, copy.what))
     counts = {"rows": sums.rows, "batches": sums.batches, "failed": sums.failed}
     seconds = round(time.monotonic() - started, 3)
     record = {**counts, "dry_run": arguments.dry_run, "copied": copy.what, "seconds": seconds}
@@ -141,6 +143,14 @@ def copy_rows(
     if sums.failed:
         return 1
     return 0 if has_ended or arguments.interval is not None else INTERRUPTED
+
+
+def _show(rows: DataFrame) -> None:
+    """Print the first rows as Spark shows them; Spark escapes line breaks alone."""
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        rows.show(SHOWN_ROWS, truncate=60)
+    print(printable_lines(text.getvalue()), end="")
 
 
 def _follow(

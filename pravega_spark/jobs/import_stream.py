@@ -49,6 +49,7 @@ from pravega_spark.jobs.copy_command_line import (
 )
 from pravega_spark.jobs.copy_runner import Copy, run_copy
 from pravega_spark.jobs.import_sources import ORDER, in_order, kafka_frame, table_frame
+from pravega_spark.jobs.launcher_stderr import complain
 from pravega_spark.manager import StreamManager
 from pravega_spark.names import is_name
 from pravega_spark.spark.write.task_run import QUERY_ID
@@ -201,7 +202,7 @@ def _check_files(arguments: argparse.Namespace, spark: SparkSession) -> None:
     new = [name for name in found if name not in arguments.told]
     arguments.told.update(new)
     if new:
-        print(f"{PROG}: {changed_text(new)}.", file=sys.stderr)
+        complain(PROG, f"{changed_text(new)}.")
 
 
 def _query(arguments: argparse.Namespace, spark: SparkSession) -> DataStreamWriter:

@@ -26,7 +26,7 @@ from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError
 from pravega_spark.jobs import early_signals
 from pravega_spark.jobs.command_line import AS_SET, MAINTENANCE, interval_of, setting_flags
-from pravega_spark.jobs.launcher_stderr import launcher_stderr
+from pravega_spark.jobs.launcher_stderr import complain, launcher_stderr
 from pravega_spark.jobs.round_progress import RoundProgress
 from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.jobs.stream_tasks import find_root, find_streams
@@ -37,6 +37,7 @@ from pravega_spark.maintenance.round_retries import RoundRetries
 from pravega_spark.manager import StreamManager
 from pravega_spark.metrics.metrics_textfile import MetricsTextfile
 from pravega_spark.model import MaintenanceKind
+from pravega_spark.printable import printable
 from pravega_spark.root_settings import SETTING_NAMES, EffectiveSettings, SettingSources
 from pravega_spark.spark.session import environment_settings, session, with_packages
 from pravega_spark.spark.worker_python import worker_python
@@ -115,7 +116,7 @@ def run(prog: str, arguments: Namespace, work: Round, zeros: Mapping[str, int]) 
     missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
     if missing:
         what = f"{', '.join(missing)} not found"
-        print(f"{prog}: {what}: the job needs pip install 'pravega-spark[jobs]'.", file=sys.stderr)
+        complain(prog, f"{what}: the job needs pip install 'pravega-spark[jobs]'.")
         return 1
     early_signals.listen()
     sys.stderr = launcher_stderr()
@@ -225,12 +226,12 @@ def rounds(
             has_found |= done.error is None
             if prog == MAINTENANCE and done.error is not None and arguments.interval is not None:
                 if retries.is_new(done.error):
-                    print(f"{prog}: {done.error}", file=sys.stderr)
+                    complain(prog, done.error)
                 every = None if arguments.interval is AS_SET else arguments.interval
                 stop.wait(retries.pause_seconds(every))
                 continue
             if done.error is not None:
-                print(f"{prog}: {done.error}", file=sys.stderr)
+                complain(prog, done.error)
             retries.end()
             counts = done.counts
             sums.update(counts)
@@ -280,7 +281,8 @@ class _JobSettings:
         self._newest = sources.of_root()
         shown = self._newest.summary(self._names)
         if shown != self.shown:
-            self._console.print(f"settings: {shown or 'all defaults'}", soft_wrap=True)
+            line = printable(f"settings: {shown or 'all defaults'}")
+            self._console.print(line, soft_wrap=True, markup=False)
             self.shown = shown
         return sources
 
@@ -329,7 +331,7 @@ def _round(
     if report.table is not None:
         console.print(report.table.render())
     for what, why in (report.failure_lines or report.failures).items():
-        print(f"{prog}: {what}: {why}", file=sys.stderr)
+        complain(prog, f"{what}: {why}")
     return replace(report, counts={**report.counts, "failed": len(report.failures)})
 
 
@@ -365,5 +367,5 @@ def _print_progress(
 
 
 def _refused(prog: str, error: Exception) -> int:
-    print(f"{prog}: {error}", file=sys.stderr)
+    complain(prog, error)
     return 2

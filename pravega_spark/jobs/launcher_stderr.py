@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from typing import Any, TextIO
+
+from pravega_spark.printable import printable_lines
+
+
+def complain(prog: str, what: object) -> None:
+    """Print what a job has to say for a person, on stderr."""
+    print(f"{prog}: {printable_lines(str(what))}", file=sys.stderr)
 
 
 def launcher_stderr() -> TextIO:

@@ -6,7 +6,6 @@ Three passes: plan each stream, merge each range, commit what was merged of each
 from __future__ import annotations
 
 import json
-import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -42,7 +41,6 @@ from pravega_spark.model import MaintenanceKind
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-logger = logging.getLogger(__name__)
 
 COMPACTION = MaintenanceKind.COMPACTION
 OUTCOME_SCHEMA = pa.schema([("outcome", pa.string())])

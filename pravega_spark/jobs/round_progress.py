@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Final
 
+from pravega_spark.printable import printable
 from pravega_spark.units import count_text
 
 LINE_SECONDS: Final = 60.0
@@ -80,7 +81,7 @@ def progress_text(what: str, total: int, done: Done | None, seconds: float) -> s
     """Return how far a round is after so many seconds."""
     if done is None:  # Spark Connect does not tell
         return f"{total:,} {what}, for {seconds:.0f} s"
-    count, last = min(done[0], total), done[1]
+    count, last = min(done[0], total), printable(done[1])
     full = _CELLS * count // total if total else _CELLS
     text = f"[{'#' * full}{'.' * (_CELLS - full)}] {count:,} of {total:,} {what}"
     if not count:

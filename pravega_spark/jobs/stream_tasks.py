@@ -7,14 +7,13 @@ work, too. A task's work on a stream is plain Python on the engine.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.root_marker import MARKER_KEY, missing_marker
 from pravega_spark.engine.stream.open_streams import open_stream
@@ -28,7 +27,7 @@ from pravega_spark.names import split_stream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _TASKS_PER_CORE = 16
 """More tasks than cores, so that one task with slow work does not decide how long a round is, and

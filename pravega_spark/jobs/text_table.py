@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from pravega_spark.printable import printable
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -39,5 +41,6 @@ class TextTable:
         for heading, side in self.columns.items():
             table.add_column(heading, justify=side)
         for row in self.rows:
-            table.add_row(*(Text(c) if isinstance(c, str) else Text(*c) for c in row))
+            texts = ((cell, "") if isinstance(cell, str) else cell for cell in row)
+            table.add_row(*(Text(printable(text), style) for text, style in texts))
         return table

@@ -7,7 +7,6 @@ they differ in how they spread the tasks. It may be killed, repeated, and done t
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -35,8 +34,6 @@ from pravega_spark.maintenance.work_outcome import WorkOutcome
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.names import MAX_SCOPE_LENGTH, is_name, split_log, split_stream
 from pravega_spark.reader_groups.group_repair import repair_changing_groups
-
-logger = logging.getLogger(__name__)
 
 Execute = Callable[[Sequence[RoundTask], WorkOptions], Iterable[WorkOutcome]]
 """Does all tasks, in any order, and yields their outcomes; ends early if the round is stopped."""

@@ -7,13 +7,12 @@ again with the next run.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import is_away, read_root
@@ -45,7 +44,7 @@ from pravega_spark.maintenance.stream_maintenance import RootStreams, is_stream
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.root_settings import decide_settings
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 ENDS = (RootChanged, StoreReadOnly, StoreRefused)
 """Errors after which this process does not maintain the root any more."""

@@ -6,12 +6,11 @@ run. If the record cannot be read or written, the round is done without it, and 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Protocol
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.tables.claim_keeper import ClaimKeeper
@@ -26,7 +25,7 @@ from pravega_spark.errors import PravegaSparkError
 from pravega_spark.limits import CLAIM_MS
 from pravega_spark.model import MaintenanceKind
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _CHECK_SECONDS = 1.0
 """Pause between two looks whether a share of another process has ended."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +13,7 @@ from pravega_spark.compaction.compaction_result import CompactionResult
 from pravega_spark.compaction.compaction_run import run_compaction
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.table_sweep import next_due_ms
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import stream_sweep
@@ -42,7 +41,7 @@ from pravega_spark.transactions import transaction_leases, transaction_listing
 from pravega_spark.transactions.sweeper import sweep_transactions
 from pravega_spark.units import parse_duration_ms
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from pravega_spark.errors import InvalidInput, PravegaSparkError
+from pravega_spark.printable import printable
 
 if TYPE_CHECKING:
     from pravega_spark.manager import StreamManager
@@ -52,5 +53,5 @@ class MetricsTextfile:
         except (ModuleNotFoundError, OSError, PravegaSparkError) as error:
             failure = f"{self._prog}: {self._path} is not written: {type(error).__name__}: {error}"
         if failure and failure != self._failure:
-            print(failure, file=sys.stderr)
+            print(printable(failure), file=sys.stderr)
         self._failure = failure

@@ -8,14 +8,13 @@ counted and logged, and the rest is measured.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream.backlog import known_backlog, oldest_seconds
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.view import StreamView
@@ -36,7 +35,7 @@ from pravega_spark.reader_groups.group_description import with_heartbeats
 from pravega_spark.reader_groups.group_state import GroupState, Phase
 from pravega_spark.reader_groups.group_table import open_group_state
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _Result = TypeVar("_Result")
 

@@ -7,15 +7,14 @@ one listing, however many groups there are.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import StoreReadOnly
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 FOLDER = "_changing_groups"
 """A folder of the root; no scope has such a name."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -16,7 +14,7 @@ from pravega_spark.reader_groups.group_configuration import ReaderGroupConfigura
 from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_table import Streams
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _SILENT_MS = 86_400_000
 """Only the groups of subscribers that published nothing for this long are looked up."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -15,7 +15,7 @@ from pravega_spark.names import split_group
 from pravega_spark.reader_groups.group_codec import GroupCodec
 from pravega_spark.reader_groups.group_state import GroupState
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 Streams = Callable[[str], StreamLog]
 """Opens a stream by its name; the stream need not exist."""

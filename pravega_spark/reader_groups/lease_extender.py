@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.errors import ObjectClosed, ReinitializationRequired
 from pravega_spark.reader_groups.reader_membership import ReaderMembership
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _RETRY_SECONDS = 1.0
 """Shortest pause of the thread."""

@@ -9,14 +9,13 @@ process lives. A query that was evicted, or whose group was reset, learns so at 
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
 
 from pravega_spark.engine import processes
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.errors import (
     CommitUnknown,
     IllegalState,
@@ -35,7 +34,7 @@ from pravega_spark.reader_groups.group_table import Streams
 from pravega_spark.reader_groups.reader_leases import Heartbeat, expire_readers
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 QUERY = "streaming-query"
 """The reader name of a query in its group."""

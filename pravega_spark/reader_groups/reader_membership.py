@@ -7,12 +7,11 @@ adopts what was read between two events. Only a change that it then commits make
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Mapping
 from concurrent import futures
 from functools import partial
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.errors import (
     CommitUnknown,
@@ -36,7 +35,7 @@ from pravega_spark.reader_groups.state_refresh import (
 )
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _PUBLISH_SECONDS = 5.0
 """Shortest interval between published checkpoints: each is a commit to every stream."""

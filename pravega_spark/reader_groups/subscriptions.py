@@ -7,11 +7,10 @@ or come late: a stream ignores a call whose generation is not newer.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Mapping
 
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream import subscribers
 from pravega_spark.errors import (
     GenerationMismatch,
@@ -25,7 +24,7 @@ from pravega_spark.reader_groups.group_configuration import GroupRetention
 from pravega_spark.reader_groups.group_state import GroupState
 from pravega_spark.reader_groups.group_table import Streams
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 
 class Subscriptions:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.table_sweep import SweepResult
 from pravega_spark.engine.log.version_ages import VersionAges
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream import stream_sweep
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_settings import log_flags
@@ -31,7 +31,7 @@ from pravega_spark.retention.retention_plan import RetentionPlan, plan_retention
 from pravega_spark.root_settings import EffectiveSettings
 from pravega_spark.transactions import sweeper
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 ROW_SCHEMA: Final = pa.schema(
     [

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
@@ -18,14 +17,14 @@ from fastapi import APIRouter, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.serve.api_models import StreamRow
 from pravega_spark.serve.root_watch import RootWatch
 from pravega_spark.serve.serve_options import MAX_VIEWERS
 from pravega_spark.serve.web_problems import problem, without_credentials
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 ROUND_STREAMS: Final = 200
 _HEARTBEAT_SECONDS: Final = 15.0

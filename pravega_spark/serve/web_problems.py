@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import Any, Final
 
@@ -12,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from pravega_spark.advice_texts import command_line_advice
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.errors import (
     Damaged,
     IllegalState,
@@ -29,7 +28,7 @@ from pravega_spark.errors import (
     TryAgain,
 )
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _STATUS: Final[tuple[tuple[type[PravegaSparkError], int], ...]] = (
     (InvalidInput, 400),

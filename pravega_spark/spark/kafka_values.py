@@ -6,14 +6,13 @@ No I/O.
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pravega_spark.arguments import shown
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.errors import InvalidInput, InvalidOption
 from pravega_spark.model import parse_segment
 from pravega_spark.names import is_number, split_stream
@@ -21,7 +20,7 @@ from pravega_spark.spark.option_values import EARLIEST_OFFSET, LATEST_OFFSET
 
 _Value = TypeVar("_Value")
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 BEFORE_ALL_US = -(1 << 62)
 AFTER_ALL_US = 1 << 62

@@ -7,15 +7,14 @@ collected twice, later actions do not see what was written since.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import PravegaSparkError
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _EXECUTION = "spark.sql.execution.id"
 _KNOWN_PLANS = 1_000

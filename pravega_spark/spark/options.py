@@ -7,20 +7,19 @@ that names the nearest known one; an option of a later version is an error that 
 from __future__ import annotations
 
 import difflib
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pravega_spark.arguments import shown
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.errors import InvalidOption
 from pravega_spark.spark import kafka_values, option_values
 from pravega_spark.spark.kafka_options import KAFKA_READ, KAFKA_WRITE
 from pravega_spark.spark.option_values import Option
 from pravega_spark.spark.target_options import TARGET
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 
 READ = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import logging
 import os
 import shlex
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.limits import DELTA_PACKAGE
 from pravega_spark.spark.worker_python import has_jvm, worker_python
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from pravega_spark.spark.groups.group_listener import GroupListener
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 PACKAGES = "spark.jars.packages"
 EXTENSIONS = "spark.sql.extensions"

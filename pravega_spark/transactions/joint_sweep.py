@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 
 from pravega_spark.engine.log.clock_record import Now
 from pravega_spark.engine.log.version_ages import VersionAges
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.limits import MAX_LEASE_MS
@@ -16,7 +15,7 @@ from pravega_spark.transactions import settlement
 from pravega_spark.transactions.decision_log import DecisionLog, JointRecord
 from pravega_spark.transactions.position_participants import PositionParticipants
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 
 def sweep_joint_transactions(

@@ -7,13 +7,13 @@ import threading
 import weakref
 from math import inf
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.limits import FIRST_PING_SECONDS
 from pravega_spark.transactions import transaction_leases
 from pravega_spark.transactions.transaction import Transaction
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _RETRY_SECONDS = 1.0
 """Pause after a ping that failed."""

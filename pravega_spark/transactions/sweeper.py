@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutcome
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -30,7 +29,7 @@ from pravega_spark.transactions.transaction_paths import (
     transaction_folder,
 )
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from concurrent.futures import Future, wait
 
 from pravega_spark.arguments import check_flag, check_function, shown
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.records import StreamState, WriterRecord
@@ -39,7 +38,7 @@ from pravega_spark.transactions.lease_keeper import LeaseKeeper
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.units import parse_duration_ms
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _DELETE_REMAINS_EVERY = 64
 """The remains of ended transactions are deleted for this many at a time."""

@@ -6,7 +6,6 @@ This maintenance of a log runs in the background, off the path of an append.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,11 +27,11 @@ from pravega_spark.engine.log.file_index import Layer, RecentLayer
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
 from pravega_spark.engine.log.state_file import encode_state, state_key
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.errors import CorruptLog
 from pravega_spark.limits import CHECKPOINT_COMMITS, CHECKPOINT_GROWTH
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _workers: dict[int, ThreadPoolExecutor] = {}
 

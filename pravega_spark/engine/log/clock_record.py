@@ -8,13 +8,12 @@ There the root's clock record shows how much of that clock's advance the boot cl
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from weakref import WeakSet
 
 from pravega_spark.engine.json_codec import to_json
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.reserve import freeing
@@ -22,7 +21,7 @@ from pravega_spark.errors import StoreFull, StoreReadOnly, without_passwords
 from pravega_spark.limits import CLOCK_RECORD_MS, CLOCK_SKEW_MS, CLOCK_STEP_MS, MAX_CLOCK_JUMP
 from pravega_spark.units import parse_duration_ms
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 CLOCK_KEY = "_pravega_clock.json"
 """The root's clock record: the last time that was believed, and the boot clock at that time."""

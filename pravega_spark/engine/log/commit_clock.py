@@ -7,16 +7,14 @@ No single clock is trusted (ADR 14). Decisions by age use another time: see ``cl
 
 from __future__ import annotations
 
-import logging
-
 from pravega_spark.engine.log.clock_record import length_text
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import without_passwords
 from pravega_spark.limits import CLOCK_SKEW_MS
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _warned: set[str] = set()
 """Roots for which this process warned that the host's clock is far from the storage's."""

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.actions import RESTORE, Body
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.observers import observers
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 INFO_OPERATIONS: Final = frozenset(
     {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -26,12 +25,12 @@ from pravega_spark.engine.log.version_pins import (
     pins,
     release_expired,
 )
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store.reserve import frees
 from pravega_spark.limits import STATE_FILE_COMMITS
 from pravega_spark.units import count_text, duration_text, size_text, time_text
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _COMMITS_OF_A_SWEEP = 1
 """A sweep commits once itself, so it leaves a table alone that gains no more than that, unless

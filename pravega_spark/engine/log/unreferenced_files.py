@@ -20,7 +20,6 @@ that the horizon has passed since, and deletes what they show. Without one it li
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -38,12 +37,12 @@ from pravega_spark.engine.log.sweep_record import (
     read_record,
     stored_notes,
 )
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.staging_folder import staged_version, version_folder
 from pravega_spark.engine.store.base import Entry
 from pravega_spark.limits import FULL_LISTING_MS, SWEEP_PROBES
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _OWN = re.compile(r"data/(?:v[0-9]+|t-[^/]+)/[^/.][^/]*")
 """Paths of files that this package stages."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store.base import Put, Store
 from pravega_spark.engine.store.reserve import set_aside
@@ -22,7 +21,7 @@ from pravega_spark.engine.store.root_marker import (
 )
 from pravega_spark.errors import StoreError, StoreRefused, StoreUnavailable
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _RACERS = 8
 _RACES = 2

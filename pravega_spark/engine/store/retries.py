@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import thread as pools
 from typing import TypeVar
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.observers import observers
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.errors import StoreUnavailable
 from pravega_spark.limits import WRITER_EXIT_SECONDS
 from pravega_spark.units import duration_text
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _Result = TypeVar("_Result")
 

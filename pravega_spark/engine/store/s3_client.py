@@ -11,7 +11,6 @@ import base64
 import email.utils
 import functools
 import hashlib
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -29,7 +28,7 @@ from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 
 from pravega_spark.engine.boot_clock import elapsed_seconds
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store.base import Dated
 from pravega_spark.engine.store.s3_connection import checked, has_length
 from pravega_spark.engine.store.s3_errors import KeysMissing
@@ -38,7 +37,7 @@ from pravega_spark.engine.store.silence import Silence
 from pravega_spark.engine.store.supplier_log import taken_failures
 from pravega_spark.limits import OBJECT_CALLS
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _EXPIRED = frozenset({"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired"})
 """Codes of a refusal after which the credentials are read again."""

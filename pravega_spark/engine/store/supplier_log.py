@@ -11,9 +11,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 
 class _Taken(threading.local):

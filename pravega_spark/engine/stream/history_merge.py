@@ -7,7 +7,6 @@ leaves staged files, which a later sweep deletes. Replaced files stay as long as
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
@@ -19,7 +18,7 @@ from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.actions import Add, Body, Remove
 from pravega_spark.engine.log.commit_log import Log, Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream.history_table import (
     APPENDS_DOMAIN,
     append_counts,
@@ -30,7 +29,7 @@ from pravega_spark.engine.stream.history_tiers import in_order, order_of, plan_m
 from pravega_spark.errors import CorruptLog, DataLoss
 from pravega_spark.limits import HISTORY_MERGE_FILES
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 
 def merge_history(log: Log) -> None:

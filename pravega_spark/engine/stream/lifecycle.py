@@ -6,7 +6,6 @@ stream's record. Creating the name again is the next commit of the same log, wit
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -27,7 +26,7 @@ from pravega_spark.engine.log.table_definition import (
     with_bounds,
 )
 from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
 from pravega_spark.engine.stream.configuration_update import (
     ConfigurationUpdate,
@@ -51,7 +50,7 @@ from pravega_spark.errors import IllegalState, StoreReadOnly, StreamNotSealed
 from pravega_spark.model import KeyRange
 from pravega_spark.policies import ScalingPolicy, ScalingType, StreamConfiguration
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 NOTHING: Mapping[str, str] = {}
 DELETION = "DELETE STREAM"

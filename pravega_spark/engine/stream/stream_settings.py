@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.settings_table import open_settings
@@ -16,7 +14,7 @@ from pravega_spark.root_settings import (
     SettingSources,
 )
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 
 def read_sources(stream: StreamLog, flags: GivenSettings = NOTHING_GIVEN) -> SettingSources:

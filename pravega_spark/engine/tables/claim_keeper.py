@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.tables.maintenance_table import ClaimedWork, MaintenanceTable
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.limits import CLAIM_MS
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _EXTEND_SECONDS = CLAIM_MS / 3_000
 

@@ -11,7 +11,6 @@ fully. A wrong hint delays that by about a day at most.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ import xxhash
 
 from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.engine.log.log_reader import LogReader
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import check_same
 from pravega_spark.engine.tables.maintenance_table import MAINTENANCE_TABLE
@@ -35,7 +34,7 @@ from pravega_spark.limits import (
 )
 from pravega_spark.model import MaintenanceKind
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 DUE_FOLDER: Final = f"{MAINTENANCE_TABLE}/_pravega/due"
 _FORMAT: Final = 1

@@ -7,7 +7,6 @@ two at the same time do no harm.
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +15,7 @@ from typing import Final, TypeVar
 
 from pravega_spark.engine.json_codec import DECODE_ERRORS, decode_error_text
 from pravega_spark.engine.log.table_sweep import sweep_table
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.processes import has_ended, identity
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
@@ -45,7 +44,7 @@ from pravega_spark.errors import CorruptLog, Damaged, RootChanged, StoreError, w
 from pravega_spark.limits import CLAIM_MS, RECORD_RETAIN_MS, RECORD_SWEEP_COMMITS
 from pravega_spark.model import MaintenanceKind
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 MAINTENANCE_TABLE: Final = "_maintenance"
 """A folder of the root; no scope has such a name."""

@@ -11,17 +11,16 @@ another ends.
 from __future__ import annotations
 
 import atexit
-import logging
 import threading
 
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch
 from pravega_spark.engine.writing.append_leader import AppendLeader
 from pravega_spark.engine.writing.open_append import OpenAppend
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _exiting = threading.Event()
 atexit.register(_exiting.set)

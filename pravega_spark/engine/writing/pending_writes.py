@@ -7,7 +7,6 @@ state is one step.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.writing.write_outcomes import (
     DurableEvents,
     DurableTable,
@@ -23,7 +22,7 @@ from pravega_spark.engine.writing.write_outcomes import (
     FailedWrites,
 )
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _Callback = Callable[[Any], object]
 

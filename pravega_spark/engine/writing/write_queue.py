@@ -10,7 +10,6 @@ write is interrupted.
 from __future__ import annotations
 
 import copy
-import logging
 import os
 import threading
 import time
@@ -20,7 +19,7 @@ from functools import partial
 from itertools import count
 from typing import Any, cast
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.observers import observers
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream.time_marks import TimeNote
@@ -48,7 +47,7 @@ from pravega_spark.errors import (
 from pravega_spark.limits import PREPARE_AHEAD_BYTES
 from pravega_spark.names import table_of_log
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _REFUSE = -1
 """A limit that every event exceeds, so that the next write makes the full check."""

@@ -15,7 +15,6 @@ it waits for may be another writer.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections import deque
@@ -27,7 +26,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.limits import (
     MOST_WRITER_THREADS,
     WRITER_STREAM_THREADS,
@@ -35,7 +34,7 @@ from pravega_spark.limits import (
     WRITER_THREADS,
 )
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _IDLE_SECONDS = 10.0
 """A thread ends after this time without work, except the last one."""

@@ -1,6 +1,7 @@
 // The page's frame: addresses, keys, colours, search, and the one connection for live updates.
 
 import { h } from "./dom.js";
+import { printable } from "./format.js";
 import { get, live } from "./server.js";
 import { streamsView } from "./streams_view.js";
 import { streamView } from "./stream_view.js";
@@ -23,7 +24,7 @@ const ROUTES = [
 
 function setState(kind, text) {
   state.dataset.state = kind;
-  state.textContent = text || STATES[kind];
+  state.textContent = printable(text || STATES[kind]);
 }
 
 /** Show the view of the present address; a view is {element, title, stream?, onRows?, reload?}. */
@@ -36,7 +37,7 @@ function show() {
   const view = make(...match.slice(1).map(decodeURIComponent));
   const controller = new AbortController();
   shown = { view, controller };
-  document.title = view.title ? `${view.title} · pravega_spark` : "pravega_spark";
+  document.title = printable(view.title ? `${view.title} · pravega_spark` : "pravega_spark");
   for (const item of document.querySelectorAll("[data-nav]")) {
     if (item.dataset.nav === nav) item.setAttribute("aria-current", "page");
     else item.removeAttribute("aria-current");
@@ -138,7 +139,7 @@ colour(localStorage.getItem("colours") || "auto");
 
 show();
 get("/api/overview").then((found) => {
-  document.getElementById("root").textContent = found.root;
+  document.getElementById("root").textContent = printable(found.root);
   document.getElementById("version").textContent =
     `pravega_spark ${found.version} · ${found.allow_changes ? "changes allowed by REST" : "read-only"}`;
 }).catch(() => {});

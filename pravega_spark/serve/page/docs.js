@@ -1,6 +1,7 @@
 // The OpenAPI document as a page: operations by tag, their parameters, answers, and a try.
 
 import { h, table } from "./dom.js";
+import { printable, printableLines } from "./format.js";
 import { get } from "./server.js";
 
 const main = document.getElementById("main");
@@ -20,7 +21,7 @@ function fields(schema, known) {
   if (!found?.properties) return h("p", {}, h("code", {}, typeOf(schema) || "no body"));
   return h("div", {}, h("p", {}, h("code", {}, typeOf(schema))),
     table(["Field", "Type", "Meaning"], Object.entries(found.properties).map(([name, field]) =>
-      [h("code", {}, name), h("code", {}, typeOf(field)), field.description || ""])));
+      [h("code", {}, name), h("code", {}, typeOf(field)), (field.description || "").replaceAll("\n", " ")])));
 }
 
 function tryIt(path, parameters) {
@@ -35,9 +36,9 @@ function tryIt(path, parameters) {
       else query[given.name] = inputs[at].value;
     });
     try {
-      answer.textContent = JSON.stringify(await get(address, query), null, 2).slice(0, 20000);
+      answer.textContent = printableLines(JSON.stringify(await get(address, query), null, 2).slice(0, 20000));
     } catch (error) {
-      answer.textContent = error.message;
+      answer.textContent = printable(error.message);
     }
   }
   return h("form", { class: "try", onsubmit: send }, inputs, h("button", {}, "Try"), answer);
@@ -56,7 +57,7 @@ function operation(path, verb, found, known) {
       [h("code", {}, given.name), given.in, h("code", {}, typeOf(given.schema)), given.required ? "required" : String(given.schema.default ?? "")])),
     body && [h("h2", {}, "Body"), fields(body, known)],
     success && [h("h2", {}, "Answer"), fields(success, known)],
-    h("p", { class: "small muted" }, "Statuses: ", answers.map(([status, answer]) => `${status} ${answer.description}`).join(" · ")),
+    h("p", { class: "small muted" }, "Statuses: ", answers.map(([status, answer]) => `${status} ${answer.description.replaceAll("\n", " ")}`).join(" · ")),
     verb === "get" && path !== "/api/live" && tryIt(path, parameters));
 }
 
@@ -73,7 +74,7 @@ if (document_ instanceof Error) {
       tags.get(tag).push(operation(path, verb, verbs[verb], known));
     }
   main.replaceChildren(h("div", { class: "head" }, h("h1", {}, "REST API"), h("a", { href: "/api/openapi.json" }, "openapi.json")),
-    h("p", { class: "muted" }, document_.info.description.replaceAll("`", "")),
+    h("p", { class: "muted" }, document_.info.description.replaceAll("`", "").replaceAll("\n", " ")),
     ...[...tags].map(([tag, operations]) => h("section", { "aria-label": tag, class: "operations" }, h("h2", {}, tag), operations)));
   if (location.hash) document.getElementById(location.hash.slice(1))?.setAttribute("open", "");
 }

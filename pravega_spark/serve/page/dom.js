@@ -1,16 +1,22 @@
-// Elements without HTML texts: every text becomes a text node, so data can never become markup.
+// Elements without HTML texts: every text becomes a text node, so data can never become markup,
+// and every text that is read is printable, so data can never turn or break a line.
+
+import { printable, printableLines } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
+const READ = new Set(["title", "aria-label", "placeholder"]);
+
 function fill(element, attributes, children) {
+  const text = element.tagName === "PRE" ? printableLines : printable;
   for (const [name, value] of Object.entries(attributes || {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : String(value));
+    else element.setAttribute(name, value === true ? "" : READ.has(name) ? printable(value) : String(value));
   }
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
-    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+    element.append(child instanceof Node ? child : document.createTextNode(text(child)));
   }
   return element;
 }

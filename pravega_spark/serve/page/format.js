@@ -1,8 +1,23 @@
-// Numbers, sizes and times for people.
+// Numbers, sizes, times and given texts for people.
 
 const COUNT = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+// Control characters, marks that turn a text's direction, separators of lines, lone surrogates.
+const MOVING = /[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]/gu;
+const SHORT_ESCAPES = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+
+function escaped(character) {
+  const code = character.charCodeAt(0).toString(16);
+  return SHORT_ESCAPES[character] || (code.length > 2 ? `\\u${code.padStart(4, "0")}` : `\\x${code.padStart(2, "0")}`);
+}
+
+/** A text that others gave, on one line: what would turn or break it stands as its escape. */
+export const printable = (text) => String(text).replace(MOVING, escaped);
+/** The same for a text whose line breaks and tabs are shown, such as a payload. */
+export const printableLines = (text) =>
+  String(text).replace(MOVING, (character) => (/[\n\r\t]/.test(character) ? character : escaped(character)));
 
 export const count = (number) => (number === null ? "–" : COUNT.format(number));
 export const short = (number) => (number === null ? "–" : SHORT.format(number));

@@ -9,7 +9,6 @@ batch, so this listener on the driver acknowledges the last batch, and batches b
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.limits import GROUP_INTERVAL_MS
 from pravega_spark.reader_groups.group_lifecycle import open_group
 from pravega_spark.reader_groups.query_member import acknowledge_batch
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 Record = Mapping[str, Any]
 

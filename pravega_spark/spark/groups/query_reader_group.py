@@ -8,13 +8,12 @@ a query to the source, and reports the end of a batch only when it asks for the 
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
@@ -33,7 +32,7 @@ from pravega_spark.reader_groups.query_member import QueryMember
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffsets, stale_error
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 MODES = {"observer": GroupRetention.NONE, "subscriber": GroupRetention.AUTOMATIC}
 """The retention of a group that the query creates, by the option readerGroupMode."""

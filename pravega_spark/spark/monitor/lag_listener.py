@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.limits import LAG_HISTORY_BATCHES
 from pravega_spark.spark.monitor.query_lag import Progress, QueryLag, SourceLag, lag_of
 from pravega_spark.spark.source_offsets import find_record
@@ -29,7 +28,7 @@ else:
     except ImportError:  # the public name must be importable without Spark
         StreamingQueryListener = object
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _HISTORY_SCHEMA = pa.schema(
     [

@@ -6,12 +6,11 @@ generated code. All of these classes live on the driver; tasks run Spark's Parqu
 
 from __future__ import annotations
 
-import logging
 from importlib.resources import files
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.errors import IllegalState
 from pravega_spark.spark import native
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _KNOWN = "_pravega_spark_compiled"
 _lock = Lock()

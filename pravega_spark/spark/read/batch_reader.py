@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -30,8 +29,6 @@ from pravega_spark.spark.read.read_bounds import (
 from pravega_spark.spark.read.stream_discovery import matching_streams
 from pravega_spark.spark.read.typed_reads import check_columns
 from pravega_spark.spark.settings import ReadSettings
-
-logger = logging.getLogger(__name__)
 
 
 class PravegaBatchReader(DataSourceReader):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-
 from pravega_spark.engine.layout.located_cut import LocatedCut, lost_text
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import is_away
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import RootChanged, TruncatedData
 from pravega_spark.model import SegmentRange
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 
 def recovery_advice(group: str | None) -> str:

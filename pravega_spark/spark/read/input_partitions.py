@@ -6,7 +6,6 @@ its range up again only if a file is missing, for instance because compaction re
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +22,7 @@ from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.event_format import format_of
 from pravega_spark.engine.chunks.routing import positions
 from pravega_spark.engine.layout.read_plan import share
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import PravegaSparkError
@@ -35,7 +34,7 @@ from pravega_spark.spark.read.event_filter import EventFilter, PlannedRange, nei
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.stream_schema import StreamSchema
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _ALL_EVENTS = EventFilter()
 

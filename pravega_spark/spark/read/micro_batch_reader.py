@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -22,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.maintenance_table import AUTO
@@ -61,7 +60,7 @@ from pravega_spark.spark.source_offsets import (
 if TYPE_CHECKING:
     from pravega_spark.spark.groups.query_reader_group import QueryMembership
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 
 class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -5,14 +5,13 @@ Lives in the process that Spark keeps for a query's source; it is never pickled.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import (
@@ -42,7 +41,7 @@ from pravega_spark.spark.read.stream_watermark import SourceWatermark
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.spark.source_offsets import StreamOffset, StreamOffsets, present, stale_error
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 
 class OffsetPlanner:

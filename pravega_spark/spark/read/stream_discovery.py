@@ -5,12 +5,11 @@ Lives in the process that Spark keeps for a query's source; it is never pickled.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.lifecycle import current_view
 from pravega_spark.engine.stream.open_streams import open_stream
@@ -24,7 +23,7 @@ from pravega_spark.spark.read.data_loss import check_root
 from pravega_spark.spark.read.read_bounds import EndingCut
 from pravega_spark.spark.settings import ReadSettings
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 
 @dataclass(slots=True)

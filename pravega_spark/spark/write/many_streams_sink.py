@@ -9,7 +9,6 @@ error says which streams have it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
@@ -50,7 +49,7 @@ from pravega_spark.spark.write.numbered_write import (
 from pravega_spark.spark.write.stream_column import StreamColumn
 from pravega_spark.spark.write.task_run import SinkMessage
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 
 @dataclass

@@ -5,12 +5,11 @@ The driver makes one for each write, from what its tasks saw, and commits with i
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.root_marker import root_restored_ms
 from pravega_spark.engine.stream import archived_records
@@ -33,7 +32,7 @@ from pravega_spark.spark.write.query_checkpoint import UNREADABLE, BatchEnds, Qu
 from pravega_spark.spark.write.same_rows import committed_digest, staged_digest
 from pravega_spark.spark.write.task_run import SinkMessage, TaskRun, run_of
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 _TRIED_AGAIN = 16
 """A checkpoint that could not be read is tried again at each batch that this divides."""

@@ -7,7 +7,6 @@ With the option ``transaction`` the driver adds the chunks to the transaction in
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.batch_origin import BatchOrigin
@@ -46,7 +45,7 @@ from pravega_spark.spark.write.staging_plan import StagingPlan
 from pravega_spark.spark.write.task_run import TaskRun
 from pravega_spark.spark.write.task_staging import stage
 
-logger = logging.getLogger(__name__)
+logger = own_logger(__name__)
 
 
 def check_mode(overwrite: bool) -> None:

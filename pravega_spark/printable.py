@@ -1,0 +1,48 @@
+r"""Texts that others gave, as people may see them: no character moves the cursor or turns the line.
+
+Tags, notes, keys, names of checkpoints, ids of applications and names of files may hold escape
+sequences of terminals, line breaks and marks that turn the direction of a line. They are stored and
+handed out as they are. Where a person reads them, in a table, an error, a log or on a page, each
+such character stands as its escape in Python: ``\x1b``, ``\n``, ``\u202e``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_MOVING: Final = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f"  # C0 with line breaks and tabs, DEL, C1
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # what turns the direction of a text
+    "\u2028\u2029"  # separators of lines and paragraphs
+    "\ud800-\udfff"  # lone surrogates, which no terminal can be given
+    "]"
+)
+
+
+def printable(text: str) -> str:
+    """Return a text on one line, with escapes for what would move the cursor or turn the text.
+
+    A text without such characters stays as it is, backslashes too: what was escaped stays so.
+    """
+    return _MOVING.sub(_escape, text)
+
+
+def printable_lines(text: str) -> str:
+    """Return a text of several lines, each of them :func:`printable`."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def printable_json(text: str) -> str:
+    """Return a line of JSON with JSON's own escapes for the same characters: it says the same."""
+    return _MOVING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def is_printable(text: str) -> bool:
+    """Return True if :func:`printable` leaves a text as it is."""
+    return _MOVING.search(text) is None
+
+
+def _escape(found: re.Match[str]) -> str:
+    return repr(found[0])[1:-1]
