@@ -32,7 +32,7 @@ from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.errors import InvalidInput, StoreError
 from pravega_spark.jobs.launcher_stderr import complain
 from pravega_spark.jobs.round_progress import progress_text
-from pravega_spark.jobs.text_table import TextTable
+from pravega_spark.jobs.text_table import Cell, TextTable
 from pravega_spark.printable import is_printable, printable, printable_json, printable_lines
 from pravega_spark.serve.page_files import FOLDER
 
@@ -134,7 +134,7 @@ def test_documents_for_programs_have_the_escapes_of_their_formats(
 
 def test_output_of_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     out = io.StringIO()
-    rows = [(HOSTILE, (HOSTILE, "red")), (PLAIN, "")]
+    rows: list[list[Cell]] = [[HOSTILE, (HOSTILE, "red")], [PLAIN, ""]]
     Console(file=out, width=200).print(TextTable({"A": "left", "B": "left"}, rows).render())
     lines = [line.split() for line in out.getvalue().splitlines()]
     assert lines.count([SHOWN, SHOWN]) == 1
