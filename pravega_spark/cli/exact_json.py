@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NoReturn
 
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 _WHOLE = re.compile(r"-?[0-9]{1,400}")
 
 
@@ -51,13 +52,20 @@ def json_text(
         return json_text(each, default, separators, inner)
 
     if isinstance(value, Mapping):
-        names = (json.dumps(str(name), ensure_ascii=is_document) for name in value)
+        names = (_text(str(name), is_ascii=is_document) for name in value)
         fields = zip(names, map(text, value.values()), strict=True)
         parts = [f"{name}{separators[1]}{each}" for name, each in fields]
         return _between("{}", parts, separators[0], indent)
     if isinstance(value, (list, tuple)):
         return _between("[]", list(map(text, value)), separators[0], indent)
+    if isinstance(value, str):
+        return _text(value, is_ascii=is_document)
     return json.dumps(value, default=default, ensure_ascii=is_document, allow_nan=is_document)
+
+
+def _text(value: str, *, is_ascii: bool) -> str:
+    """Return a text as JSON; half of a surrogate pair, which UTF-8 lacks, stays an escape."""
+    return json.dumps(value, ensure_ascii=is_ascii or not is_utf8(value))
 
 
 def _between(ends: str, parts: Sequence[str], separator: str, indent: str | None) -> str:
@@ -65,6 +73,11 @@ def _between(ends: str, parts: Sequence[str], separator: str, indent: str | None
         return f"{ends[0]}{separator.join(parts)}{ends[1]}"
     lines = f",\n{indent}  ".join(parts)
     return f"{ends[0]}\n{indent}  {lines}\n{indent}{ends[1]}"
+
+
+def is_utf8(text: str) -> bool:
+    """Return False for a text with half of a surrogate pair."""
+    return _HALF_PAIR.search(text) is None
 
 
 def rounded(value: Any) -> Any:

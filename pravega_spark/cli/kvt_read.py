@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from pravega_spark.cli.exact_json import json_text
+from pravega_spark.cli.exact_json import is_utf8, json_text
 from pravega_spark.cli.kvt_keys import KeyForm, keys_option, values_option
 from pravega_spark.cli.output import TABLE, examples, output_option, show_table, show_value
 from pravega_spark.cli.root_option import open_root, root_option
@@ -147,5 +147,5 @@ def _show(records: Iterable[dict[str, Any]], *, keys_only: bool = False) -> None
 
 
 def _cell(value: Any) -> str:
-    """Return a value on one line: a text as it is, anything else as JSON."""
-    return value if type(value) is str else json_text(value)
+    """Return a value on one line: a text that UTF-8 has as it is, anything else as JSON."""
+    return value if type(value) is str and is_utf8(value) else json_text(value)

@@ -224,3 +224,30 @@ def test_keys_of_bytes_and_numbers_and_secondary_keys(shell: Shell) -> None:
     assert [record["key"] for record in shell.json("kvt", "scan", "s/n")] == [7, 42]
     assert "is a whole number" in shell.failed("kvt", "get", "s/n", "x")
     assert "have no prefix" in shell.failed("kvt", "scan", "s/n", "--prefix", "4")
+
+
+def test_numbers_of_json_values_keep_their_text_in_and_out(shell: Shell, table: str) -> None:
+    number = "123456789012345678.91"
+    shell.ok("kvt", "put", table, "a", f'{{"x": {number}}}', "--values", "json")
+    line = f'{{"key": "b", "value": [{number}, 1e400, 19.90]}}\n'
+    shell.ok("kvt", "put", table, "--values", "json", stdin=line.encode())
+    assert value(shell, "a") == f'{{"x":{number}}}'.encode()
+    assert value(shell, "b") == f"[{number},1e400,19.90]".encode()
+    assert f'"x": {number}' in shell.ok("kvt", "get", table, "a", "--values", "json")
+    for output in ("json", "yaml"):
+        options = ("--values", "json", "--output", output)
+        assert number in shell.ok("kvt", "get", table, "a", *options)
+    scanned = shell.ok("kvt", "scan", table, "--values", "json", "--prefix", "b")
+    assert f"[{number}, 1e400, 19.90]" in scanned
+    twice = ("kvt", "put", table, "a", '{"x": 1, "x": 2}', "--values", "json")
+    assert "'x' twice" in shell.failed(*twice)
+
+
+def test_half_of_a_surrogate_pair_in_a_json_value_is_printed_as_it_was_given(
+    shell: Shell, table: str
+) -> None:
+    for text in ('"\\ud800"', '{"\\ud800":1}'):
+        shell.ok("kvt", "put", table, "a", text, "--values", "json")
+        assert value(shell, "a") == text.encode()
+        printed = shell.ok("kvt", "get", table, "a", "--values", "json")
+        assert json.loads(printed) == json.loads(text)

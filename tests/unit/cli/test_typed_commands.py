@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -198,3 +200,64 @@ def test_numbers_of_json_are_exact_or_refused_in_typed_rows(shell: Shell) -> Non
     shell.failed("stream", "append", S, "--format", "csv", "--csv-null", "NULL", stdin=csv)
     shell.ok("stream", "append", S, "--format", "csv", stdin=b"carrier,delay\nUA,\n")
     assert rows(shell)[-1]["delay"] is None
+
+
+def test_a_text_of_csv_is_null_in_raw_and_typed_streams(shell: Shell) -> None:
+    shell.manager.create_stream(
+        "s/n",
+        StreamConfiguration(
+            schema=StreamSchema.of(pa.schema([("a", pa.string()), ("b", pa.int32())]))
+        ),
+    )
+    shell.manager.create_stream("s/raw")
+    csv = b"a,b\nNULL,1\n,NULL\nx,\n"
+    options = ("--format", "csv", "--csv-null", "NULL")
+    shell.ok("stream", "append", "s/n", *options, stdin=csv)
+    shell.ok("stream", "append", "s/raw", *options, stdin=csv)
+    typed = [dict(event.data) for event in shell.manager.read("s/n")]
+    assert typed == [{"a": None, "b": 1}, {"a": "", "b": None}, {"a": "x", "b": None}]
+    raw = [event.data for event in shell.manager.read("s/raw")]
+    assert raw == [b'{"a": null, "b": "1"}', b'{"a": "", "b": null}', b'{"a": "x", "b": ""}']
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        (pa.decimal128(20, 2), b"123456789012345678.91", Decimal("123456789012345678.91")),
+        (pa.decimal128(20, 2), b"123456789012345678.915", None),
+        (pa.decimal128(20, 2), b"1e400", None),
+        (pa.int64(), b"9007199254740993", 9007199254740993),
+        (pa.int64(), b"9007199254740993.0", 9007199254740993),
+        (pa.int64(), b"1.5", None),
+        (pa.int64(), b"1e400", None),
+        (pa.float64(), b"0.1", 0.1),
+        (pa.float64(), b"1e400", None),
+        (pa.float32(), b"1e39", None),
+        (pa.float64(), b'1, "c": 2', None),
+        (pa.timestamp("us", "UTC"), b'"2026-01-01T12:00:00.123456789Z"', None),
+        (
+            pa.timestamp("us", "UTC"),
+            b'"2026-01-01T12:00:00.123456000Z"',
+            datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=timezone.utc),
+        ),
+        (pa.binary(), b'""', b""),
+    ],
+)
+def test_a_value_of_json_is_exact_or_refused(
+    shell: Shell, kind: pa.DataType, text: bytes, expected: object
+) -> None:
+    schema = StreamSchema.of(pa.schema([("c", kind)]))
+    shell.manager.create_stream("s/n", StreamConfiguration(schema=schema))
+    line = b'{"c": %b}\n' % text
+    if expected is None:
+        shell.failed("stream", "append", "s/n", stdin=line)
+    else:
+        shell.ok("stream", "append", "s/n", stdin=line)
+    found = [event.data["c"] for event in shell.manager.read("s/n")]
+    assert found == ([] if expected is None else [expected])
+
+
+def test_a_schema_file_that_names_a_column_twice_is_refused(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "schema.json"
+    path.write_text('{"type": "object", "properties": {"a": {}, "a": {"type": "string"}}}')
+    assert "'a' twice" in shell.failed("stream", "create", "s/n", "--schema", str(path))
