@@ -9,17 +9,19 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.cli import main
+from pravega_spark.engine.key_management import KMS_VARIABLE, set_kms
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.tables.scopes import Scope
-from pravega_spark.errors import KeyUnavailable, KmsUnavailable
 from pravega_spark.integrity.log_integrity import Integrity
 from pravega_spark.integrity.root_integrity import check_root
 from pravega_spark.integrity.stream_integrity import check_stream
 from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_source import folded_table
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.policies import EncryptionPolicy, ScalingPolicy, StreamConfiguration
+from tests.harness import file_kms
+from tests.harness.file_kms import MasterKeys
 
 
 @pytest.fixture
@@ -278,27 +280,34 @@ def test_killed_creation_and_foreign_folder_are_no_alarm(
 def test_chunks_without_a_key_service_are_not_checked_and_a_refused_key_is_a_finding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = tmp_path / "root"
+    monkeypatch.setenv(file_kms.VARIABLE, str(tmp_path / "keys.json"))
+    monkeypatch.setenv(KMS_VARIABLE, file_kms.FACTORY)
+    keys, root = MasterKeys(tmp_path / "keys.json"), tmp_path / "root"
     manager = StreamManager(root)
     manager.create_scope("s")
-    manager.create_stream("s/a")
+    manager.create_stream("s/a", StreamConfiguration(encryption=EncryptionPolicy("first")))
     with manager.create_writer("s/a") as writer:
         writer.write_event(b"x").result()
 
-    def fail(error: Exception) -> Callable[..., None]:
-        def read(*arguments: object, **options: object) -> None:
-            raise error
+    def deep() -> Integrity:
+        set_kms(None)  # no key is in memory, as in another process
+        (found,) = (f for f in check_root(manager._store, deep=True) if f.name == "s/a")
+        return found
 
-        return read
-
-    reader = "pravega_spark.integrity.stream_integrity.chunk_reader.read"
-    monkeypatch.setattr(reader, fail(KmsUnavailable("this process has no KMS.")))
-    status, error = fsck(root, capsys, "--deep")
-    assert status == 1
-    assert "not checked: this process has no KMS" in error
-    (found,) = (f for f in check_root(manager._store, deep=True) if f.name == "s/a")
-    assert found.is_sound
-    assert not found.is_complete
-    monkeypatch.setattr(reader, fail(KeyUnavailable("another key by the name 'k'.")))
-    (found,) = (f for f in check_root(manager._store, deep=True) if f.name == "s/a")
-    assert not found.is_sound
+    try:
+        assert (deep().is_sound, deep().is_complete) == (True, True)
+        keys.set(first="no longer the secret")
+        (damage,) = deep().damage
+        assert "another key by the name 'first'" in damage.reason
+        assert deep().is_complete
+        keys.path.unlink()  # the service does not answer
+        assert (deep().is_sound, deep().is_complete) == (True, False)
+        monkeypatch.delenv(KMS_VARIABLE)
+        set_kms(None)
+        status, error = fsck(root, capsys, "--deep")
+        assert status == 1
+        assert "not checked: " in error
+        assert "no KMS" in error
+        assert fsck(root, capsys) == (0, ""), "sizes need no key"
+    finally:
+        set_kms(None)

@@ -387,6 +387,7 @@ def test_dry_run_shows_what_a_sweep_would_delete_what_waits_why_and_from_when(
         group.update(refresh=f"{number + 4} s")
 
     def sweeping(**options: Any) -> tuple[Mapping[str, int], dict[str, str]]:
+        wait_for_maintenance()
         store.calls.clear()
         found = manager.maintain(kinds=["sweeping"], full=True, **options)
         assert found.failures == {}
