@@ -59,8 +59,13 @@ class Integrity:
 
     def add_damage(self, error: Damaged, path: str) -> None:
         """Add what an error says."""
-        where = error.path or path
-        self.damage.append(DamagedObject(where, str(error).removeprefix(f"{where}: ")))
+        self.damage.append(damaged_object(error, path))
+
+
+def damaged_object(error: Damaged, path: str) -> DamagedObject:
+    """Return what an error says of the object that it names, else of ``path``."""
+    where = error.path or path
+    return DamagedObject(where, str(error).removeprefix(f"{where}: "))
 
 
 def check_log(log: Log, name: str, *, deep: bool = False) -> Integrity | None:

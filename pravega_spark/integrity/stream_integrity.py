@@ -2,7 +2,8 @@
 
 Nothing is changed. The rules are those of the readers: each commit has its digest, each segment's
 chunks follow one another from the head to its next offset, and each file has the size that the log
-records. A deep check also reads every event, and so verifies every page.
+records. Archived records and the manifests of open transactions have their digests. A deep check
+also reads every event, and so verifies every page.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 
 from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef, first_gap
+from pravega_spark.engine.stream.archived_records import archive_folder, read_archived
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -20,9 +22,12 @@ from pravega_spark.integrity.log_integrity import (
     Integrity,
     check_beside_log,
     damaged_commits,
+    damaged_object,
     file_damage,
 )
 from pravega_spark.model import SegmentRange
+from pravega_spark.transactions.manifest_codec import ManifestKind
+from pravega_spark.transactions.manifests import Manifests, read_new
 
 
 def check_stream(stream: StreamLog, name: str = "", *, deep: bool = False) -> Integrity:
@@ -41,6 +46,8 @@ def check_stream(stream: StreamLog, name: str = "", *, deep: bool = False) -> In
             lambda: stream.view().snapshot.commit_deletion_mark,
         )
         found.damage += _damaged_chunks(stream, view, found)
+        found.damage += _damaged_archives(stream, view)
+        found.damage += _damaged_transactions(stream, view)
     except Damaged as error:
         found.add_damage(error, stream.path)
     check_beside_log(stream.log.reader, found)
@@ -74,6 +81,43 @@ def _damaged_chunks(
                     found.unchecked.append(DamagedObject(key, f"not checked: {error}"))
             if reason and _is_named(stream, segment_id, ref):
                 yield DamagedObject(key, reason)
+
+
+def _damaged_archives(stream: StreamLog, view: StreamView) -> Iterator[DamagedObject]:
+    """Yield the damaged archives of records that left the state."""
+    for entry in stream.store.list(f"{archive_folder(stream.path)}/{view.life}"):
+        try:
+            read_archived(stream.store, entry.key)
+        except Damaged as error:
+            yield damaged_object(error, entry.key)
+        except FileNotFoundError:  # a newer one took its place
+            continue
+
+
+def _damaged_transactions(stream: StreamLog, view: StreamView) -> Iterator[DamagedObject]:
+    """Yield what is wrong with the manifests of open transactions, and the chunks they name.
+
+    The chunks of an aborted transaction may be gone before its outcome is in the log.
+    """
+    for transaction_id in view.transactions:
+        manifests = Manifests(stream, transaction_id)
+        try:
+            read_new([manifests])
+        except Damaged as error:
+            if transaction_id in stream.view().transactions:
+                yield damaged_object(error, stream.name)
+            continue
+        for chunk in manifests.chunks:
+            key = f"{stream.path}/{chunk.path}"
+            if not stream.store.exists(key) and _needs_chunks(stream, manifests):
+                yield DamagedObject(key, f"the file of open {manifests.name} is missing")
+
+
+def _needs_chunks(stream: StreamLog, manifests: Manifests) -> bool:
+    """Return True if the transaction is still open and not aborted."""
+    read_new([manifests])
+    is_open = manifests.transaction_id in stream.view().transactions
+    return is_open and manifests.last is not ManifestKind.ABORTING
 
 
 def _unreadable(stream: StreamLog, ref: ChunkRef) -> str:

@@ -56,7 +56,7 @@ def retention_due(
         if policy.type is RetentionType.CONSUMPTION and policy.maximum is not None:
             limits.append(policy.maximum)  # a policy by time alone ignores it
         times += [
-            now_ms + limit - age_ms if limit > age_ms else after_idle_time(view, now_ms)
+            now_ms + limit - age_ms if limit >= age_ms else after_idle_time(view, now_ms)
             for limit in limits
         ]
     newest = view.samples[-1] if view.samples else None

@@ -88,7 +88,7 @@ def read_archived_writers(store: Store, path: str, snapshot: Snapshot, life: int
     if MOVED_DOMAIN in snapshot.domains:
         for entry in store.list(f"{archive_folder(path)}/{life}"):
             if state_version(entry.key) <= snapshot.version:
-                name, values = _read(store, entry.key)
+                name, values = read_archived(store, entry.key)
                 if name.startswith(WRITER_PREFIX) and name not in snapshot.domains:
                     domains |= values
     return domains
@@ -107,15 +107,16 @@ def _found(stream: StreamLog, view: StreamView, name: str) -> dict[str, str]:
     if not entries:
         return {}
     try:
-        found, domains = _read(stream.store, entries[-1].key)
+        found, domains = read_archived(stream.store, entries[-1].key)
     except FileNotFoundError:  # a sweep has archived a newer state since the listing
         entries = stream.store.list(folder)
-        found, domains = _read(stream.store, entries[-1].key)
+        found, domains = read_archived(stream.store, entries[-1].key)
     assert found == name, f"{entries[-1].key} holds {found}"
     return domains
 
 
-def _read(store: Store, key: str) -> tuple[str, dict[str, str]]:
+def read_archived(store: Store, key: str) -> tuple[str, dict[str, str]]:
+    """Return the name and the domains of an archived record; raise CorruptLog if it is damaged."""
     line, _, digest = store.get(key).partition(b"\n")
     if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
         raise CorruptLog(

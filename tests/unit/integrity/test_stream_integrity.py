@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.cli import main
+from pravega_spark.encryption_policy import EncryptionPolicy
 from pravega_spark.engine.key_management import KMS_VARIABLE, set_kms
 from pravega_spark.engine.log.checkpointing import maintain
+from pravega_spark.engine.stream.archived_records import archive
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.tables.scopes import Scope
 from pravega_spark.integrity.log_integrity import Integrity
@@ -19,7 +21,7 @@ from pravega_spark.integrity.stream_integrity import check_stream
 from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_source import folded_table
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import EncryptionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness import file_kms
 from tests.harness.file_kms import MasterKeys
 
@@ -311,3 +313,43 @@ def test_chunks_without_a_key_service_are_not_checked_and_a_refused_key_is_a_fin
         assert fsck(root, capsys) == (0, ""), "sizes need no key"
     finally:
         set_kms(None)
+
+
+def test_manifests_and_chunks_of_open_transactions_are_checked(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manager = StreamManager(root)
+    with manager.create_transactional_writer("s/a") as writer:
+        transaction = writer.begin_transaction()
+        transaction.write_event(b"x", routing_key="k")
+        transaction.flush()
+        assert fsck(root, capsys) == (0, "")
+        (chunk,) = (root / "s/a/events/data").glob("t-*/*.parquet")
+        held = chunk.read_bytes()
+        chunk.unlink()
+        status, error = fsck(root, capsys)
+        assert status == 1
+        assert f"the file of open transaction {transaction.id} of stream s/a is missing" in error
+        chunk.write_bytes(held)
+        manifest = root / f"s/a/transactions/{transaction.id}/00000000.json"
+        kept = manifest.read_bytes()
+        manifest.write_bytes(kept.replace(b"write", b"wrute"))
+        status, error = fsck(root, capsys)
+        assert status == 1
+        assert "manifest 0" in error
+        assert "is torn or was modified" in error
+        manifest.write_bytes(kept)
+        transaction.abort()
+    assert fsck(root, capsys) == (0, "")
+
+
+def test_archived_records_are_checked(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stream = open_stream(StreamManager(root).root, "s/a")
+    archive(stream, stream.view().life, 1, "pravega.writer.gone", {"pravega.writer.gone": "[1]"})
+    (archived,) = (root / "s/a/events/_pravega/moved").rglob("*.json")
+    assert fsck(root, capsys) == (0, "")
+    archived.write_bytes(archived.read_bytes().replace(b"gone", b"lost"))
+    status, error = fsck(root, capsys)
+    assert status == 1
+    assert archived.name in error
+    assert "is torn or was changed" in error

@@ -6,11 +6,14 @@ import os
 import re
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pravega_spark.engine.layout.located_cut import locate
+from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream import time_limit
 from pravega_spark.engine.tables.due_hints import DUE_FOLDER
 from pravega_spark.engine.tables.maintenance_table import AUTO, JOB, MaintenanceTable
@@ -25,11 +28,14 @@ from pravega_spark.errors import (
     StoreReadOnly,
 )
 from pravega_spark.maintenance import round_record, stream_work
+from pravega_spark.maintenance.due_times import retention_due
 from pravega_spark.maintenance.maintenance_round import RoundRequest
 from pravega_spark.maintenance.root_maintenance import RoundStop, maintain_root
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import MaintenanceKind, TransactionStatus
+from pravega_spark.model import MaintenanceKind, StreamCut, TransactionStatus
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.retention.stream_amounts import StreamAmounts
+from pravega_spark.root_settings import EffectiveSettings
 from tests.harness.backup_world import manager_of
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.folder_state import folder_state, wait_for_maintenance
@@ -416,6 +422,66 @@ def test_dry_run_shows_what_a_sweep_would_delete_what_waits_why_and_from_when(
     assert texts["s/t"].startswith("deleted 8 files (")
     assert swept["files"] >= figures["files"] >= 8
     assert "s/t" not in sweeping(dry_run=False)[1], "nothing was done"
+
+
+def test_events_behind_a_held_segment_go_in_the_round_after_the_maximum(
+    manager: StreamManager, clock: FakeRuntime
+) -> None:
+    """Only one segment is held, and everything is beyond the minimum when it is looked at."""
+    policy = RetentionPolicy.by_consumption("1 hour", "3 hours")
+    manager.create_stream("s/t", StreamConfiguration(ScalingPolicy.fixed(2), policy))
+    with manager.create_writer("s/t") as writer:
+        for number in range(8):
+            writer.write_event(b"%d" % number, str(number)).result()
+    tail = manager.tail("s/t")
+    group = manager.create_reader_group("s/g", ["s/t"], retention="manual")
+    group.publish({"s/t": StreamCut("s/t", tail.life, {0: tail.positions[0], 1: 0})})
+    left = []
+    for _ in range(14):
+        clock.sleep(HOUR / 4)
+        manager.maintain(kinds=["retention"])
+        left.append(len(list(manager.read("s/t"))))
+    held = tail.positions[1]
+    assert left == [8] * 3 + [held] * 9 + [0] * 2
+
+
+def test_stream_whose_events_have_all_expired_is_due_after_idle_time(
+    manager: StreamManager, clock: FakeRuntime
+) -> None:
+    """All is beyond the limit and stays, as where commits are no longer told apart."""
+    policy = RetentionPolicy.by_time("1 hour")
+    manager.create_stream("s/t", StreamConfiguration(ScalingPolicy.fixed(1), policy))
+    write(manager, "s/t", b"first", b"second")
+    explained = manager.retention("s/t").explain()
+    view = manager._stream("s/t").view()
+    stays = replace(explained.stays, seconds=2 * HOUR)
+    now_ms = view.timestamp_ms + int(2 * HOUR * 1_000)
+    settings = EffectiveSettings(sample_every_ms=10**9)
+    due_ms = retention_due(view, replace(explained, stays=stays), settings, now_ms)
+    assert due_ms == now_ms + int(2 * HOUR * 1_000)
+
+
+def test_age_of_an_amount_is_that_of_events_before_its_end(
+    manager: StreamManager, clock: FakeRuntime
+) -> None:
+    """The old events are those of the segment that stays."""
+    manager.create_stream("s/t", StreamConfiguration(ScalingPolicy.fixed(2)))
+    with manager.create_writer("s/t") as writer:
+        for number in range(8):
+            writer.write_event(b"%d" % number, str(number)).result()
+        middle = manager.tail("s/t")
+        clock.sleep(2 * HOUR)
+        for number in range(8):
+            writer.write_event(b"%d" % number, str(number)).result()
+    clock.sleep(HOUR)
+    stream, tail = manager._stream("s/t"), manager.tail("s/t")
+    view = stream.view()
+    amounts = StreamAmounts.read(stream, view, VersionAges.read(stream.log))
+    start = StreamCut("s/t", tail.life, {0: middle.positions[0], 1: 0})
+    end = StreamCut("s/t", tail.life, {0: tail.positions[0], 1: 0})
+    found = amounts.amount(locate(view, start), locate(view, end))
+    assert found.events == tail.positions[0] - middle.positions[0] > 0
+    assert found.seconds == pytest.approx(HOUR, abs=60)
 
 
 def test_kind_that_another_job_does_is_left_to_it(
