@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -30,7 +31,10 @@ def _with_lines(path: str) -> frozenset[int]:
 
 
 class AtLine:
-    """Runs an action before the n-th line of the package that this thread executes."""
+    """Runs an action before the n-th line of the package that this thread executes.
+
+    The collector waits meanwhile: it would run finalizers of earlier objects among these lines.
+    """
 
     def __init__(self, number: int, action: Callable[[], object]) -> None:
         self.left, self.action = number, action
@@ -38,7 +42,8 @@ class AtLine:
         self.lines: dict[FrameType, int] = {}
 
     def __enter__(self) -> AtLine:
-        self.before = sys.gettrace()
+        self.before, self.collects = sys.gettrace(), gc.isenabled()
+        gc.disable()
         sys.settrace(self._called)
         return self
 
@@ -59,6 +64,8 @@ class AtLine:
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(self.before)
+        if self.collects:
+            gc.enable()
 
 
 def interrupt() -> None:

@@ -721,7 +721,7 @@ HANDLES = [
             "close_and_seal": lambda writer, w: writer.close_and_seal(),
         },
         frozenset({"writer_id", "acknowledged_bytes", "readable", "readinto", "writable"})
-        | {"tell", "close"},
+        | {"tell", "close", "closed"},
     ),
     Handle(
         ByteStreamReader,
