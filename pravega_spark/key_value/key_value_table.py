@@ -112,7 +112,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
     # Reading
 
     def get(
-        self, key: Key, secondary_key: bytes = b"", *, fresh: bool = False
+        self, key: Key, secondary_key: bytes | str = b"", *, fresh: bool = False
     ) -> TableEntry | None:
         """Return the entry of a key, or None. Raises InvalidInput, NoSuchTable, StaleIdentity."""
         index = self._index
@@ -120,6 +120,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
             stored: Any = (key, b"")  # equal to a TableKey, and cheaper
         else:
             stored = self._codec.encode(key, secondary_key)
+            key = self._codec.decode(stored.primary)
         if fresh or self._log.snapshot is not index.snapshot or self._now() >= index.due:
             self._follow(fresh)
         change = index.tables[0].get(stored)
@@ -141,7 +142,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         self._follow(fresh)
         return self._found(stored, [self._codec.decode(key.primary) for key in stored])
 
-    def exists(self, key: Key, secondary_key: bytes = b"", *, fresh: bool = False) -> bool:
+    def exists(self, key: Key, secondary_key: bytes | str = b"", *, fresh: bool = False) -> bool:
         """Return whether the key has an entry."""
         stored = self._codec.encode(key, secondary_key)
         self._follow(fresh)
@@ -227,7 +228,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
 
     # Puts without a condition
 
-    def put(self, key: Key, value: bytes | str, secondary_key: bytes = b"") -> PutFuture:
+    def put(self, key: Key, value: bytes | str, secondary_key: bytes | str = b"") -> PutFuture:
         """Set the value of a key; the future's result is its new version, once it is durable.
 
         Puts of one handle that name one primary key are durable in their order. Blocks while the
@@ -249,15 +250,15 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         return self._write(encode_put(stored, data), self._codec.routing_key(stored.primary))
 
     @overload
-    def remove(self, key: Key, secondary_key: bytes = b"") -> PutFuture: ...
+    def remove(self, key: Key, secondary_key: bytes | str = b"") -> PutFuture: ...
     @overload
     def remove(
-        self, key: Key, secondary_key: bytes = b"", *, version: KeyVersion | str
+        self, key: Key, secondary_key: bytes | str = b"", *, version: KeyVersion | str
     ) -> KeyVersion: ...
     def remove(
         self,
         key: Key,
-        secondary_key: bytes = b"",
+        secondary_key: bytes | str = b"",
         *,
         version: KeyVersion | str | None = None,
     ) -> PutFuture | KeyVersion:
@@ -339,7 +340,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
 
     # Updates on conditions
 
-    def insert(self, key: Key, value: bytes | str, secondary_key: bytes = b"") -> KeyVersion:
+    def insert(self, key: Key, value: bytes | str, secondary_key: bytes | str = b"") -> KeyVersion:
         """Set the value of a key that must not exist; return its version. Raises BadKeyVersion."""
         return self.update([TableInsert(key, value, secondary_key)])[0]
 
@@ -348,7 +349,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         key: Key,
         value: bytes | str,
         version: KeyVersion | str,
-        secondary_key: bytes = b"",
+        secondary_key: bytes | str = b"",
     ) -> KeyVersion:
         """Set the value of a key that must have this version; return the new one.
 

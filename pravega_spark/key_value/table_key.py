@@ -15,7 +15,8 @@ from pravega_spark.errors import InvalidInput
 from pravega_spark.limits import MAX_TABLE_KEY_BYTES
 
 Key = bytes | str | int
-"""A primary key as users give it, by the key type of the table."""
+"""A primary key as users give it, by the key type of the table. Keys of bytes may be given as str,
+which stands for its UTF-8; what is returned is bytes."""
 
 _LONG = struct.Struct(">Q")
 _SIGN = 1 << 63
@@ -100,13 +101,7 @@ class KeyCodec:
             return self._bytes("a primary key", primary)
         if not isinstance(primary, str):
             raise self._wrong("a primary key", "a str", primary)
-        try:
-            return primary.encode()
-        except UnicodeEncodeError:
-            raise InvalidInput(
-                f"the key {shown(primary)} of table {self.table} has no UTF-8 form: replace the "
-                "lone surrogates in it."
-            ) from None
+        return self._utf8(primary)
 
     def secondary_bound(self, secondary: object) -> bytes:
         """Return a bound of a range of secondary keys, or a prefix of them."""
@@ -135,7 +130,18 @@ class KeyCodec:
     def _bytes(self, what: str, value: object) -> bytes:
         if isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value)
-        raise self._wrong(what, "bytes", value)
+        if isinstance(value, str):
+            return self._utf8(value)
+        raise self._wrong(what, "bytes or str", value)
+
+    def _utf8(self, value: str) -> bytes:
+        try:
+            return value.encode()
+        except UnicodeEncodeError:
+            raise InvalidInput(
+                f"the key {shown(value)} of table {self.table} has no UTF-8 form: replace the "
+                "lone surrogates in it."
+            ) from None
 
     def _wrong(self, what: str, wanted: str, value: object) -> InvalidInput:
         return InvalidInput(

@@ -62,7 +62,7 @@ class TableReader:
         """The cut of the change log after which the changes that are not in here begin."""
         return self._state.view.tail
 
-    def get(self, key: Key, secondary_key: bytes = b"") -> TableEntry | None:
+    def get(self, key: Key, secondary_key: bytes | str = b"") -> TableEntry | None:
         """Return the entry of a key, or None."""
         stored = self._codec.encode(key, secondary_key)
         change = self._state.find([stored]).get(stored)
@@ -77,7 +77,7 @@ class TableReader:
         found = self._state.find(stored)
         return [self._entry(key, found[key]) if key in found else None for key in stored]
 
-    def exists(self, key: Key, secondary_key: bytes = b"") -> bool:
+    def exists(self, key: Key, secondary_key: bytes | str = b"") -> bool:
         """Return whether the key has an entry."""
         return bool(self._state.find([self._codec.encode(key, secondary_key)]))
 

@@ -21,7 +21,7 @@ class TableInsert:
 
     key: Key
     value: bytes | str
-    secondary_key: bytes = b""
+    secondary_key: bytes | str = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class TablePut:
     key: Key
     value: bytes | str
     version: KeyVersion | str = KeyVersion.NO_VERSION
-    secondary_key: bytes = b""
+    secondary_key: bytes | str = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class TableRemove:
 
     key: Key
     version: KeyVersion | str = KeyVersion.NO_VERSION
-    secondary_key: bytes = b""
+    secondary_key: bytes | str = b""
 
 
 TableModification = TableInsert | TablePut | TableRemove

@@ -222,7 +222,7 @@ def test_the_largest_value_is_one_event(manager: StreamManager) -> None:
 @pytest.mark.parametrize(
     ("configuration", "key", "wrong"),
     [
-        (KeyValueTableConfiguration(), b"\x00\xff", "text"),
+        (KeyValueTableConfiguration(), b"\x00\xff", 7),
         (KeyValueTableConfiguration(), b"\x00\xff", b""),
         (KeyValueTableConfiguration(primary_key_length=2), b"ab", b"abc"),
         (KeyValueTableConfiguration("long"), -7, 1 << 63),
@@ -416,3 +416,30 @@ def test_a_closed_table_refuses_puts(manager: StreamManager) -> None:
         with pytest.raises(ObjectClosed):
             write()
     assert values(table.entries()) == {"k": b"1"}
+
+
+def test_keys_of_bytes_may_be_given_as_text_and_come_back_as_bytes(manager: StreamManager) -> None:
+    sized = KeyValueTableConfiguration(secondary_key_length=2)
+    manager.create_key_value_table(T, KeyValueTableConfiguration())
+    manager.create_key_value_table("s/pairs", sized)
+    with manager.key_value_table(T) as table, manager.key_value_table("s/pairs") as pairs:
+        table.put("Zürich", b"1").result()
+        table.put("Zürich".encode(), b"2").result()
+        table.update([TablePut("Bern", b"3")])
+        pairs.put("Zürich", b"4", "01").result()
+        zurich = "Zürich".encode()
+        for key in ("Zürich", zurich):
+            entry = table.get(key)
+            assert entry is not None
+            assert (entry.key, entry.value) == (zurich, b"2")
+            assert [e and e.key for e in table.get_all([key, "Bern"])] == [zurich, b"Bern"]
+            assert table.exists(key)
+        assert [entry.key for entry in table.entries(prefix="Zü")] == [zurich]
+        assert list(table.keys(low="B", high="C")) == [b"Bern"]
+        pair = pairs.get("Zürich", "01")
+        assert pair is not None
+        assert (pair.key, pair.secondary_key, pair.value) == (zurich, b"01", b"4")
+        table.remove("Zürich").result()
+        assert table.get(zurich, fresh=True) is None
+        with pytest.raises(InvalidInput, match="no UTF-8"):
+            table.get("\ud800")

@@ -58,7 +58,7 @@ def test_anything_else_is_damage(payload: bytes) -> None:
 @pytest.mark.parametrize(
     ("codec", "key", "message"),
     [
-        (CODECS[KeyType.BYTES][0], "text", "must be bytes"),
+        (CODECS[KeyType.BYTES][0], 7, "must be bytes or str"),
         (CODECS[KeyType.STRING][0], b"bytes", "must be a str"),
         (CODECS[KeyType.STRING][0], "\ud800", "no UTF-8"),
         (CODECS[KeyType.LONG][0], 2**63, "64 bits"),
