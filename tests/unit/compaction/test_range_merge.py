@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -13,7 +14,8 @@ import pytest
 from pravega_spark.compaction.compaction_options import CompactionOptions
 from pravega_spark.compaction.compaction_plan import plan_compaction
 from pravega_spark.compaction.compaction_run import run_compaction
-from pravega_spark.compaction.range_merge import merge_range
+from pravega_spark.compaction.merge_commit import commit_merged
+from pravega_spark.compaction.range_merge import MERGED_BY_OTHERS, merge_range
 from pravega_spark.engine.chunks import chunk_encoder, chunk_reader, chunk_writer
 from pravega_spark.engine.chunks.chunk_encoder import ChunkEncoder
 from pravega_spark.engine.store.memory import MemoryStore
@@ -111,3 +113,15 @@ def test_a_range_that_another_process_has_merged_is_not_written_again() -> None:
     (rng,) = plan_compaction(stream, OPTIONS)
     run_compaction(stream, OPTIONS)
     assert merge_range(stream, rng).chunk is None
+
+
+def test_a_range_in_whose_first_chunk_another_process_merged_events_before_it_is_left() -> None:
+    runtime = SkippingRuntime()
+    stream = make_stream(MemoryStore(), runtime)
+    for n in range(20):
+        write(stream, [("k", b"%d" % n)])
+    runtime.skip(100)
+    (whole,) = plan_compaction(stream, OPTIONS)
+    commit_merged(stream, [merge_range(stream, replace(whole, end=15))])
+    found = merge_range(stream, replace(whole, start=10))
+    assert (found.chunk, found.reason) == (None, MERGED_BY_OTHERS)
