@@ -90,13 +90,14 @@ class CountedRoot:
                     self.is_read.add(number_of(event))
 
     def truncate(self) -> None:
-        """Truncate to where the group is, or to the tail, so that nothing unread is in doubt."""
-        manager, group = self.manager, self.manager.reader_group(GROUP)
-        if self.rng.random() < 0.5 and not group.lag().events:
-            manager.truncate_stream(STREAM, manager.tail(STREAM))
+        """Truncate to where the group is, or to the tail, once the group was set there."""
+        group, tail = self.manager.reader_group(GROUP), self.manager.tail(STREAM)
+        if self.rng.random() < 0.5:
+            group.reset({STREAM: tail})
+            self.is_read = set(self.sizes)
+            self.manager.truncate_stream(STREAM, tail)
         else:
-            cut = group.stream_cuts()[STREAM]
-            manager.truncate_stream(STREAM, cut)
+            self.manager.truncate_stream(STREAM, group.stream_cuts()[STREAM])
 
     # --------------------------------------------------------------------------------- the checks
 
