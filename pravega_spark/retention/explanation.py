@@ -77,6 +77,8 @@ class RetentionExplanation:
 
     overdue: str = field(default="", compare=False)
     """Of ``explain``: that retention has not run for a while, or an empty text."""
+    awaited: tuple[str, ...] = field(default=(), compare=False)
+    """Of ``explain``: the checkpoints of the holders that wait for a reader, as texts."""
 
     @property
     def held_by(self) -> str:
@@ -97,6 +99,7 @@ class RetentionExplanation:
         if self.passed and not waits:
             lines.append("  only a policy by consumption waits for subscribers")
         lines += [f"  expires: subscriber {name}" for name in self.idle]
+        lines += [f"  {text}" for text in self.awaited]
         lines += [f"  {self.overdue}"] if self.overdue else []
         return "\n".join(lines)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,9 +12,10 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_limit import run_within
-from pravega_spark.errors import InvalidInput
+from pravega_spark.errors import InvalidInput, InvalidName
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.policies import RetentionPolicy
+from pravega_spark.reader_groups.group_description import find_group
 from pravega_spark.reader_groups.group_repair import release_absent_groups
 from pravega_spark.retention.explanation import RetentionExplanation
 from pravega_spark.retention.retention_options import RetentionOptions, parse_options
@@ -42,14 +43,19 @@ class StreamRetention:
 
         With ``policy``, as if that were the stream's: try a policy before you set it. As if
         subscribers that published nothing for ``expire`` were removed, which by default is the
-        setting. Changes nothing. Raises InvalidInput, StaleIdentity, NoSuchStream.
+        setting. Reads the state of each group that holds data: whose checkpoint waits for a reader
+        says so. Changes nothing. Raises InvalidInput, StaleIdentity, NoSuchStream.
         """
         if not isinstance(policy, RetentionPolicy | None):
             raise InvalidInput(f"policy must be a RetentionPolicy or None, got {shown(policy)}.")
         options = parse_options(expire=expire, sweep=False)
         found = explain_retention(self._stream, options, policy=policy, life=self._life)
         overdue = overdue_maintenance(self._stream, self._stream.view(refresh=False))
-        return replace(found, overdue=overdue.get(MaintenanceKind.RETENTION, ""))
+        return replace(
+            found,
+            overdue=overdue.get(MaintenanceKind.RETENTION, ""),
+            awaited=tuple(_awaited(self._stream, found)),
+        )
 
     def run(
         self,
@@ -73,6 +79,26 @@ class StreamRetention:
         )
         self._before_run()
         return run_retention(self._stream, options, life=self._life)
+
+
+def _awaited(stream: StreamLog, found: RetentionExplanation) -> Iterator[str]:
+    """Yield the checkpoints for which the groups that hold data wait, and the readers of these."""
+    prefix = "subscriber "
+    holders = [claim.holder for claim in found.claims if claim.holder.startswith(prefix)]
+    for holder in holders:
+        try:
+            group = find_group(stream.store, holder.removeprefix(prefix))
+        except InvalidName:  # a subscriber that is no group
+            continue
+        if group is None:
+            continue
+        for checkpoint in group.state.checkpoints:
+            if checkpoint.pending_readers:
+                readers = ", ".join(sorted(checkpoint.pending_readers))
+                yield (
+                    f"checkpoint {checkpoint.name} of reader group {group.state.group} waits for "
+                    f"reader {readers}"
+                )
 
 
 def retention_rows(

@@ -25,7 +25,7 @@ from pravega_spark.errors import (
 from pravega_spark.limits import KEPT_CHECKPOINTS
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
-from pravega_spark.policies import StreamConfiguration
+from pravega_spark.policies import RetentionPolicy, StreamConfiguration
 from pravega_spark.reader_groups import assignment
 from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
@@ -33,6 +33,7 @@ from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_state import GroupState
 from pravega_spark.reader_groups.position import Position
 from pravega_spark.reader_groups.reader_group import ReaderGroup
+from pravega_spark.retention.stream_retention import StreamRetention
 from tests.harness.group_world import NAME, OpenGroup, World, drain
 from tests.harness.small_streams import scale, write
 
@@ -345,3 +346,19 @@ def test_time_out_of_a_checkpoint_names_the_reader_that_it_waits_for() -> None:
         asked.result(0)
     b.close()
     a.close()
+
+
+def test_explanation_of_retention_names_the_reader_for_whom_a_checkpoint_waits() -> None:
+    world = World()
+    world.write(4)
+    group = world.created(retention="automatic")
+    a, _ = group.create_reader("a"), group.create_reader("b")
+    lifecycle.update(world.stream, StreamConfiguration(retention=RetentionPolicy.by_consumption()))
+    retention = StreamRetention(world.stream, 1, lambda: None)
+    assert retention.explain().awaited == ()
+    group.initiate_checkpoint("c")
+    a.read_next_event(0)
+    a.read_next_event(0)
+    text = "checkpoint c of reader group s/g waits for reader b"
+    assert retention.explain().awaited == (text,)
+    assert f"  {text}\n" in f"{retention.explain()}\n"
