@@ -284,6 +284,7 @@ def test_chunks_without_a_key_service_are_not_checked_and_a_refused_key_is_a_fin
 ) -> None:
     monkeypatch.setenv(file_kms.VARIABLE, str(tmp_path / "keys.json"))
     monkeypatch.setenv(KMS_VARIABLE, file_kms.FACTORY)
+    set_kms(None)  # other tests have left a client of theirs
     keys, root = MasterKeys(tmp_path / "keys.json"), tmp_path / "root"
     manager = StreamManager(root)
     manager.create_scope("s")
