@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pravega_spark.errors import IllegalState, TooBusy
-from pravega_spark.reader_groups import checkpoints
+from pravega_spark.reader_groups import checkpoints, finds
 from pravega_spark.reader_groups.group_state import (
     GroupState,
     Ownership,
@@ -99,7 +99,10 @@ def remove_reader(
         return state
     state.check_nothing_prepared([reader])
     given = offsets or {}
-    final = {key: given.get(key, o.offset) for key, o in state.owned_by(reader).items()}
+    owned = state.owned_by(reader)
+    final = {key: given.get(key, o.offset) for key, o in owned.items()}
+    handed_over = {key: given[key] for key in owned if key in given}
+    state = finds.forget_handed_over(state, reader, handed_over)
     state = checkpoints.record_release(state, reader, final)
     readers = {name: entry for name, entry in state.readers.items() if name != reader}
     state = replace(_unassign(state, final), readers=readers)

@@ -49,6 +49,51 @@ def clear(state: GroupState, told: Collection[int]) -> GroupState:
     return replace(state, finds={n: f for n, f in state.finds.items() if n not in told})
 
 
+def clip(
+    state: GroupState,
+    reader: str,
+    handed_out: Mapping[SegmentKey, int],
+    known: Mapping[int, Find],
+) -> GroupState:
+    """Leave to a reader's losses what lies after the events that it has handed out.
+
+    ``known`` are those that the reader has learnt, as it has to tell them: since then it stands at
+    the head, and its offsets no longer say what it has handed out.
+    """
+
+    def unread(number: int, found: Find) -> Find | None:
+        lost = found.lost
+        if number in known:
+            return known[number]
+        if found.reader != reader or lost is None or not len(lost):
+            return found
+        key = SegmentKey(lost.stream, lost.segment_id)
+        start = max(lost.start, handed_out.get(key, lost.start))
+        return replace(found, lost=replace(lost, start=start)) if start < lost.end else None
+
+    clipped = {n: unread(n, found) for n, found in state.finds.items()}
+    left = {n: found for n, found in clipped.items() if found is not None}
+    return state if left == state.finds else replace(state, finds=left)
+
+
+def forget_handed_over(
+    state: GroupState, reader: str, offsets: Mapping[SegmentKey, int]
+) -> GroupState:
+    """Remove a reader's losses in segments that it hands over below the end of the loss.
+
+    The next reader begins at the offset, and finds from there what is lost, and no more.
+    """
+
+    def is_found_again(found: Find) -> bool:
+        lost = found.lost
+        if found.reader != reader or lost is None:
+            return False
+        key = SegmentKey(lost.stream, lost.segment_id)
+        return key in offsets and offsets[key] < lost.end
+
+    return clear(state, {n for n, found in state.finds.items() if is_found_again(found)})
+
+
 def take_over(state: GroupState, reader: str, number: int) -> GroupState:
     """Give a reader the finds of those that are not in the group any more."""
     left = {

@@ -256,7 +256,7 @@ class EventStreamReader(NotPicklable):
             return
         self._guard.check()
         self._end()
-        self._membership.leave(offsets)
+        self._membership.leave(offsets, self._finds.untold)
 
     def _check_usable(self) -> None:
         self._guard.check()

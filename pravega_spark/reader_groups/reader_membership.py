@@ -21,7 +21,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.reader_groups import assignment, finds
 from pravega_spark.reader_groups.assignment import HeldSegments
-from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
+from pravega_spark.reader_groups.group_state import Find, GroupState, SegmentKey
 from pravega_spark.reader_groups.group_table import Streams
 from pravega_spark.reader_groups.own_lease import OwnLease
 from pravega_spark.reader_groups.position_settlement import update_settled
@@ -303,8 +303,8 @@ class ReaderMembership:
         if self.lease.seconds_to_heartbeat() <= 0:
             self._runtime.start(self.keep_alive).result()
 
-    def leave(self, offsets: Mapping[SegmentKey, int]) -> None:
-        """Leave the group; other readers continue at these offsets.
+    def leave(self, offsets: Mapping[SegmentKey, int], untold: Mapping[int, Find]) -> None:
+        """Leave the group; other readers continue at these offsets, and tell what is untold.
 
         Waits for what runs in the background. Raises ReinitializationRequired if the reader is no
         longer in the group, and so has not acknowledged events before these offsets.
@@ -314,7 +314,7 @@ class ReaderMembership:
             entry = state.readers.get(self.reader_id)
             if entry is None or entry.number != self.number:
                 return None, False
-            state = finds.clear(state, self.told)
+            state = finds.clip(finds.clear(state, self.told), self.reader_id, offsets, untold)
             return assignment.remove_reader(state, self.reader_id, offsets), True
 
         try:

@@ -121,10 +121,11 @@ def _release_surplus(state: GroupState, view: ReaderView) -> GroupState:
     if not count or _unacknowledged(state, view):
         return state
     owned = state.owned_by(view.reader)
-    released = {
-        key: view.held.get(key, (owned[key].number, owned[key].offset))
-        for key in _spread(owned, view.unread, count)
-    }
+    released = {}
+    for key in _spread(owned, view.unread, count):
+        number, offset = view.held.get(key, (owned[key].number, owned[key].offset))
+        # The group is further than the reader where this step has moved it to the head.
+        released[key] = number, max(offset, owned[key].offset)
     return assignment.release(state, view.reader, view.number, released)
 
 

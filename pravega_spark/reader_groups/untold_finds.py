@@ -23,7 +23,7 @@ class UntoldFinds:
     ) -> None:
         """Begin without any."""
         self._streams, self._membership, self._selector = streams, membership, selector
-        self._untold = dict[int, Find]()
+        self.untold = dict[int, Find]()
 
     def keep(self, state: GroupState) -> None:
         """Keep the new finds of a state, before the reader holds what the state assigns to it.
@@ -32,12 +32,12 @@ class UntoldFinds:
         """
         membership = self._membership
         for number, found in finds_of(state, membership.reader_id, membership.number).items():
-            if number not in membership.told and number not in self._untold:
+            if number not in membership.told and number not in self.untold:
                 unread = self._unread(found)
                 if unread is None:
                     self._has_told({number})
                 else:
-                    self._untold[number] = unread
+                    self.untold[number] = unread
 
     def _unread(self, found: Find) -> Find | None:
         """Return what is lost after the events that were handed out; None if nothing is."""
@@ -51,16 +51,16 @@ class UntoldFinds:
 
     def _has_told(self, numbers: Collection[int]) -> None:
         self._membership.told |= set(numbers)
-        self._untold = {n: f for n, f in self._untold.items() if n not in numbers}
+        self.untold = {n: f for n, f in self.untold.items() if n not in numbers}
 
     def tell(self) -> None:
         """Raise NoSuchStream for deleted streams, or TruncatedData for lost ranges, if any."""
-        if not self._untold:
+        if not self.untold:
             return
-        deleted = {n: f.stream for n, f in self._untold.items() if f.lost is None}
-        lost = [f.lost for f in self._untold.values() if f.lost is not None]
+        deleted = {n: f.stream for n, f in self.untold.items() if f.lost is None}
+        lost = [f.lost for f in self.untold.values() if f.lost is not None]
         error = self._deleted(sorted(set(deleted.values()))) if deleted else self._truncated(lost)
-        self._has_told(deleted or set(self._untold))
+        self._has_told(deleted or set(self.untold))
         raise error
 
     def _deleted(self, streams: Sequence[str]) -> NoSuchStream:

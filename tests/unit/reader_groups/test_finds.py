@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,12 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
+from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.reader_groups.finds import add_deleted
+from pravega_spark.reader_groups.finds import add_deleted, clip, forget_handed_over
 from pravega_spark.reader_groups.group_codec import GroupCodec
 from pravega_spark.reader_groups.group_reader import EventStreamReader
+from pravega_spark.reader_groups.group_state import Find, SegmentKey
 from tests.harness.fault_plans import Rule
 from tests.harness.group_world import NAME, World, drain
 from tests.harness.releases import run_release
@@ -201,3 +203,43 @@ def test_the_previous_release_reads_on_and_drops_what_it_does_not_know(tmp_path:
     output = run_release("0.1.0", OLD, tmp_path)
     assert output == "[(None, 2)]\nb'event'\n"
     assert not manager.reader_group("s/g")._lifecycle.state().finds
+
+
+def test_a_loss_is_told_once_where_its_segment_is_handed_over_in_the_same_step() -> None:
+    world = World(2)
+    group = world.created()
+    a = group.create_reader("a")
+    a.read_next_event(0)  # holds both segments
+    world.write(6)
+    b = group.create_reader("b")
+    truncate(world.stream, world.stream.view().tail)
+    found: list[str] = []
+    for _ in range(4):
+        for reader in (a, b):
+            told(reader, found)
+        world.runtime.sleep(4)
+    losses = [text for text in found if text.startswith(NAME)]
+    assert len(losses) == len(set(losses))
+    tail = world.stream.view().tail
+    assert sorted(losses) == sorted(f"{NAME} [0, {tail.positions[n]})" for n in (0, 1))
+
+
+def test_a_reader_that_leaves_takes_what_it_handed_out_from_the_losses_that_others_found() -> None:
+    group = World(2).created()
+    reader = group.create_reader("a")
+    reader.read_next_event(0)
+    key = SegmentKey(NAME, 0)
+    state = group.state()
+    find = Find("a", state.readers["a"].number, NAME, SegmentRange(NAME, 1, 0, 2, 12))
+    state = replace(state, finds={7: find})
+
+    def lost(handed_out: int, known: dict[int, Find]) -> list[int]:
+        found = clip(state, "a", {key: handed_out}, known).finds.values()
+        return [one.lost.start for one in found if one.lost is not None]
+
+    assert lost(10, {}) == [10]
+    assert lost(12, {}) == []
+    assert lost(12, {7: find}) == [2], "a reader that knows of it stands at the head"
+    assert forget_handed_over(state, "a", {key: 10}).finds == {}, "the next reader finds [10, 12)"
+    assert forget_handed_over(state, "a", {key: 12}).finds == {7: find}
+    assert forget_handed_over(state, "b", {key: 10}).finds == {7: find}
