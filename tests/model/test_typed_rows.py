@@ -26,7 +26,7 @@ from pravega_spark.engine.chunks import chunk_encoder
 from pravega_spark.errors import InvalidSchema
 from pravega_spark.schemas.column_types import shared_paths
 from tests.harness import delta_engines
-from tests.harness.tiers import sized
+from tests.harness.tiers import IS_LONG, sized
 from tests.harness.typed_rows import SCHEMAS, TYPES
 from tests.harness.typed_world import COMPARISONS, ID, Row, S, World, holds, step, stored
 
@@ -65,6 +65,8 @@ def filtered_reads(
     yield "batches", [n for batch in found for n in batch["id"].to_pylist()], False
     dataset = DeltaTable(world.path).to_pyarrow_dataset()
     yield "delta-rs", dataset.to_table(columns=["id"], filter=where)["id"].to_pylist(), False
+    if "." in name:  # DuckDB's reader of Delta takes it for the path of a nested column
+        return
     quoted = name.replace('"', '""')
     query = f"SELECT id FROM delta_scan('{world.path}') WHERE \"{quoted}\" {sql}"
     yield "duckdb", [row[0] for row in duck.execute(query, bound).fetchall()], True
@@ -99,6 +101,7 @@ def check(world: World, data: st.DataObject, duck: Any) -> None:
 
 @settings(
     max_examples=sized(60, 2_000, "TYPED_ROWS_EXAMPLES"),
+    derandomize=not IS_LONG,
     deadline=None,
     suppress_health_check=[*HealthCheck],
 )

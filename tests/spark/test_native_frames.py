@@ -248,7 +248,7 @@ def test_bounds_below_the_head_or_of_another_life_are_errors(
     stream = make()
     fill(stream, 0, 20)
     truncate(stream, {0: 5})
-    with pytest.raises(errors.TruncatedData, match=r"0#0 \[2, 20\) was truncated"):
+    with pytest.raises(errors.TruncatedData, match=r"0#0 \[2, 5\) was truncated"):
         native(startingOffsets='{"s/a": {"0#0": 2}}')
     lax = native(startingOffsets='{"s/a": {"0#0": 2}}', failOnDataLoss=False)
     assert values(lax) == list(range(5, 20))

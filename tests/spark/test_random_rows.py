@@ -17,7 +17,7 @@ import pravega_spark
 from pravega_spark.compaction import compaction_plan
 from pravega_spark.engine.chunks import chunk_encoder
 from pravega_spark.schemas.column_types import shared_paths
-from tests.harness.tiers import sized
+from tests.harness.tiers import IS_LONG, sized
 from tests.harness.typed_rows import SCHEMAS
 from tests.harness.typed_world import COMPARISONS, ID, S, World, holds, step, stored, with_nan
 
@@ -73,6 +73,7 @@ def test_rows_come_back_as_they_were_through_spark(
 
     @settings(
         max_examples=sized(2, 60, "SPARK_ROWS_EXAMPLES"),
+        derandomize=not IS_LONG,
         deadline=None,
         suppress_health_check=[*HealthCheck],
     )
