@@ -88,11 +88,7 @@ def _summary(found: GroupVersion) -> dict[str, Any]:
         "readers": sorted(state.readers),
         "streams": sorted(state.lives),
         "last_checkpoint": None if state.last_checkpoint is None else state.last_checkpoint.name,
-        "pending_checkpoints": {
-            found.name: sorted(found.pending_readers)
-            for found in state.checkpoints
-            if found.pending_readers
-        },
+        "pending_checkpoints": state.awaited,
     }
 
 

@@ -15,11 +15,9 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Final
 
-import xxhash
-
 from pravega_spark.compaction.compaction_result import SkippedRange
 from pravega_spark.compaction.merge_plan import LiveChunk
-from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
+from pravega_spark.engine.json_codec import DECODE_ERRORS, digested_line, to_digested_line
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -94,14 +92,13 @@ class PlanRecord:
             "began": self.began_ms,
             "segments": segments,
         }
-        line = to_json(record).encode()
-        return b"%b\n%b\n" % (line, xxhash.xxh3_128_hexdigest(line).encode())
+        return to_digested_line(record)
 
 
 def decode_record(data: bytes) -> PlanRecord | None:
     """Return a stored record, or None if it is damaged or of another format."""
-    line, _, digest = data.partition(b"\n")
-    if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
+    line = digested_line(data)
+    if line is None:
         return None
     try:
         found = json.loads(line)

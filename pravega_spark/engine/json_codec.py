@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import xxhash
+
 _Kind = TypeVar("_Kind")
 
 to_json: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
@@ -19,6 +21,19 @@ DECODE_ERRORS = (
     ValueError,
 )  # fmt: skip
 """What decoding may raise for bytes that this package did not write."""
+
+
+def to_digested_line(record: Any) -> bytes:
+    """Return a record as a line of JSON, with its digest on the next line."""
+    line = to_json(record).encode()
+    return b"%b\n%b\n" % (line, xxhash.xxh3_128_hexdigest(line).encode())
+
+
+def digested_line(data: bytes) -> bytes | None:
+    """Return the line that :func:`to_digested_line` wrote; None if it is torn or was changed."""
+    line, _, digest = data.partition(b"\n")
+    return line if xxhash.xxh3_128_hexdigest(line).encode() == digest.strip() else None
+
 
 _DETAIL_LENGTH = 100
 """Longer texts of an exception are left out: they may quote the damaged bytes."""

@@ -214,6 +214,11 @@ class GroupState:
         mine = [(key, owned) for key, owned in self.assigned.items() if owned.reader == reader]
         return dict(sorted(mine, key=lambda item: item[1].number))
 
+    @property
+    def awaited(self) -> dict[str, list[str]]:
+        """The readers for whom each pending checkpoint waits, by its name."""
+        return {c.name: sorted(c.pending_readers) for c in self.checkpoints if c.pending_readers}
+
     def pending_checkpoint(self, reader: str) -> Checkpoint | None:
         """Return the first checkpoint that the reader has not answered."""
         return next((c for c in self.checkpoints if reader in c.pending_readers), None)

@@ -92,13 +92,11 @@ def _awaited(stream: StreamLog, found: RetentionExplanation) -> Iterator[str]:
             continue
         if group is None:
             continue
-        for checkpoint in group.state.checkpoints:
-            if checkpoint.pending_readers:
-                readers = ", ".join(sorted(checkpoint.pending_readers))
-                yield (
-                    f"checkpoint {checkpoint.name} of reader group {group.state.group} waits for "
-                    f"reader {readers}"
-                )
+        for checkpoint, readers in group.state.awaited.items():
+            yield (
+                f"checkpoint {checkpoint} of reader group {group.state.group} waits for reader "
+                f"{', '.join(readers)}"
+            )
 
 
 def retention_rows(

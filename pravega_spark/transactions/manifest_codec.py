@@ -7,11 +7,9 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-import xxhash
-
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.chunks.delta_stats import ColumnBounds
-from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
+from pravega_spark.engine.json_codec import DECODE_ERRORS, digested_line, to_digested_line
 from pravega_spark.errors import CorruptLog
 
 _COLUMNS: Final = 10
@@ -69,8 +67,7 @@ class Manifest:
             "chunks": [_cells(chunk) for chunk in self.chunks] or None,
         }
         given = {name: value for name, value in record.items() if value is not None}
-        line = to_json(given).encode()
-        return b"%b\n%b\n" % (line, xxhash.xxh3_128_hexdigest(line).encode())
+        return to_digested_line(given)
 
 
 PLAIN_WRITE = Manifest(ManifestKind.WRITE)
@@ -106,8 +103,8 @@ def _chunk(cells: list[Any]) -> StagedChunk:
 
 def decode_manifest(data: bytes, where: str, path: str | None = None) -> Manifest:
     """Return the manifest that ``Manifest.encode`` wrote; raise CorruptLog for other bytes."""
-    line, _, digest = data.partition(b"\n")
-    if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
+    line = digested_line(data)
+    if line is None:
         raise CorruptLog(f"{where} is torn or was modified; restore it from a copy.", path=path)
     try:
         record = json.loads(line)

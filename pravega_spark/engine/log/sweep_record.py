@@ -12,11 +12,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, field
 
-import xxhash
-
 from pravega_spark.engine.attached_objects import with_attached
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
+from pravega_spark.engine.json_codec import DECODE_ERRORS, digested_line, to_digested_line
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.file_changes import (
     FORMAT,
@@ -141,9 +139,7 @@ class SweepRecord:
             "segments": [astuple(segment) for segment in self.segments],
             **self.tail.to_json(),
         }
-        line = to_json(record).encode()
-        data = b"%b\n%b\n" % (line, xxhash.xxh3_128_hexdigest(line).encode())
-        log.store.put(record_key(log.path), data, durable=False)
+        log.store.put(record_key(log.path), to_digested_line(record), durable=False)
         failpoint("sweep.recorded")
         log.store.delete(segment_key(log.path, s.since, s.version) for s in old)
 
@@ -201,8 +197,8 @@ def new_record(snapshot: Snapshot, listed_ms: int) -> SweepRecord:
 def read_record(log: Log, snapshot: Snapshot) -> SweepRecord | None:
     """Return the stored record if it is intact and of this log at this snapshot, else None."""
     try:
-        line, _, digest = log.store.get(record_key(log.path)).partition(b"\n")
-        if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
+        line = digested_line(log.store.get(record_key(log.path)))
+        if line is None:
             return None
         found = json.loads(line)
         if found["format"] != FORMAT:

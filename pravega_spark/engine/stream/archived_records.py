@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 import xxhash
 
-from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.json_codec import digested_line, to_digested_line
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.state_file import state_version
 from pravega_spark.engine.store import Store
@@ -40,8 +40,7 @@ def archive(stream: StreamLog, life: int, version: int, name: str, values: dict[
 
     A late archive of an older state is harmless: it has a lower version.
     """
-    line = to_json({"name": name, "domains": values}).encode()
-    data = b"%b\n%b\n" % (line, xxhash.xxh3_128_hexdigest(line).encode())
+    data = to_digested_line({"name": name, "domains": values})
     stream.store.put(f"{_record_folder(stream, life, name)}/{version:020d}.json", data)
 
 
@@ -117,8 +116,8 @@ def _found(stream: StreamLog, view: StreamView, name: str) -> dict[str, str]:
 
 def read_archived(store: Store, key: str) -> tuple[str, dict[str, str]]:
     """Return the name and the domains of an archived record; raise CorruptLog if it is damaged."""
-    line, _, digest = store.get(key).partition(b"\n")
-    if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
+    line = digested_line(store.get(key))
+    if line is None:
         raise CorruptLog(
             f"{store.url}/{key} is torn or was changed: restore it from a copy.",
             path=f"{store.url.rstrip('/')}/{key}",

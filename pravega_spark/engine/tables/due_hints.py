@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import xxhash
 
-from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
+from pravega_spark.engine.json_codec import DECODE_ERRORS, digested_line, to_digested_line, to_json
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import Store
@@ -267,14 +267,13 @@ def _encode(hints: Mapping[str, TableHint], basis: str) -> bytes:
         name: [hint.checked_ms, {kind.value: list(known) for kind, known in hint.kinds.items()}]
         for name, hint in sorted(hints.items())
     }
-    line = to_json({"format": _FORMAT, "basis": basis, "tables": tables}).encode()
-    return b"%b\n%b\n" % (line, xxhash.xxh3_128_hexdigest(line).encode())
+    return to_digested_line({"format": _FORMAT, "basis": basis, "tables": tables})
 
 
 def _decode(data: bytes, basis: str) -> dict[str, TableHint]:
     """Return the hints of an object; none of a damaged one, or of other settings."""
-    line, _, digest = data.partition(b"\n")
-    if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
+    line = digested_line(data)
+    if line is None:
         return {}
     known = {kind.value: kind for kind in MaintenanceKind}
     try:

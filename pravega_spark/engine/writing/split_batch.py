@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import xxhash
 
-from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
+from pravega_spark.engine.json_codec import DECODE_ERRORS, digested_line, to_digested_line
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import CorruptLog
 
@@ -38,9 +38,7 @@ class SplitBatch:
             "streams": dict(sorted(self.streams.items())),
             "options": dict(self.options),
         }
-        line = to_json(record).encode()
-        digest = xxhash.xxh3_128_hexdigest(line).encode()
-        store.put(split_batch_key(self.writer_id), b"%b\n%b\n" % (line, digest))
+        store.put(split_batch_key(self.writer_id), to_digested_line(record))
 
 
 def split_batch_key(writer_id: str) -> str:
@@ -52,12 +50,12 @@ def read_split_batch(store: Store, writer_id: str) -> SplitBatch | None:
     """Return a writer's last batch of several streams, or None; raise CorruptLog for damage."""
     key = split_batch_key(writer_id)
     try:
-        line, _, digest = store.get(key).partition(b"\n")
+        line = digested_line(store.get(key))
     except FileNotFoundError:
         return None
     path = f"{store.url.rstrip('/')}/{key}"
     try:
-        if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
+        if line is None:
             raise ValueError("its digest does not match")
         record = json.loads(line)
         return SplitBatch(record["writer"], record["number"], record["streams"], record["options"])
