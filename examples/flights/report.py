@@ -176,7 +176,7 @@ def _steps(run: Run) -> list[tuple[str, str, str]]:
         ),
         (
             "compact",
-            "small files merged; those of the last minute stay",
+            "small files merged, also those of the last minute",
             f"{run.compacted.files_before:,} -> {run.compacted.files_after:,} files",
         ),
         ("all", "with input and checks", f"{run.seconds:.1f} s"),
