@@ -16,6 +16,7 @@ from unittest import mock
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from pravega_spark.manager import StreamManager
 from pravega_spark.spark.key_value.kvt_source import KeyValueDataSource
 from pravega_spark.spark.source import PravegaDataSource
 from pravega_spark.spark.write.task_run import TaskRun
@@ -83,3 +84,17 @@ class Query:
             for message in messages:
                 message.task = task
         return list(pickle.loads(pickle.dumps(messages)))
+
+
+def table_query(folder: Path) -> Query:
+    """Return a query into the new key-value table s/t of a new root."""
+    manager = StreamManager(folder / "root")
+    manager.create_scope("s")
+    manager.create_key_value_table("s/t")
+    return Query(
+        folder / "root",
+        folder / "checkpoint",
+        kind="pravega_kvt",
+        columns={"key": "binary", "value": "binary"},
+        options={"path": "s/t"},
+    )

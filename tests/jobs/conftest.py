@@ -9,22 +9,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pravega_spark.spark.session import session
 from tests.harness.copy_jobs import Copies
+from tests.harness.local_spark import local_session
 
 
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
-    made = session(
-        **{
-            "spark.master": "local[2]",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-        }
-    ).newSession()
-    made.conf.set("spark.sql.shuffle.partitions", "2")
-    made.conf.set("spark.databricks.delta.snapshotPartitions", "2")
-    return made
+    return local_session(
+        {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "2"}
+    )
 
 
 @pytest.fixture

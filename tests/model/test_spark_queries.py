@@ -28,7 +28,7 @@ from pravega_spark import (
     stream_frame,
 )
 from pravega_spark.compaction import compaction_plan
-from pravega_spark.spark.session import session
+from tests.harness.local_spark import local_session
 from tests.harness.tiers import sized
 
 SEQUENCES = sized(5, 400, "SPARK_QUERY_SEQUENCES")
@@ -96,11 +96,8 @@ Rows = Counter[tuple[object, ...]]
 
 @pytest.fixture(scope="module")
 def spark() -> SparkSession:
-    launch = {"spark.master": "local[2]", "spark.ui.enabled": "false"}
-    made = session(**launch).newSession()
+    made = local_session(SETTINGS)
     made.sparkContext.setLogLevel("OFF")
-    for key, value in SETTINGS.items():
-        made.conf.set(key, value)
     return made
 
 

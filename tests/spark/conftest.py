@@ -11,14 +11,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
-from pravega_spark.spark.session import session
+from tests.harness.local_spark import local_session
 from tests.harness.small_streams import created
 
-_LAUNCH = {
-    "spark.master": "local[2]",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-}
 _SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
@@ -35,10 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
-    made = session(**_LAUNCH).newSession()
+    made = local_session(_SETTINGS)
     made.sparkContext.setLogLevel("OFF")
-    for key, value in _SETTINGS.items():
-        made.conf.set(key, value)
     return made
 
 

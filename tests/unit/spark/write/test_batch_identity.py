@@ -19,7 +19,7 @@ from pravega_spark.errors import BatchConflict
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.write import query_checkpoint
 from pravega_spark.spark.write.query_checkpoint import QueryCheckpoint
-from tests.harness.query_checkpoints import Query
+from tests.harness.query_checkpoints import Query, table_query
 from tests.harness.spark_writing import read, rows
 
 
@@ -249,16 +249,7 @@ def test_two_frames_into_one_transaction_are_refused_in_one_run(query: Query) ->
 
 
 def test_two_frames_into_one_table_are_refused_in_one_run(tmp_path: Path) -> None:
-    manager = StreamManager(tmp_path / "root")
-    manager.create_scope("s")
-    manager.create_key_value_table("s/t")
-    query = Query(
-        tmp_path / "root",
-        tmp_path / "checkpoint",
-        kind="pravega_kvt",
-        columns={"key": "binary", "value": "binary"},
-        options={"path": "s/t"},
-    )
+    query = table_query(tmp_path)
 
     def puts(*keys: bytes) -> pa.RecordBatch:
         return pa.record_batch([list(keys), list(keys)], names=["key", "value"])

@@ -14,7 +14,7 @@ import pytest
 from pravega_spark.errors import StaleIdentity
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import StreamConfiguration
-from tests.harness.query_checkpoints import Query
+from tests.harness.query_checkpoints import Query, table_query
 from tests.harness.spark_writing import read, rows
 
 
@@ -130,16 +130,7 @@ def test_unknown_application_of_a_restored_stream_warns_once(
 
 
 def test_restored_table_refuses_an_older_query(tmp_path: Path) -> None:
-    manager = StreamManager(tmp_path / "root")
-    manager.create_scope("s")
-    manager.create_key_value_table("s/t")
-    query = Query(
-        tmp_path / "root",
-        tmp_path / "checkpoint",
-        kind="pravega_kvt",
-        columns={"key": "binary", "value": "binary"},
-        options={"path": "s/t"},
-    )
+    query = table_query(tmp_path)
     puts = pa.record_batch([[b"a"], [b"b"]], names=["key", "value"])
     copy = copied(query)
     query.plan(0, {"end": 0})

@@ -1,0 +1,23 @@
+"""The Spark session of tests: two threads, in the JVM that already runs, if any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from pravega_spark.spark.session import session
+
+_LAUNCH = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def local_session(settings: Mapping[str, str]) -> SparkSession:
+    """Return a session of its own with these settings."""
+    made = session(**_LAUNCH).newSession()
+    for key, value in settings.items():
+        made.conf.set(key, value)
+    return made
