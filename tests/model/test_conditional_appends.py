@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import collections
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -24,6 +26,7 @@ from pravega_spark.errors import CommitUnknown, ConditionFailed, StoreError
 from pravega_spark.model import EventPointer, StreamCut
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.faulty_store import Fault, FaultyStore
+from tests.harness.sequences import Step, drawn_steps, play_shortest
 from tests.harness.simulation import LOSSES
 from tests.harness.small_streams import events_of, make_stream, reopen
 from tests.harness.tiers import sized
@@ -51,6 +54,7 @@ class ConditionalWorld:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.runtime = FakeRuntime(seed)
+        self.losses = self.chance.choice((0.0, 0.3, 0.7))
         self.probability = 0.0
         self.store = FaultyStore(MemoryStore(), self._plan)
         self.calls: list[Call] = []
@@ -117,10 +121,11 @@ class ConditionalWorld:
             self.processes[who] = self._opened()  # as an application does after such an error
         call.ended = self.lengths()
 
-    def run(self) -> collections.Counter[str]:
+    def run(self, steps: Iterable[Step]) -> collections.Counter[str]:
         """Do some operations; return how many answers there were of each kind."""
-        self.probability = self.chance.choice((0.0, 0.3, 0.7))
-        for _ in range(12):
+        self.probability = self.losses
+        for _, seed in steps:
+            self.chance = random.Random(seed)
             self.step()
         self.probability = 0.0
         self.store.deliver()
@@ -161,15 +166,20 @@ class ConditionalWorld:
             assert call.began[segment_id] <= offset <= call.ended[segment_id], call
 
 
+def steps_of(seed: int) -> list[Step]:
+    return drawn_steps(seed, ("step",), 12)
+
+
 @pytest.mark.long
 def test_each_answer_is_that_of_one_moment_of_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pravega_spark.engine.log.create_once.COMMIT_DEADLINE_SECONDS", 0.0)
     found: collections.Counter[str] = collections.Counter()
+
+    def play(seed: int, steps: Iterable[Step]) -> None:
+        found.update(ConditionalWorld(seed).run(steps))
+
     for seed in range(SEEDS):
-        try:
-            found += ConditionalWorld(seed).run()
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
+        play_shortest(seed, steps_of(seed), partial(play, seed))
     assert min(found["refused"], found["written"]) > SEEDS, found
     assert found["unknown"] > SEEDS / 5, found
 
@@ -186,7 +196,7 @@ def test_conditions_that_only_the_writers_own_view_decides_are_caught(
     wrong = 0
     for seed in range(40):
         try:
-            ConditionalWorld(seed).run()
+            ConditionalWorld(seed).run(steps_of(seed))
         except AssertionError:
             wrong += 1
     assert wrong > 20

@@ -38,6 +38,7 @@ from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
 from pravega_spark.spark.read.offset_planner import OffsetPlanner
 from pravega_spark.spark.settings import ReadSettings, read_settings
 from pravega_spark.spark.source_offsets import StreamOffset, decode
+from tests.harness.sequences import Step, drawn_steps, play_shortest
 from tests.harness.small_streams import scale, write
 from tests.harness.tiers import sized
 
@@ -49,9 +50,7 @@ _NEVER = 7
 """A segment that no stream ever has."""
 _roots = itertools.count()
 
-Action = tuple[str, int]
-"""What happens, and a number from which it makes its choices."""
-KINDS = (
+VERBS = (
     *("write",) * 5,
     *("run",) * 6,
     *("scale", "truncate", "recreate", "seal", "rollback", "fork", "away", "back", "save"),
@@ -130,9 +129,9 @@ class World:
         found = current_view(self.stream(name))
         return found if found is not None and self.manager.stream_exists(name) else None
 
-    def act(self, action: Action) -> None:
-        kind, number = action
-        getattr(self, kind)(random.Random(number))
+    def act(self, step: Step) -> None:
+        verb, seed = step
+        getattr(self, verb)(random.Random(seed))
 
     def open_view(self, dice: random.Random) -> StreamView | None:
         view = self.view(dice.choice(NAMES))
@@ -472,39 +471,13 @@ def _twice(flat: Sequence[int]) -> list[int]:
     return sorted({number for number in flat if flat.count(number) > 1})
 
 
-def actions_of(seed: int) -> list[Action]:
-    dice = random.Random(seed)
-    return [(dice.choice(KINDS), dice.randrange(1 << 30)) for _ in range(STEPS)]
-
-
-def fault_of(actions: Iterable[Action]) -> str | None:
-    """Return what goes wrong in a sequence, if anything does."""
+def play(steps: Iterable[Step]) -> None:
     world = World()
-    try:
-        for action in actions:
-            world.act(action)
-        for query in world.queries:
-            whole = Options({"subscribe": ",".join(NAMES), "startingOffsets": "earliest"}, NAMES)
-            world.run_query(query, whole)
-    except AssertionError as error:
-        return str(error)
-    except Exception as error:  # an error of no class of ours
-        return f"{type(error).__name__}: {error}"
-    finally:
-        world.manager = None  # type: ignore[assignment]
-    return None
-
-
-def shortest(actions: list[Action]) -> list[Action]:
-    """Leave out of a sequence what its fault does not need."""
-    at = 0
-    while at < len(actions):
-        fewer = actions[:at] + actions[at + 1 :]
-        if fault_of(fewer) is None:
-            at += 1
-        else:
-            actions = fewer
-    return actions
+    for step in steps:
+        world.act(step)
+    for query in world.queries:
+        whole = Options({"subscribe": ",".join(NAMES), "startingOffsets": "earliest"}, NAMES)
+        world.run_query(query, whole)
 
 
 @pytest.mark.long
@@ -513,7 +486,4 @@ def test_queries_deliver_each_event_once_whatever_changes_between_runs(
 ) -> None:
     caplog.set_level("CRITICAL")
     for seed in range(SEEDS):
-        actions = actions_of(seed)
-        if fault_of(actions) is not None:
-            found = shortest(actions)
-            pytest.fail(f"seed {seed}: {fault_of(found)}\nby {found}")
+        play_shortest(seed, drawn_steps(seed, VERBS, STEPS), play)

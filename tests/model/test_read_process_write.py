@@ -3,6 +3,8 @@ keys."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from random import Random
 
 import pytest
@@ -12,6 +14,7 @@ from pravega_spark.errors import IllegalState, ReinitializationRequired, StoreEr
 from pravega_spark.transactions.joint_transaction import JointTransaction
 from tests.harness.failpoints import at_failpoint
 from tests.harness.processing_world import IN, READER_LEASE, ProcessingWorld, Processor
+from tests.harness.sequences import Step, drawn_steps, play_shortest
 from tests.harness.simulated_kills import Killed, kill_at_visit
 from tests.harness.small_streams import scale
 from tests.harness.tiers import sized
@@ -34,8 +37,8 @@ class Machine:
     """Processes, each with a transaction or none, that the dice move, kill and remove."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = Random(seed)
-        self.world = ProcessingWorld(self.dice.randint(1, 3), 30)
+        self.dice = Random()
+        self.world = ProcessingWorld(1 + seed % 3, 30)
         self.processes: dict[str, tuple[Processor, JointTransaction | None]] = {}
         self.count = 0
 
@@ -90,8 +93,9 @@ class Machine:
                 scale(world.streams[IN], [old.segment_id], [(low, middle), (middle, high)])
                 world.events += world.write(4, IN)
 
-    def run(self, steps: int) -> None:
-        for _ in range(steps):
+    def run(self, steps: Iterable[Step]) -> None:
+        for _, seed in steps:
+            self.dice = Random(seed)
             self.join()
             name = self.dice.choice(sorted(self.processes))
             try:
@@ -103,13 +107,17 @@ class Machine:
             self.world.runtime.sleep(self.dice.uniform(0, 4))
 
 
-@pytest.mark.parametrize("seed", range(sized(20, 400)))
-def test_each_event_is_processed_once(seed: int) -> None:
+def play(seed: int, steps: Iterable[Step]) -> None:
     machine = Machine(seed)
-    machine.run(60)
+    machine.run(steps)
     world = machine.world
     lifecycle.seal(world.streams[IN])
     world.finish()
     assert world.processed() == sorted(world.events)
     assert world.group().is_at_end()
     assert world.group().state().prepared == {}
+
+
+@pytest.mark.parametrize("seed", range(sized(20, 400)))
+def test_each_event_is_processed_once(seed: int) -> None:
+    play_shortest(seed, drawn_steps(seed, ("step",), 60), partial(play, seed))

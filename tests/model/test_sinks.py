@@ -5,8 +5,6 @@ anywhere; between them the sink, its options, the checkpoint or the target chang
 
 - A batch that succeeds leaves every row of its query's batches in a stream, and none twice in one.
 - An error comes only after a change that explains it, and what it says as the way on works.
-
-A failure prints its seed and the shortest sequence that still fails.
 """
 
 from __future__ import annotations
@@ -17,9 +15,10 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,12 +32,12 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.policies import StreamConfiguration
 from tests.harness.failpoints import at_failpoint
 from tests.harness.query_checkpoints import Query
+from tests.harness.sequences import Step, drawn_steps, play_shortest
 from tests.harness.tiers import sized
 
 SEQUENCES = sized(200, 10_000, "SINK_SEQUENCES")
 FIRST_SEED = sized(0, 0, "SINK_SEED")
 STEPS = 12
-Step = tuple[str, float, float]
 RAW = {"routing_key": "string", "event": "string"}
 NAMED = {"stream": "string", **RAW}
 PUTS = {"key": "binary", "value": "binary"}
@@ -55,7 +54,7 @@ SINKS: dict[str, list[dict[str, str]]] = {
     "table": [{"path": "s/t"}],
     "frames of a table": [{"path": "s/t"}],
 }
-KINDS = (
+VERBS = (
     *("append", "append", "run", "run", "run", "run", "options", "options"),
     *("rollback", "copy", "switch", "save", "restore"),
 )
@@ -173,9 +172,14 @@ class World:
 
     # Steps
 
-    def step(self, kind: str, a: float, b: float) -> None:
+    def act(self, step: Step) -> None:
+        verb, seed = step
+        dice = random.Random(seed)
+        self.do(verb, dice.random(), dice.random())
+
+    def do(self, verb: str, a: float, b: float) -> None:
         if not self.ended:
-            getattr(self, f"do_{kind}")(a, b)
+            getattr(self, f"do_{verb}")(a, b)
 
     def do_append(self, a: float, b: float) -> None:
         chosen = random.Random(b)
@@ -408,14 +412,16 @@ def _stopping(stop: str) -> Iterator[None]:
         yield
 
 
-def run(seed: int, steps: list[Step]) -> Counter[str]:
+def play(seed: int, steps: Iterable[Step]) -> Counter[str]:
     """Run a sequence; return the errors that were explained."""
     chosen = random.Random(seed)
     mode, has_files = chosen.choice(list(SINKS)), chosen.random() < 0.3
     with tempfile.TemporaryDirectory(dir=_fast_folder(), ignore_cleanup_errors=True) as folder:
         world = World(Path(folder), mode, has_files=has_files)
         for step in steps:
-            world.step(*step)
+            world.act(step)
+        world.do("append", 0.5, 0.5)
+        world.do("run", 0.99, 0.0)
         return world.errors
 
 
@@ -423,38 +429,15 @@ def _fast_folder() -> str | None:
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
-def steps_of(seed: int) -> list[Step]:
-    chosen = random.Random(f"steps {seed}")
-    steps: list[Step] = [("append", chosen.random(), chosen.random())]
-    for _ in range(STEPS):
-        steps.append((chosen.choice(KINDS), chosen.random(), chosen.random()))
-    return [*steps, ("append", 0.5, 0.5), ("run", 0.99, 0.0)]
-
-
-def shortest(seed: int, steps: list[Step]) -> list[Step]:
-    """Leave out steps as long as the sequence fails."""
-    at = 0
-    while at < len(steps):
-        fewer = [*steps[:at], *steps[at + 1 :]]
-        try:
-            run(seed, fewer)
-        except Exception:
-            steps, at = fewer, 0
-        else:
-            at += 1
-    return steps
-
-
 @pytest.mark.long
 def test_queries_over_restarts_at_which_one_thing_changed() -> None:
     errors: Counter[str] = Counter()
+
+    def count(seed: int, steps: Iterable[Step]) -> None:
+        errors.update(play(seed, steps))
+
     for seed in range(FIRST_SEED, FIRST_SEED + SEQUENCES):
-        steps = steps_of(seed)
-        try:
-            errors += run(seed, steps)
-        except Exception as error:
-            found = shortest(seed, steps)
-            shown = "\n".join(map(repr, found))
-            raise AssertionError(f"seed {seed}: {error}\n{shown}") from error
+        steps = [("append", seed), *drawn_steps(seed, VERBS, STEPS)]
+        play_shortest(seed, steps, partial(count, seed))
     assert errors["BatchConflict"] > SEQUENCES / 50
     assert errors["StaleIdentity"] > SEQUENCES / 100

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from unittest import mock
 
@@ -29,6 +29,7 @@ from pravega_spark import (
 )
 from pravega_spark.compaction import compaction_plan
 from tests.harness.local_spark import local_session
+from tests.harness.sequences import Step, drawn_steps, play_shortest
 from tests.harness.tiers import sized
 
 SEQUENCES = sized(5, 400, "SPARK_QUERY_SEQUENCES")
@@ -90,6 +91,10 @@ STATEFUL: list[Callable[[DataFrame], DataFrame]] = [
     lambda f: f.selectExpr("explode(tags) tag").groupBy("tag").count(),
 ]
 
+VERBS = (
+    *("write", "write", "write_rows", "save", "commit"),
+    *("scale", "merge_chunks", "truncate"),
+)
 Row = dict[str, object]
 Rows = Counter[tuple[object, ...]]
 
@@ -118,7 +123,7 @@ class Sequence:
         )
         self.rows: list[Row] = []
         self.ids = itertools.count()
-        self.history = [f"seed {seed}, {segments} segments"]
+        self.history = [f"{segments} segments"]
 
     def row(self) -> Row:
         draw = self.random
@@ -134,13 +139,10 @@ class Sequence:
             "place": draw.choice([None, {"city": "Ulm", "zip": number}, {"city": None, "zip": 7}]),
         }
 
-    def step(self) -> None:
-        draw = self.random
-        verb = draw.choice([self.write, self.write, self.write_rows, self.save, self.commit])
-        if draw.random() < 0.4:
-            verb = draw.choice([self.scale, self.merge_chunks, self.truncate])
-        verb()
-        self.history.append(verb.__name__)
+    def act(self, step: Step) -> None:
+        verb, seed = step
+        self.random = random.Random(seed)
+        getattr(self, verb)()
 
     def _table(self) -> pa.Table:
         rows = [self.row() for _ in range(self.random.choice([1, 3, 20]))]
@@ -278,10 +280,16 @@ def _plain(row: tuple[object, ...]) -> tuple[object, ...]:
 def test_random_queries_answer_as_over_rows_in_memory(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
-    sequence = Sequence(spark, tmp_path, seed)
-    for _ in range(sequence.random.randint(1, 6)):
-        sequence.step()
-    expected = _frame(spark, _table(sequence.rows))
-    for name, found in sequence.frames().items():
-        sequence.check_batch(name, found, expected)
-    sequence.check_streaming()
+    runs = itertools.count()
+
+    def play(steps: Iterable[Step]) -> None:
+        sequence = Sequence(spark, tmp_path / str(next(runs)), seed)
+        for step in steps:
+            sequence.act(step)
+        sequence.random = random.Random(seed)
+        expected = _frame(spark, _table(sequence.rows))
+        for name, found in sequence.frames().items():
+            sequence.check_batch(name, found, expected)
+        sequence.check_streaming()
+
+    play_shortest(seed, drawn_steps(seed, VERBS, 1 + seed % 6), play)
