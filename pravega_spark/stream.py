@@ -29,7 +29,7 @@ from pravega_spark.engine.stream import (
     truncation,
 )
 from pravega_spark.engine.stream.configuration_update import check_version, checked_update
-from pravega_spark.engine.stream.life_claim import claim_life
+from pravega_spark.engine.stream.life_claim import claim_life, forestall, has_begun
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.saved_cuts import SavedCut
@@ -158,16 +158,15 @@ class Stream:
 
             check_paths(configuration.schema.arrow)
         log, scope, name = self._log(), self._scope(), self._short_name
-        found = claim_life(log, lambda life: scope.claim(name, life, configuration))
+        found = claim_life(log, scope, lambda life: scope.claim(name, life, configuration))
         if found is None:
             scope.check_exists()
             return False
         claimed, row = found
         life = row["life"]
-        if lifecycle.create(log, life, row_configuration(row)) or _is_in(log, life):
+        if lifecycle.create(log, life, row_configuration(row)):
             return claimed
-        scope.drop_row(name, life)  # the life may have ended before it was claimed
-        return False
+        return repair.repair(log, scope) and claimed and has_begun(log, life)
 
     def restore(self) -> RestoredTable:
         """Do what ``StreamManager.restore`` does, for one stream.
@@ -317,10 +316,14 @@ class Stream:
         return view is not None and self._delete_life(view.life)
 
     def _end_life(self, life: int) -> None:
-        """Seal and delete one life of the stream, unless it has ended already."""
+        """Seal and delete one life of the stream, unless it has ended already or never began."""
+        log = self._log()
+        if forestall(log, life):
+            self._scope().drop_row(self._short_name, life)
+            return
         with contextlib.suppress(NoSuchStream, NoSuchScope, StaleIdentity):
             self._view()
-            lifecycle.seal(self._log(), _end_all_transactions, life=life)
+            lifecycle.seal(log, _end_all_transactions, life=life)
         self._delete_life(life)
 
     def _delete_life(self, life: int) -> bool:
@@ -1047,13 +1050,6 @@ class Stream:
 
 def _check_generation(generation: int | None) -> int | None:
     return None if generation is None else check_whole("generation", generation)
-
-
-def _is_in(stream: StreamLog, life: int) -> bool:
-    """Return True if the stream exists in this life."""
-    with contextlib.suppress(NoSuchStream, StaleIdentity):
-        return stream.view(life=life) is not None
-    return False
 
 
 def _end_all_transactions(log: StreamLog, life: int) -> None:

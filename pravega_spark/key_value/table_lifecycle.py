@@ -10,7 +10,7 @@ from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import lifecycle, repair
 from pravega_spark.engine.stream.configuration_update import checked_tags
-from pravega_spark.engine.stream.life_claim import claim_life
+from pravega_spark.engine.stream.life_claim import claim_life, forestall, has_begun
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -50,7 +50,7 @@ class TableLifecycle:
         """Create the table; False if it exists. Concurrent creators converge on one table."""
         log, scope, name = self.log(), self._scope, self._short_name
         wanted = configuration.of_log(), configuration.to_json()
-        found = claim_life(log, lambda life: scope.claim_table(name, life, *wanted))
+        found = claim_life(log, scope, lambda life: scope.claim_table(name, life, *wanted))
         if found is None:
             scope.check_exists()
             return False
@@ -62,11 +62,7 @@ class TableLifecycle:
             with contextlib.suppress(NoSuchStream, StaleIdentity):
                 ensure_subscribed(log, log.view(refresh=False, life=life))
             return claimed
-        with contextlib.suppress(NoSuchStream, StaleIdentity):
-            log.view(life=life)
-            return claimed
-        scope.drop_row(name, life, TABLE)  # the life may have ended before it was claimed
-        return False
+        return repair.repair(log, scope) and claimed and has_begun(log, life)
 
     def existing(self) -> tuple[StreamLog, StreamView]:
         """Return the change log of a table that exists, and its newest view.
@@ -114,14 +110,17 @@ class TableLifecycle:
         row = None
         with contextlib.suppress(NoSuchScope):
             row = self._scope.log_row(split_log(log.name)[1])
-        if row is None:
-            return False
-        repair.repair(log, self._scope)
-        return self.end_life(row["life"])
+        return row is not None and self.end_life(row["life"])
 
     def end_life(self, life: int) -> bool:
-        """Seal and delete one life of the table; False if it has ended already."""
+        """Seal and delete one life of the table; False if it has ended already.
+
+        A life that has not begun never will.
+        """
         log, folded = self.log(), None
+        if forestall(log, life):
+            self._scope.drop_row(self._short_name, life, TABLE)
+            return True
         with contextlib.suppress(NoSuchStream, NoSuchScope, StaleIdentity):
             view = repair.existing_view(log)
             view.check_life(life)

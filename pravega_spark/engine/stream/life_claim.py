@@ -2,7 +2,9 @@
 
 Cuts, pointers, versions and archives know a life by its number alone, and copies of one root live
 on without knowing each other. So the number is drawn: the clock is its high part, and the rest is
-random. Only the first life of a name in a root that is no copy is 1.
+random. Only the first life of a name in a root that is no copy is 1, and that alone if its creator
+ends the creation. A row without a log may also be of a stream that was lost with all its objects;
+so whoever ends another one's creation draws, too.
 
 A draw is a commit. The record of the deleted stream gets the number before the drawn one, so the
 life that begins is again the next of its log. All creators, also those of earlier releases, find
@@ -17,22 +19,30 @@ from dataclasses import replace
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Proposal
+from pravega_spark.engine.log.lost_log import check_not_lost
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store.root_marker import is_copy
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import STREAM_DOMAIN, StreamRecord, StreamState
-from pravega_spark.engine.stream.repair import check_has_log
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.row_files import Row
+from pravega_spark.engine.tables.scopes import Scope
+from pravega_spark.names import split_log
 from pravega_spark.policies import StreamConfiguration
+
+logger = own_logger(__name__)
 
 DRAW = "DRAW LIFE"
 """The operation of the commit that draws the number of the next life."""
 _RANDOM_BITS = 21
 _CLOCK_BITS = 32
 """Of the seconds since 1970. With the random bits a number stays below 2^53, as JavaScript asks."""
+
+_PAUSES_S = (0.05, 0.1, 0.2, 0.4)
+"""Before another one's creation is ended: one that goes on ends within them."""
 
 Claim = Callable[[int], tuple[bool, Row]]
 """Writes the row of a life; returns whether it did, and the row that is there."""
@@ -45,37 +55,88 @@ def draw_life(runtime: Runtime, above: int) -> int:
     return lowest + int(runtime.random() * (1 << _RANDOM_BITS))
 
 
-def claim_life(stream: StreamLog, claim: Claim) -> tuple[bool, Row] | None:
+def claim_life(stream: StreamLog, index: Scope, claim: Claim) -> tuple[bool, Row] | None:
     """Write the row of a stream's next life, and return what the claim did; None if it exists.
 
-    Raises what ``claim`` raises, and CorruptLog if the stream has lost its log.
+    A row of somebody else whose life has not begun is moved to a new life, as it is. Raises what
+    ``claim`` raises, and CorruptLog if the stream has lost its log.
     """
     listed = 0
-    while (life := _next_life(stream, listed)) is not None:
-        claimed, row = claim(life)
-        if row["life"] == life:
-            failpoint("create.row")
-            if not claimed:
-                check_has_log(stream)
-            return claimed, row
-        listed = int(row["life"])  # it has begun since, or its log was lost
-    return None
+    while True:
+        view = lifecycle.current_view(stream)
+        if view is not None and view.record.state is not StreamState.DELETED:
+            return None
+        row = None
+        if view is not None and not view.record.has_lived:  # somebody drew, and did not go on
+            row = index.log_row(split_log(stream.name)[1])
+        if row is None or view is None or row["life"] > view.life:
+            life = _next_life(stream, view, listed)
+            if life is None:
+                return None
+            claimed, row = claim(life)
+            if row["life"] == life and (claimed or stream.newest() is not None):
+                failpoint("create.row")
+                return claimed, row
+        renewed = take_over(stream, index, row)
+        if renewed is not None:
+            return False, renewed
+        listed = int(row["life"])  # it has begun since
 
 
-def _next_life(stream: StreamLog, listed: int) -> int | None:
+def _next_life(stream: StreamLog, view: StreamView | None, listed: int) -> int | None:
     """Return the life that a creation begins, above one that is listed; None if it exists."""
-    view = lifecycle.current_view(stream)
-    if view is not None and view.record.state is not StreamState.DELETED:
-        return None
     if view is None:
-        if not listed and not is_copy(stream.store):
+        if not is_copy(stream.store):
             return 1
         check_has_log(stream)
+    return _drawn(stream, listed)
+
+
+def take_over(stream: StreamLog, index: Scope, row: Row) -> Row | None:
+    """Move the row of a creation that somebody else began to a new life, and return it.
+
+    None if the stream has begun, or its life has ended. Its creator gets some time first. Raises
+    CorruptLog if the stream has lost its log, and NoSuchScope.
+    """
+    for pause in _PAUSES_S:
+        if stream.newest() is not None:
+            break
+        stream.runtime.sleep(pause)
+    if stream.newest() is None:
+        check_has_log(stream)
+    life = _drawn(stream, row["life"], first=True)
+    if life is None:
+        return None
+    logger.warning(
+        "stream %s is in the index of its scope and has no log: its creation was killed, or its "
+        "folder was lost. It begins in life %d, and is empty.",
+        stream.name,
+        life,
+        extra=log_fields("create stream", stream.name, life=life),
+    )
+    return index.renewed(row, life)
+
+
+def forestall(stream: StreamLog, life: int) -> bool:
+    """Let a life that is listed never begin; return False if the log has had lives.
+
+    Raises CorruptLog if the stream has lost its log.
+    """
+    if stream.newest() is None:
+        check_has_log(stream)
+    return _drawn(stream, life + 1, first=True) is not None
+
+
+def _drawn(stream: StreamLog, listed: int, *, first: bool = False) -> int | None:
+    """Draw a life above ``listed``, unless one was drawn that has not begun; return it.
+
+    None if the stream exists, or, with ``first``, if it ever has.
+    """
 
     def decide(snapshot: Snapshot | None) -> Proposal[int | None]:
         before = None if snapshot is None else StreamView(snapshot).record
         if before is not None:
-            if before.state is not StreamState.DELETED:
+            if before.state is not StreamState.DELETED or (first and before.has_lived):
                 return None, None
             if before.is_drawn and before.life + 1 >= listed:
                 return None, before.life + 1
@@ -108,3 +169,30 @@ def _draw(
     if snapshot is None:
         lifecycle.declare(body, None, record)
     return body
+
+
+def has_begun(stream: StreamLog, life: int) -> bool:
+    """Return whether the stream exists by the creation that claimed a life.
+
+    Somebody else may have ended it in another life, which is then the first one of the log.
+    """
+    view = lifecycle.current_view(stream)
+    if view is None or view.record.state is StreamState.DELETED:
+        return False
+    return view.life == life or view.record.active_epoch == 0
+
+
+def check_has_log(stream: StreamLog) -> None:
+    """Raise CorruptLog if a stream without a log has other objects.
+
+    For a creation that is found half made: a creation puts nothing before its first commit.
+    """
+    folder = f"{stream.root_url.rstrip('/')}/{stream.name}"
+    check_not_lost(
+        stream.log,
+        stream.name,
+        f"stream {stream.name}",
+        f"Copy {folder} back from a backup and call restore_stream; or delete what is left of that "
+        "folder: the stream is then created again, empty.",
+        stream=stream.name,
+    )

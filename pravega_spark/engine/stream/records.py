@@ -130,6 +130,11 @@ class StreamRecord:
         """
         return self.state is StreamState.DELETED and self.sealed_ms is None
 
+    @property
+    def has_lived(self) -> bool:
+        """Whether any life of the stream has begun in this log."""
+        return self.next_segment_number > 0
+
     def with_schema(self, schema: StreamSchema) -> StreamRecord:
         """Return the record of a typed stream, whose schema is the table's metadata."""
         return replace(self, configuration=replace(self.configuration, schema=schema))

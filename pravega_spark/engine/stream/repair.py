@@ -3,7 +3,8 @@
 A creation writes the row of the scope's index first, then the stream's log; a deletion ends the
 life first, then drops the row. In between, the row decides: the stream is about to exist, or is
 about to leave the index. A half-made creation has left no object of the stream. So a stream without
-a log, but with other objects, is damaged and is not created again.
+a log, but with other objects, is damaged and is not created again. One without any object may have
+been lost, so that it is created in a new life.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import contextlib
 from collections.abc import Callable
 from typing import TypeVar
 
-from pravega_spark.engine.log.lost_log import check_not_lost
 from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.life_claim import take_over
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -53,35 +54,23 @@ def repair(stream: StreamLog, index: Scope | None = None) -> bool:
     ``index`` is the scope of the stream if the caller has opened it. Raises NoSuchScope, and
     CorruptLog if the stream has lost its log.
     """
-    view = lifecycle.current_view(stream)
-    if view is not None and view.record.state is not StreamState.DELETED:
-        return True
-    ended = 0 if view is None else view.life
     scope, path = split_log(stream.name)
     index = index or Scope(stream.store, scope, stream.runtime)
-    row = index.log_row(path)
-    if row is not None and view is None:
-        check_has_log(stream)
-    if row is None or row["life"] > ended + 1:
-        return False
-    if row["life"] <= ended:
-        index.drop_row(row_name(row), ended, row["kind"])
-        return False
-    lifecycle.create(stream, row["life"], row_configuration(row), row_domains(row))
-    return True
-
-
-def check_has_log(stream: StreamLog) -> None:
-    """Raise CorruptLog if a stream without a log has other objects.
-
-    For a creation that is found half made: a creation puts nothing before its first commit.
-    """
-    folder = f"{stream.root_url.rstrip('/')}/{stream.name}"
-    check_not_lost(
-        stream.log,
-        stream.name,
-        f"stream {stream.name}",
-        f"Copy {folder} back from a backup and call restore_stream; or delete what is left of that "
-        "folder: the stream is then created again, empty.",
-        stream=stream.name,
-    )
+    while True:
+        view = lifecycle.current_view(stream)
+        if view is not None and view.record.state is not StreamState.DELETED:
+            return True
+        row = index.log_row(path)
+        if row is None:
+            return False
+        if view is None or (row["life"] <= view.life and not view.record.has_lived):
+            row = take_over(stream, index, row)
+            if row is None:
+                continue  # its creator, or somebody else, has ended the creation
+        elif row["life"] <= view.life:
+            index.drop_row(row_name(row), view.life, row["kind"])
+            return False
+        elif row["life"] > view.life + 1:
+            return False
+        lifecycle.create(stream, row["life"], row_configuration(row), row_domains(row))
+        return True
