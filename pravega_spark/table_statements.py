@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pravega_spark.errors import InvalidInput, NoSuchStream
 from pravega_spark.manager import StreamManager
 from pravega_spark.names import split_stream
-from pravega_spark.schemas.sql_types import quoted_name
+from pravega_spark.schemas.sql_types import quoted_name, quoted_text
 
 _COLUMNS = {
     "segment_id": "creation epoch in the high 32 bits, number in the low 32",
@@ -97,7 +97,7 @@ def create_table(
 ) -> str:
     """Return the statement that makes a stream's Delta table one of the catalog."""
     table = quoted(table_names(name, catalog)[0])
-    location = text(table_location(manager, name, scheme=scheme))
+    location = quoted_text(table_location(manager, name, scheme=scheme))
     return f"CREATE TABLE IF NOT EXISTS {table} USING delta LOCATION {location}"
 
 
@@ -131,14 +131,9 @@ def _payload_columns(manager: StreamManager, name: str) -> dict[str, str]:
 
 
 def _comment(about: str) -> str:
-    return f" COMMENT {text(about)}" if about else ""
+    return f" COMMENT {quoted_text(about)}" if about else ""
 
 
 def quoted(name: str) -> str:
     """Return the name of a schema, a table or a view in backquotes, part by part."""
     return ".".join(map(quoted_name, name.split(".")))
-
-
-def text(value: str) -> str:
-    """Return a text as SQL."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

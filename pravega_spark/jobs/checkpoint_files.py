@@ -1,4 +1,4 @@
-"""What Spark's checkpoints and file sinks say they have done, and which files changed since.
+"""Which files of an import have changed since its checkpoint says that they were read.
 
 Read by Spark, since only it may reach the storage of a checkpoint.
 """
@@ -6,10 +6,8 @@ Read by Spark, since only it may reach the storage of a checkpoint.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
-
-from pravega_spark.errors import InvalidInput
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -18,39 +16,6 @@ _LISTING: Final = ("pathglobfilter", "recursivefilelookup")
 """Options of Spark's, in lower case, that decide which files of a folder are read."""
 _SHOWN: Final = 3
 _MOST: Final = 1_000
-
-
-def last_number(spark: Any, folder: str) -> int:
-    """Return the highest batch that has a file in a folder of Spark's; -1 for none.
-
-    By Hadoop's client: Spark reads no file in a folder whose name begins with ``_``.
-    """
-    path = spark._jvm.org.apache.hadoop.fs.Path(folder)
-    storage = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-    found = storage.listStatus(path) if storage.exists(path) else []
-    numbers = (each.getPath().getName().partition(".")[0] for each in found)
-    return max((int(number) for number in numbers if number.isdigit()), default=-1)
-
-
-def check_target(spark: SparkSession, path: str, checkpoint: str) -> None:
-    """Raise InvalidInput if files in a folder are of a query with another checkpoint.
-
-    Spark's file sink drops batches whose numbers it knows, and says nothing. A client of Spark
-    Connect cannot look.
-    """
-    if not hasattr(spark, "_jsparkSession"):
-        return
-    written = last_number(spark, f"{path}/_spark_metadata")
-    first, last = (last_number(spark, f"{checkpoint}/{name}") for name in ("commits", "offsets"))
-    if written < 0 or first <= written <= last:
-        return
-    raise InvalidInput(
-        f"the files in {path} are those of batches up to {written}, and the checkpoint "
-        f"{checkpoint} {f'is at batch {last}' if last >= 0 else 'has none'}: another checkpoint "
-        "wrote them, and Spark would leave out the batches whose numbers are there. Give each "
-        "export a folder of its own; or take the checkpoint that wrote these files; or delete "
-        "them, and the checkpoint, to export again from --start."
-    )
 
 
 def changed_files(

@@ -12,8 +12,11 @@ from pravega_spark.names import split_stream
 from pravega_spark.spark.kafka_values import KEY_ENCODINGS
 
 KAFKA: Final = "kafka"
-FILES: Final = ("parquet", "csv", "json")
-FORMATS: Final = (KAFKA, "delta", *FILES)
+DELTA: Final = "delta"
+CSV: Final = "csv"
+JSON: Final = "json"
+FILES: Final = ("parquet", CSV, JSON)
+FORMATS: Final = (KAFKA, DELTA, *FILES)
 """What is copied from and to."""
 
 COPY_EXIT_STATUS: Final = """\

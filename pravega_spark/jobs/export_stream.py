@@ -33,10 +33,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.jobs.checkpoint_files import check_target
 from pravega_spark.jobs.copy_command_line import (
+    CSV,
+    DELTA,
     FILES,
     FORMATS,
+    JSON,
     KAFKA,
     check_copy,
     count,
@@ -45,17 +47,20 @@ from pravega_spark.jobs.copy_command_line import (
     stream_name,
 )
 from pravega_spark.jobs.copy_runner import Copy, run_copy
+from pravega_spark.jobs.export_targets import check_files, check_table
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamInfo
-from pravega_spark.spark.lossless_json import row_json
+from pravega_spark.spark.lossless_json import JSON_OPTIONS, TIME_OPTIONS, json_fields, row_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 PROG = "export_stream"
-_TEXTS = ("csv", "json")
+_TEXTS = (CSV, JSON)
 """Formats without a type for bytes."""
+_LOSSLESS = {CSV: TIME_OPTIONS, JSON: JSON_OPTIONS}
+"""Options with which text loses nothing; the user's own come after them."""
 _PLACE = ("timestamp", "segment_id", "offset")
 _EVENTS = {
     "binary": "event",
@@ -97,6 +102,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         choices=tuple(_EVENTS),
         help="form of the event in a table or a file (default: binary, in CSV and JSON text)",
     )
+    parser.add_argument(
+        "--written-table",
+        choices=("fail", "append"),
+        default="fail",
+        help="what becomes of a Delta table that an export with another checkpoint has written: "
+        "append adds the rows from --start on (default: fail)",
+    )
     parser.add_argument("--max-rows", type=count, help="at most this many events in a batch")
     arguments = parser.parse_args(argv)
     check_copy(parser, arguments, arguments.target)
@@ -104,6 +116,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--topic is for Kafka, which needs it.")
     if arguments.target == KAFKA and arguments.event_as is not None:
         parser.error("--event-as is for tables and files; Kafka gets bytes.")
+    if arguments.target != DELTA and arguments.written_table != "fail":
+        parser.error(f"--written-table is for Delta tables, and this is {arguments.target}.")
     if arguments.target in _TEXTS and arguments.event_as == "binary":
         parser.error(f"{arguments.target} has no bytes: use --event-as text or base64.")
     return arguments
@@ -140,6 +154,8 @@ def _frame(arguments: argparse.Namespace, spark: SparkSession, *, is_stream: boo
         options["columns"] = ",".join(("routing_key", *own, *_PLACE))
     reader: Any = spark.readStream if is_stream else spark.read
     frame: DataFrame = reader.format("pravega").options(**options).load(arguments.stream)
+    if schema is not None and arguments.target == JSON:
+        return frame.selectExpr(*json_fields(frame))
     if schema is not None:
         return frame if arguments.target != KAFKA else _typed_topic(frame, schema.names)
     if arguments.target == KAFKA:
@@ -165,13 +181,18 @@ def _preview(arguments: argparse.Namespace, spark: SparkSession) -> DataFrame:
 
 def _query(arguments: argparse.Namespace, spark: SparkSession) -> DataStreamWriter:
     if arguments.target in FILES:
-        check_target(spark, arguments.path, arguments.checkpoint)
+        check_files(spark, arguments.path, arguments.checkpoint)
+    elif arguments.target == DELTA:
+        may_append = arguments.written_table == "append"
+        check_table(spark, arguments.path, arguments.checkpoint, may_append=may_append)
     writer = _frame(arguments, spark, is_stream=True).writeStream.format(arguments.target)
     if arguments.target == KAFKA:
         options = {**kafka_options(arguments), "topic": arguments.topic, "includeHeaders": "true"}
         writer = writer.options(**options)
     else:
-        writer = writer.options(**arguments.options).option("path", arguments.path)
+        lossless = _LOSSLESS.get(arguments.target, {})
+        writer = writer.options(**lossless).options(**arguments.options)
+        writer = writer.option("path", arguments.path)
     writer = writer.option("checkpointLocation", arguments.checkpoint).queryName(PROG)
     if arguments.interval is None:
         return writer.trigger(availableNow=True)

@@ -57,6 +57,11 @@ def quoted_name(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
+def quoted_text(text: str) -> str:
+    """Return a text as Spark's SQL takes it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def _declared(field: pa.Field, separator: str, *, comments: bool) -> str:
     name = field.name
     if not _PLAIN_NAME.fullmatch(name):
@@ -66,8 +71,7 @@ def _declared(field: pa.Field, separator: str, *, comments: bool) -> str:
     comment = (field.metadata or {}).get(b"comment", b"").decode() if comments else ""
     if not comment:
         return text
-    escaped = comment.replace("\\", "\\\\").replace("'", "\\'")
-    return f"{text} comment '{escaped}'"
+    return f"{text} comment {quoted_text(comment)}"
 
 
 def columns_from_sql(text: str) -> list[dict[str, Any]]:

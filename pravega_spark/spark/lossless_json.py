@@ -8,18 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pravega_spark.schemas.sql_types import quoted_name
+from pravega_spark.schemas.sql_types import quoted_name, quoted_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
-_TIME: Final = r"yyyy-MM-dd\'T\'HH:mm:ss.SSSSSS"
-OPTIONS: Final = (
-    "map('ignoreNullFields', 'false', 'timeZone', 'UTC', "
-    rf"'timestampFormat', '{_TIME}XXX', 'timestampNTZFormat', '{_TIME}')"
+_TIME: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+TIME_OPTIONS: Final = {
+    "timeZone": "UTC",
+    "timestampFormat": f"{_TIME}XXX",
+    "timestampNTZFormat": _TIME,
+}
+"""The options of Spark's formats of text with which times lose nothing."""
+JSON_OPTIONS: Final = {"ignoreNullFields": "false", **TIME_OPTIONS}
+"""The options of Spark's JSON with which values lose nothing, except some keys of maps."""
+_PAIRS: Final = (
+    f"{quoted_text(name)}, {quoted_text(value)}" for name, value in JSON_OPTIONS.items()
 )
-"""The options of ``to_json`` with which values lose nothing."""
+_OPTIONS_SQL: Final = f"map({', '.join(_PAIRS)})"
 
 
 def row_json(frame: DataFrame, *columns: str) -> str:
@@ -34,12 +41,19 @@ def row_json(frame: DataFrame, *columns: str) -> str:
     no infinities: they are the texts ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, which
     ``from_json`` reads into floats again.
     """
+    return f"to_json(struct({', '.join(json_fields(frame, *columns))}), {_OPTIONS_SQL})"
+
+
+def json_fields(frame: DataFrame, *columns: str) -> list[str]:
+    """Return the SQL of the columns as values that Spark's JSON writes without loss.
+
+    ``JSON_OPTIONS`` belong to them.
+    """
     types = {field.name: field.dataType for field in frame.schema}
-    fields = (
+    return [
         f"{_value(types[name], quoted_name(name), 0)} AS {quoted_name(name)}"
         for name in columns or types
-    )
-    return f"to_json(struct({', '.join(fields)}), {OPTIONS})"
+    ]
 
 
 def _value(kind: DataType, sql: str, depth: int) -> str:
@@ -65,6 +79,6 @@ def _value(kind: DataType, sql: str, depth: int) -> str:
         sql = f"transform_values({sql}, ({key}, {item}) -> {inner})"
     if isinstance(kind.keyType, StringType):
         return sql
-    text = f"to_json(struct({_value(kind.keyType, key, depth + 1)} AS k), {OPTIONS})"
+    text = f"to_json(struct({_value(kind.keyType, key, depth + 1)} AS k), {_OPTIONS_SQL})"
     text = f"substr({text}, 6, length({text}) - 6)"  # without {"k": and }
     return f"transform_keys({sql}, ({key}, {item}) -> trim(BOTH '\"' FROM {text}))"

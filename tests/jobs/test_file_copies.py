@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import math
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from datetime import date, datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pravega_spark import StreamManager
+from pravega_spark import StreamConfiguration, StreamManager
 from tests.harness import failpoints
 from tests.harness.copy_jobs import Copies
 from tests.harness.jvm import clean_environment
+from tests.harness.releases import run_release
 from tests.harness.tiers import sized
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -90,10 +96,7 @@ def test_export_and_import_again_make_the_same_events(copies: Copies, kind: str)
     back = copies.import_("--from", kind, "--path", target, *options, stream="s/back")
     assert back["rows"] == 41, back["output"]
     times = {e.data: e.timestamp for e in manager.read("s/in")}
-    precision = 1 if kind in ("delta", "parquet") else 1_000  # text has milliseconds
-    for event in manager.read("s/back"):
-        lost = abs((event.timestamp - times[event.data]).total_seconds()) * 1e6
-        assert lost < precision
+    assert {e.data: e.timestamp for e in manager.read("s/back")} == times
     for key in ("k0", "k1", "k2", "k3"):
         of_key = [text for k, text in copies.events("s/back") if k == key]
         assert of_key == [text for k, text in copies.events() if k == key]
@@ -150,6 +153,80 @@ def test_export_into_files_of_another_checkpoint_is_refused(copies: Copies) -> N
     assert copies.export(*given)["rows"] == 1
     texts = [json.loads(line)["event"] for line in read_lines(copies.folder / "out")]
     assert sorted(texts) == ["0", "1", "2", "3", "4"]
+
+
+def test_export_into_a_table_that_another_checkpoint_wrote_is_refused(copies: Copies) -> None:
+    manager = StreamManager(copies.root)
+    table = copies.folder / "it's a `table`"
+    given = ["--to", "delta", "--path", table]
+
+    def write(*numbers: int, stream: str = "s/in") -> None:
+        with manager.create_writer(stream) as writer:
+            for n in numbers:
+                writer.write_event(str(n).encode())
+
+    def rows() -> list[str]:
+        found = copies.spark.read.format("delta").load(str(table)).collect()
+        return sorted(row["event"].decode() for row in found)
+
+    manager.create_stream("s/in")
+    manager.create_stream("s/more")
+    write(0, 1)
+    place = ("now() AS timestamp", "0L AS segment_id", "0L AS offset")
+    own = copies.spark.range(1).selectExpr("'k' AS routing_key", "BINARY('own') AS event", *place)
+    own.write.format("delta").save(str(table))  # a user's own, which no export has written
+    assert copies.export(*given)["rows"] == 2
+    write(2)
+    assert copies.export(*given)["rows"] == 1
+    (query,) = {json.loads((copies.folder / "export/metadata").read_text())["id"]}
+    for name, stream in (("lost", "s/in"), ("other", "s/more")):
+        failed = copies.export(*given, "--checkpoint", copies.folder / name, stream=stream)
+        assert failed["status"] == 2
+        for word in ("up to its batch 1", query, "--written-table append"):
+            assert word in str(failed["output"])
+    shutil.copytree(copies.folder / "export", copies.folder / "kept")
+    write(3)
+    assert copies.export(*given)["rows"] == 1
+    failed = copies.export(*given, "--checkpoint", copies.folder / "kept")
+    assert (failed["status"], "is at batch 1: it is an older copy" in str(failed["output"])) == (
+        2,
+        True,
+    )
+    write(10, stream="s/more")
+    added = ["--checkpoint", copies.folder / "other", "--written-table", "append"]
+    assert copies.export(*given, *added, stream="s/more")["rows"] == 1
+    write(4)
+    write(11, stream="s/more")
+    assert copies.export(*given)["rows"] == 1  # each goes on with its own checkpoint
+    assert copies.export(*given, *added[:2], stream="s/more")["rows"] == 1
+    assert rows() == ["0", "1", "10", "11", "2", "3", "4", "own"]
+
+
+def test_text_of_an_export_has_all_of_a_row(copies: Copies) -> None:
+    days = pa.map_(pa.date32(), pa.decimal128(20, 2))
+    at = datetime(2020, 1, 2, 3, 4, 5, 123456, tzinfo=timezone.utc)
+    row = {"t": at, "x": math.nan, "n": None}
+    row["m"] = [(date(2020, 1, 2), Decimal("123456789012345678.90"))]
+    schema = pa.schema(
+        [("t", pa.timestamp("us", "UTC")), ("x", pa.float64()), ("m", days), ("n", pa.string())]
+    )
+    manager = StreamManager(copies.root)
+    manager.create_stream("s/in", StreamConfiguration(schema=schema))
+    with manager.create_writer("s/in") as writer:
+        writer.write_table(pa.Table.from_pylist([row], schema=schema), event_time="t")
+    time = '"2020-01-02T03:04:05.123456Z"'
+    whole = (
+        f'{{"routing_key":null,"t":{time},"x":"NaN","m":{{"2020-01-02":123456789012345678.90}},'
+        f'"n":null,"timestamp":{time},"segment_id":0,"offset":0}}\n'
+    )
+    given = ["--to", "json", "--path", copies.folder / "out", "--option", "compression=gzip"]
+    assert copies.export(*given)["rows"] == 1
+    (file,) = (copies.folder / "out").glob("*.json.gz")
+    assert gzip.decompress(file.read_bytes()).decode() == whole
+    other = ["--path", copies.folder / "less", "--checkpoint", copies.folder / "second"]
+    copies.export(*given[:2], *other, "--option", "ignoreNullFields=true")
+    (line,) = read_lines(copies.folder / "less")
+    assert "null" not in line
 
 
 def read_lines(folder: Path) -> list[str]:
@@ -315,3 +392,38 @@ def test_import_whose_last_batch_was_forgotten_refuses_other_files_under_its_num
     failed = copies.import_(*given)
     assert (failed["status"], len(copies.events())) == (1, 6)
     assert "its sources end elsewhere" in str(failed["output"])
+
+
+EXPORT_OF_0_1_0 = """
+import sys
+from pravega_spark.jobs import copy_runner, export_stream
+from pyspark.sql import SparkSession
+from delta import configure_spark_with_delta_pip
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+for name, value in {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}.items():
+    builder = builder.config(name, value)
+spark = configure_spark_with_delta_pip(builder).getOrCreate()
+arguments = export_stream.parse(sys.argv[1:])
+sys.exit(copy_runner.copy_rows("export", arguments, export_stream.export_of(arguments), spark))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_table_of_an_export_of_0_1_0_is_known(copies: Copies) -> None:
+    manager = StreamManager(copies.root)
+    manager.create_stream("s/in")
+    with manager.create_writer("s/in") as writer:
+        writer.write_event(b"first")
+    given = ["--to", "delta", "--path", copies.folder / "table"]
+    own = ["--checkpoint", copies.folder / "export"]
+    run_release("0.1.0", EXPORT_OF_0_1_0, "--root", copies.root, "--stream", "s/in", *given, *own)
+    failed = copies.export(*given, "--checkpoint", copies.folder / "lost")
+    assert (failed["status"], "up to its batch 0" in str(failed["output"])) == (2, True)
+    with manager.create_writer("s/in") as writer:
+        writer.write_event(b"second")
+    assert copies.export(*given, *own)["rows"] == 1
+    assert copies.spark.read.format("delta").load(str(copies.folder / "table")).count() == 2

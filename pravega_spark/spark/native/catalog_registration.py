@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pravega_spark.errors import InvalidInput
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import Segment
+from pravega_spark.schemas.sql_types import quoted_text
 from pravega_spark.spark.hadoop_url import hadoop_scheme
 from pravega_spark.spark.native.registered_tables import check_free, explained
 from pravega_spark.table_statements import (
@@ -17,7 +18,6 @@ from pravega_spark.table_statements import (
     table_location,
     table_names,
     table_statements,
-    text,
 )
 
 if TYPE_CHECKING:
@@ -72,14 +72,16 @@ def register(
         view = f"pravega_{_snake(table)}"
         spark.sql(
             f"CREATE OR REPLACE TEMPORARY VIEW {view} USING pravega "
-            f"OPTIONS (root {text(manager.root)}, metadata '{table}')"
+            f"OPTIONS (root {quoted_text(manager.root)}, metadata '{table}')"
         )
         found.append(view)
     return found
 
 
 def _function(routes: dict[str, str]) -> str:
-    cases = " ".join(f"WHEN {text(name)} THEN {route}" for name, route in sorted(routes.items()))
+    cases = " ".join(
+        f"WHEN {quoted_text(name)} THEN {route}" for name, route in sorted(routes.items())
+    )
     unknown = "raise_error(concat('register the stream ', stream, ' first'))"
     return (
         f"CREATE OR REPLACE TEMPORARY FUNCTION {SEGMENT_FUNCTION}(stream STRING, key STRING) "
