@@ -14,15 +14,13 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any
 
-from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.engine.writing.open_callbacks import OPEN_CALLBACKS, OpenCallback
 from pravega_spark.engine.writing.write_outcomes import (
     DurableEvents,
     DurableTable,
     EventPositions,
     FailedWrites,
 )
-
-logger = own_logger(__name__)
 
 _Callback = Callable[[Any], object]
 
@@ -72,8 +70,7 @@ class PendingWrites:
         """The thread that commits now and calls the callbacks: it must not wait for a write."""
         self.failed: FailedWrites | None = None
         """The failure of every write that is not durable; set while no commit is in flight."""
-        self._callbacks: list[tuple[Future[Any], list[_Callback]]] = []
-        """Each callback in a list of one: the thread that pops it calls it."""
+        self._callbacks: list[OpenCallback] = []
 
     @property
     def pending(self) -> PendingWrites:
@@ -91,14 +88,11 @@ class PendingWrites:
 
     def add_callback(self, callback: _Callback, future: Future[Any]) -> None:
         """Call ``callback(future)`` on the writer's thread once it is completed, or now."""
-        uncalled = [callback]
-        self._callbacks.append((future, uncalled))
-        if future.done():
-            try:
-                taken = uncalled.pop()
-            except IndexError:
-                return  # the writer's thread calls it
-            call(taken, future)
+        added = OpenCallback(callback, future)
+        OPEN_CALLBACKS.add(added)
+        self._callbacks.append(added)
+        if future.done():  # unless the writer's thread calls it
+            added.run()
 
     def notify_completed(self, around: Callable[[], AbstractContextManager[None]]) -> None:
         """Wake the waiting threads and call the callbacks of completed writes; never raises.
@@ -108,30 +102,22 @@ class PendingWrites:
         """
         self.condition.notify_all()
         if self._callbacks:
-            with around():
+            with around(), OPEN_CALLBACKS.called_here():
                 self._call_completed()
 
     def _call_completed(self) -> None:
         count = len(self._callbacks)
-        entries = self._callbacks[:count]
+        callbacks = self._callbacks[:count]
         del self._callbacks[:count]
-        for entry in entries:
-            future, uncalled = entry
-            if not future.done():
-                self._callbacks.append(entry)
-                continue
-            try:
-                taken = uncalled.pop()
-            except IndexError:
-                continue
-            try:
-                taken(future)
-            except BaseException:  # SystemExit as well: the thread belongs to the writer
-                logger.exception("a callback of %r failed", future, extra=log_fields("call back"))
+        for callback in callbacks:
+            if callback.future.done():
+                callback.run(BaseException)  # SystemExit as well: the thread belongs to the writer
+            else:
+                self._callbacks.append(callback)
 
     def reset_after_fork(self) -> list[Future[Any]]:
         """In a forked child: drop the callbacks and the waiting threads; return the futures."""
-        futures = [future for future, _ in self._callbacks]
+        futures = [callback.future for callback in self._callbacks]
         self.condition, self._callbacks, self.thread_id = SignalSafeCondition(), [], None
         return futures
 
@@ -184,11 +170,3 @@ class OpenTable:
         """Return the outcome once all rows are durable, or the writer failed."""
         failed = self.pending.failed  # read first: durable rows are recorded before a failure
         return failed if self._missing else self._durable
-
-
-def call(callback: _Callback, future: Future[Any]) -> None:
-    """Call a callback on the thread that added it; log its errors, as concurrent.futures does."""
-    try:
-        callback(future)
-    except Exception:
-        logger.exception("a callback of %r failed", future, extra=log_fields("call back"))

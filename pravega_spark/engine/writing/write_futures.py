@@ -10,12 +10,8 @@ from typing import Any, TypeVar, cast
 
 from pravega_spark.arguments import check_timeout
 from pravega_spark.engine.writing.conditional_write import ConditionalOutcome
-from pravega_spark.engine.writing.pending_writes import (
-    EventOutcomes,
-    OpenTable,
-    PendingWrites,
-    call,
-)
+from pravega_spark.engine.writing.open_callbacks import OpenCallback
+from pravega_spark.engine.writing.pending_writes import EventOutcomes, OpenTable, PendingWrites
 from pravega_spark.engine.writing.write_outcomes import (
     DurableEvents,
     DurableGroup,
@@ -122,7 +118,7 @@ class WriteFuture(Future[_Result]):
         """
         outcomes = self._outcomes
         if isinstance(outcomes, DurableGroup) or self.done():
-            call(fn, self)
+            OpenCallback(fn, self).run()
         else:
             outcomes.pending.add_callback(fn, self)
 

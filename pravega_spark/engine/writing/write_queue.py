@@ -339,11 +339,12 @@ class WriteQueue:
         """Ask the thread to commit what the queue holds, because the process ends."""
         self._exit_barriers.append(self.add_barrier(close=close))
 
-    def wait_exit(self, deadline: float) -> None:
+    def wait_exit(self, deadline: float) -> bool:
         """Wait for that commit until the deadline; never wait again after a timeout."""
         left = 0.0 if self._exit_timed_out else deadline - time.monotonic()
         done = self._exit_barriers[-1].done
         self._exit_timed_out = not self.pending.condition.wait_for(done, left)
+        return not self._exit_timed_out
 
     def report_exit(self, waited_seconds: float) -> None:
         """Log the writes that are not durable although the process ends."""

@@ -5,11 +5,20 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import sys
+import threading
 import time
 from concurrent.futures import thread as pools
 from typing import Protocol
 
+from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.engine.writing.open_callbacks import OPEN_CALLBACKS
 from pravega_spark.limits import WRITER_EXIT_SECONDS
+
+logger = own_logger(__name__)
+
+_LOOK_SECONDS = 0.002
+"""How often a process that ends looks whether callbacks have returned."""
 
 
 class ExitingQueue(Protocol):
@@ -25,8 +34,8 @@ class ExitingQueue(Protocol):
     def begin_exit(self, *, close: bool) -> None:
         """Ask the writer's thread to commit what the queue holds."""
 
-    def wait_exit(self, deadline: float) -> None:
-        """Wait for that commit until a time of the monotonic clock."""
+    def wait_exit(self, deadline: float) -> bool:
+        """Wait for that commit until a time of the monotonic clock; return whether it ended."""
 
     def report_exit(self, waited_seconds: float) -> None:
         """Log the writes that are not durable although the process ends."""
@@ -53,19 +62,67 @@ def open_queues() -> list[ExitingQueue]:
     return list(_open)
 
 
-def _flush_all(*, close: bool) -> None:
-    """Wait, within a bound, until the accepted writes of this process are durable."""
-    deadline = time.monotonic() + WRITER_EXIT_SECONDS
+def _commit(deadline: float, *, close: bool) -> bool:
+    """Wait until the accepted writes of this process are durable; return False after the bound."""
     queues = list(_open)
     for queue in queues:
         queue.begin_exit(close=close)
-    for queue in queues:
-        queue.wait_exit(deadline)
-        if close:
+    in_time = [queue.wait_exit(deadline) for queue in queues]
+    if close:
+        for queue in queues:
             queue.report_exit(WRITER_EXIT_SECONDS)
+    return all(in_time)
+
+
+def _flush_after_main() -> None:
+    """Commit while thread pools run, and see to what other threads write after that."""
+    _commit(time.monotonic() + WRITER_EXIT_SECONDS, close=False)
+    if _skips_atexit():  # the end waits for threads that are no daemons, and so for this one
+        threading.Thread(target=_close_after_threads, name="pravega-exit", daemon=False).start()
+
+
+def _skips_atexit() -> bool:
+    """Whether this is a process of multiprocessing that ends without a call of exit hooks."""
+    processes = sys.modules.get("multiprocessing")
+    if processes is None or processes.parent_process() is None:
+        return False
+    return bool(processes.get_start_method(allow_none=True) != "spawn")
+
+
+def _close_after_threads() -> None:
+    own, others = threading.current_thread(), threading.enumerate()
+    while others := [t for t in others if t is not own and not t.daemon and t.is_alive()]:
+        for thread in others:
+            thread.join()
+        others = threading.enumerate()  # they may have started more
+    _close_all()
+
+
+def _close_all() -> None:
+    """Wait, within a bound, until callbacks have returned and all accepted writes are durable."""
+    OPEN_CALLBACKS.is_ending = True
+    deadline = time.monotonic() + WRITER_EXIT_SECONDS
+    in_time = _commit(deadline, close=False)
+    while OPEN_CALLBACKS and in_time and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+    if OPEN_CALLBACKS:
+        logger.warning(
+            "the process ends although %d callbacks of writes have not returned within %g s; what "
+            "they were still to do is not done",
+            len(OPEN_CALLBACKS),
+            WRITER_EXIT_SECONDS,
+            extra=log_fields("close writer"),
+        )
+    _commit(deadline, close=True)
+
+
+def _close_at_exit() -> None:
+    if not _skips_atexit():  # Python 3.14 calls hooks there, too, and before the threads end
+        _close_all()
 
 
 def _reset_all() -> None:
+    OPEN_CALLBACKS.reset()
     queues = list(_open)
     _open.clear()
     for queue in queues:
@@ -76,6 +133,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_all)
 # Runs when the main thread has ended, before thread pools stop (the newest hook runs first).
 with contextlib.suppress(RuntimeError):  # the first writer of the process is made in an exit hook
-    pools.threading._register_atexit(_flush_all, close=False)  # type: ignore[attr-defined]
-# Runs again when all threads except daemons have ended: tasks of pools may have written since.
-atexit.register(_flush_all, close=True)
+    pools.threading._register_atexit(_flush_after_main)  # type: ignore[attr-defined]
+# Runs when all threads except daemons have ended: tasks of pools may have written since.
+atexit.register(_close_at_exit)
