@@ -87,7 +87,7 @@ def delete_ended_log(log: Log, ages: VersionAges | None = None) -> int:
         return 0
     commits = _delete_below(reader, snapshot.version)
     seen = [entry.key for entry in reader.store.list(_seen_folder(log))]
-    reader.store.delete([*seen, *stored_notes(log)])
+    reader.store.delete([*seen, *stored_notes(log)[0]])
     return commits
 
 

@@ -9,7 +9,6 @@ it finds the files that a stalled process staged in a folder that was listed bef
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import astuple, dataclass, field
 
 from pravega_spark.engine.attached_objects import with_attached
@@ -26,6 +25,7 @@ from pravega_spark.engine.log.file_changes import (
     segment_key,
 )
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX, Snapshot
+from pravega_spark.engine.log.state_file import state_version
 from pravega_spark.limits import SWEEP_SEGMENT_FILES
 from pravega_spark.model import FileTotals
 
@@ -272,8 +272,13 @@ def _reread(log: Log, snapshot: Snapshot) -> SweepRecord:
     return record
 
 
-def stored_notes(log: Log) -> Iterator[str]:
-    """Yield the keys of the record and of all segments that are stored."""
-    yield record_key(log.path)
-    for entry in log.store.list(segment_folder(log.path)):
-        yield entry.key
+def stored_notes(log: Log) -> tuple[set[str], int]:
+    """Return the keys of the record and of all stored segments, and the newest checkpoint or -1.
+
+    The digests of checkpoints are beside the segments, so that one listing has both.
+    """
+    folder, checkpoints = segment_folder(log.path), f"{log.path}/_pravega/checkpoint"
+    keys = [e.key for e in log.store.list(f"{log.path}/_pravega", before=f"{checkpoints}0")]
+    segments = {key for key in keys if key.startswith(f"{folder}/")}
+    digests = (state_version(key) for key in keys if key.startswith(f"{checkpoints}/"))
+    return {record_key(log.path), *segments}, max(digests, default=-1)

@@ -161,8 +161,14 @@ def _sizes(log: Log, entries: Iterable[Entry]) -> dict[str, int]:
 
 def _delete_all(log: Log, grace_ms: int | None, now_ms: int, *, keep_record: bool) -> DeletedFiles:
     """List all files of the table, and delete the unneeded ones; begin a new record."""
-    stored = _sizes(log, log.store.list(f"{log.path}/data"))
-    orphans = {} if grace_ms is None else _orphan_files(log, grace_ms)
+    own = f"{log.path}/data/"
+    # Orphans beside our folder are in the same listing; that costs nothing where there are none.
+    listed = log.store.list(log.path, after=own) if grace_ms is not None else log.store.list(own)
+    stored = _sizes(log, (entry for entry in listed if entry.key.startswith(own)))
+    orphans = {}
+    if grace_ms is not None:
+        beside = [entry for entry in listed if not entry.key.startswith(own)]
+        orphans = _old_orphans(log, grace_ms, _in_foreign_folders(log) + beside)
     snapshot = log.proved_newest()  # after the listing: a listed transaction not open has ended
     assert snapshot is not None
     unneeded = orphans | {
@@ -173,19 +179,18 @@ def _delete_all(log: Log, grace_ms: int | None, now_ms: int, *, keep_record: boo
     count = _delete(log, doomed, grace_ms, everywhere=True)
     if not keep_record:
         return DeletedFiles(count, doomed.size_bytes)
-    _heal_checkpoint(log)
+    notes, newest_checkpoint = stored_notes(log)
+    _heal_checkpoint(log, newest_checkpoint)
     record = new_record(snapshot, now_ms)
-    notes = list(stored_notes(log))
     record.read_on(log, snapshot)
     waiting = record.waiting(log, snapshot.retention_mark)
     record.store(log, snapshot.retention_mark, snapshot.horizon)
-    log.store.delete(set(notes) - record.keys(log.path))
+    log.store.delete(notes - record.keys(log.path))
     return DeletedFiles(count, doomed.size_bytes, waiting)
 
 
-def _heal_checkpoint(log: Log) -> None:
+def _heal_checkpoint(log: Log, newest: int) -> None:
     """Write a checkpoint where the newest one is damaged: other Delta readers cannot pass it."""
-    newest = next(iter(log.reader.listed("checkpoint")), -1)
     snapshot = log.snapshot
     if newest >= 0 and snapshot is not None and log.reader.checkpoint(newest) is None:
         logger.warning(
@@ -228,8 +233,15 @@ def _unnamed(log: Log, mark: int, sizes: dict[str, int]) -> dict[str, int]:
 
 def _orphan_files(log: Log, grace_ms: int) -> dict[str, int]:
     """Return path and size of foreign writers' files that are older than the grace."""
-    entries = [e for f in _foreign_folders(log) for e in log.store.list(f"{log.path}/{f}")]
-    entries += log.store.list(log.path, after=f"{log.path}/{_AFTER_OUR_FOLDERS}")
+    beside = log.store.list(log.path, after=f"{log.path}/{_AFTER_OUR_FOLDERS}")
+    return _old_orphans(log, grace_ms, _in_foreign_folders(log) + beside)
+
+
+def _in_foreign_folders(log: Log) -> list[Entry]:
+    return [e for f in _foreign_folders(log) for e in log.store.list(f"{log.path}/{f}")]
+
+
+def _old_orphans(log: Log, grace_ms: int, entries: list[Entry]) -> dict[str, int]:
     if not entries:
         return {}
     before_ms = log.store.time_ms() - grace_ms

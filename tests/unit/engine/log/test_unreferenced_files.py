@@ -9,7 +9,9 @@ import pytest
 import xxhash
 
 from pravega_spark.engine.log.actions import Body
+from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.delta_checkpoint import checkpoint_key
 from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX
 from pravega_spark.engine.log.sweep_record import record_key
@@ -19,6 +21,7 @@ from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
 from pravega_spark.errors import StoreError
+from pravega_spark.limits import FULL_LISTING_MS
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime, memory
 from tests.harness.fault_plans import Rule
@@ -286,3 +289,24 @@ def test_any_order_of_appends_sweeps_and_cleanups_keeps_every_event() -> None:
             stream = reopen(stream)
     assert [event for _, event in all_events(stream)] == [b"%d" % n for n in range(written)]
     assert all_events(reopen(stream)) == all_events(stream)
+
+
+def test_a_full_listing_finds_the_newest_checkpoint_without_another_listing() -> None:
+    store = Spy(MemoryStore())
+    log = table_log(store)
+    for n in range(5):
+        put(log, f"e{n}")
+    asked = {}
+    for has_checkpoint in (False, True):
+        if has_checkpoint:
+            maintain(log.reader, 5, checkpoint=True)
+        delete_unreferenced_files(log, grace_ms=1_000, now_ms=NOW_MS)
+        store.calls.clear()
+        delete_unreferenced_files(log, grace_ms=1_000, now_ms=NOW_MS + FULL_LISTING_MS)
+        asked[has_checkpoint] = [name for name, _ in store.calls if name != "get_many"]
+    assert asked[True] == asked[False]
+    assert asked[True].count("list") == 2, "all files, and what is beside the log"
+    key = checkpoint_key(log.path, 5)
+    store.put(key, store.get(key)[:-1])
+    delete_unreferenced_files(log, grace_ms=1_000, now_ms=NOW_MS + 2 * FULL_LISTING_MS)
+    assert log.reader.checkpoint(5) is not None
