@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
+from pyspark import SparkFiles
 from pyspark.sql.types import StructType
 
 from pravega_spark.manager import StreamManager
@@ -30,7 +31,9 @@ class Query:
     root: Path
     checkpoint: Path
     run: str = "run-1"
-    query_id: str = "q-1"
+    query_id: str | None = "q-1"
+    """None: a plain script, whose run is a job group."""
+    application: str = "app-1"
     columns: dict[str, str] = field(default_factory=lambda: dict(TEXT))
     options: dict[str, str] = field(default_factory=lambda: {"path": "s/a"})
     kind: str = "pravega"
@@ -64,7 +67,9 @@ class Query:
         given = {"txnappid": "app", "txnversion": str(number), **self.options, **options}
         if knows_checkpoint:
             given = self._located(given)
-        writer = self._source(given).writer(schema(**self.columns), False)
+        folder = f"/tmp/spark-1/userFiles-{self.application}"
+        with mock.patch.multiple(SparkFiles, _is_running_on_worker=True, _root_directory=folder):
+            writer = self._source(given).writer(schema(**self.columns), False)
         messages = self._stage(writer, number, parts)
         writer.commit(messages)
         return messages
@@ -78,7 +83,7 @@ class Query:
 
     def _stage(self, writer: Any, number: int, parts: Iterable[pa.RecordBatch]) -> list[Any]:
         of_task = pickle.loads(pickle.dumps(writer))
-        task = TaskRun(self.query_id, self.run, number)
+        task = TaskRun(self.query_id, self.run, None if self.query_id is None else number)
         with mock.patch.object(TaskRun, "current", return_value=task):
             messages = [of_task.write(iter([part])) for part in parts]
             for message in messages:

@@ -123,3 +123,70 @@ def test_restored_stream_takes_a_later_batch_by_the_option(lines: Lines) -> None
         lines.run()
     lines.run(restoredLives=str(life))
     assert lines.events() == ["a", "b", "d"]
+
+
+@pytest.mark.parametrize("way", ["sink", "foreachBatch"])
+def test_root_that_is_away_for_one_run_takes_no_batch_and_lacks_none(
+    lines: Lines, tmp_path: Path, way: str
+) -> None:
+    """As a disk that is not mounted: its folder is there and empty."""
+    root, other = tmp_path / "disk", tmp_path / "unmounted"
+    lines.root = str(root)
+    root.mkdir()
+
+    def save(batch: DataFrame, _: int) -> None:
+        batch.write.format("pravega").mode("append").option("root", lines.root).save("s/a")
+
+    def run() -> None:
+        if way == "sink":
+            lines.run()
+        else:
+            lines.for_each(save)
+
+    run()
+    lines.add("2", "c")
+    root.rename(other)
+    root.mkdir()
+    with pytest.raises(PySparkException, match=r"RootChanged: root .* this is batch 1 of query"):
+        run()
+    assert list(root.iterdir()) == []
+    root.rmdir()
+    other.rename(root)
+    run()
+    lines.add("3", "d")
+    run()
+    assert lines.events() == ["a", "b", "c", "d"]
+
+
+def test_frame_without_rows_creates_its_stream_in_a_new_root(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    frame = spark.createDataFrame([], "event string")
+    frame.write.format("pravega").mode("append").option("root", str(tmp_path)).save("s/a")
+    assert StreamManager(tmp_path).stream_exists("s/a")
+
+
+def test_error_of_a_querys_plan_is_told_as_it_is(lines: Lines) -> None:
+    with pytest.raises(
+        PySparkException, match="InvalidOption: option routingKey names 'x'"
+    ) as found:
+        lines.run(routingKey="x")
+    assert "PicklingError" not in str(found.value)
+
+
+def test_job_group_is_a_run_of_its_application(spark: SparkSession, root: str) -> None:
+    def save(text: str) -> None:
+        options = {"root": root, "txnAppId": "app", "txnVersion": "1"}
+        frame = spark.createDataFrame([(text,)], "event string")
+        frame.write.format("pravega").mode("append").options(**options).save("s/a")
+
+    spark.sparkContext.setJobGroup("nightly", "nightly")
+    try:
+        save("a")
+        found = r"from job group nightly of application [0-9a-f-]{36}, and this write"
+        with pytest.raises(PySparkException, match=found):
+            save("b")
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    save("b")
+    assert [event.data for event in StreamManager(root).read("s/a")] == [b"a"]

@@ -33,8 +33,8 @@ OTHER_ID = (
 class BatchOrigin:
     """The query, its run, its batch, and a digest of the ends of the batch's sources.
 
-    Outside of a query ``query`` and ``batch`` are None, and ``run`` is Spark's job group, if there
-    is one. ``ends`` is None if the checkpoint cannot be read.
+    Outside of a query ``query`` and ``batch`` are None, and ``run`` is Spark's job group in its
+    application, if there is one. ``ends`` is None if the checkpoint cannot be read.
     """
 
     query: str | None = None

@@ -35,6 +35,7 @@ from pravega_spark.spark.key_value.table_settings import TableWriteSettings
 from pravega_spark.spark.key_value.upsert_columns import UpsertColumns
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.commit_messages import TaskCommitMessage, complete
+from pravega_spark.spark.write.frame_target import FramePlan
 from pravega_spark.spark.write.sink import PravegaBatchWriter, PravegaStreamWriter
 
 _Write = Callable[[Iterator[pa.RecordBatch]], TaskCommitMessage]
@@ -167,10 +168,9 @@ class TableStreamWriter(PravegaStreamWriter):
         self._upsert = _Upsert(settings, configuration, schema)
         super().__init__(self._upsert.sink, _EVENTS)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Make the plan for the tasks, on the driver."""
+    def _on_driver(self) -> FramePlan | None:
         with translated():
-            return super().__getstate__()
+            return super()._on_driver()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Stage one partition of a micro-batch; runs in a task."""

@@ -20,7 +20,10 @@ from pravega_spark.spark.write.task_run import SinkMessage
 
 @dataclass
 class TaskCommitMessage(SinkMessage):
-    """The chunks that one task staged, and the life and version of the stream in its plan."""
+    """The chunks that one task staged, and the life and version of the stream in its plan.
+
+    Tasks that plan by themselves may have several versions.
+    """
 
     life: int
     version: int
@@ -57,9 +60,10 @@ def commit_chunks(
     chunks = chunks_of(messages)
     if not chunks:
         return None
-    plans = {(message.life, message.version) for message in messages}
-    assert len(plans) == 1, f"the tasks of one write have several plans: {plans}"
-    ((life, version),) = plans
+    # A chunk's path has its folder, so the oldest version is true for all of them: nothing of a
+    # later one is deleted while nothing of that one is. An older life is refused.
+    life = min(message.life for message in messages)
+    version = min(message.version for message in messages)
     stream = open_stream(settings.root, settings.stream)
     time_us = _noted_us(settings, chunks)
     return append(stream, life, version, chunks, identity, time_us=time_us, parameters=parameters)

@@ -19,16 +19,13 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pravega_spark.engine.stream.letter_stream import SUFFIX
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.repair import existing_view
-from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption
 from pravega_spark.limits import STAGING_THREADS
 from pravega_spark.spark.kafka_values import warn_of_leftovers
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.commit_messages import TaskCommitMessage
-from pravega_spark.spark.write.dead_letters import check_letters, letters, plan_letters
-from pravega_spark.spark.write.frame_target import FrameColumns
+from pravega_spark.spark.write.dead_letters import letters, plan_letters
+from pravega_spark.spark.write.frame_target import FramePlan, plan_in_task
 from pravega_spark.spark.write.many_streams_sink import (
     ManyStreamsMessage,
     commit_each,
@@ -56,18 +53,19 @@ class DeadLetterBatchWriter(PravegaBatchWriter):
                 "dead letters go to another. Set badRecords to fail, or split the frame first."
             )
         super().__init__(settings, schema)
-        check_letters(settings, existing_view(open_stream(settings.root, settings.stream)))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
         """Stage one partition; runs in a task."""
         if self._is_skipped:
             return ManyStreamsMessage()
-        return _stage(iterator, self._plan, self._columns, self.settings)
+        return _stage(
+            iterator, self._plan or plan_in_task(self.settings, self._frame), self.settings
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the rows, and then the dead letters."""
         found = complete_parts(messages)
-        identity = application_batch(self.settings, found)
+        identity = application_batch(self.settings, found, self._application)
         if self._known is not None and not any(message.parts for message in found):
             check_repeated(self.settings, self._written(), identity)
             self._log_skipped()
@@ -81,16 +79,9 @@ class DeadLetterBatchWriter(PravegaBatchWriter):
 class DeadLetterStreamWriter(PravegaStreamWriter):
     """Writes micro-batches into a typed stream, and what does not fit into the one of letters."""
 
-    def _prepare(self) -> StreamView:
-        view = super()._prepare()
-        check_letters(self.settings, view)
-        return view
-
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
         """Stage one partition of a micro-batch; runs in a task."""
-        assert self._plan is not None
-        assert self._columns is not None, "the writer reached a task without a plan"
-        return _stage(iterator, self._plan, self._columns, self.settings)
+        return _stage(iterator, self._in_task(), self.settings)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the rows of a micro-batch, and then its dead letters; skip what is there."""
@@ -104,12 +95,10 @@ class DeadLetterStreamWriter(PravegaStreamWriter):
 
 
 def _stage(
-    batches: Iterator[pa.RecordBatch],
-    plan: StagingPlan,
-    columns: FrameColumns,
-    settings: WriteSettings,
+    batches: Iterator[pa.RecordBatch], of_frame: FramePlan, settings: WriteSettings
 ) -> ManyStreamsMessage:
     """Stage a task's rows, and its dead letters if there are any."""
+    plan, columns = of_frame.staging, of_frame.columns
     assert isinstance(columns, TypedColumns), "dead letters are of typed streams"
     context = TaskContext.get()
     number = 0 if context is None else context.partitionId()

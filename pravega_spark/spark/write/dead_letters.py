@@ -23,6 +23,7 @@ from pravega_spark.schemas.letter_text import letter_of_row
 from pravega_spark.schemas.table_fit import BadRow
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.staging_plan import StagingPlan, plan_staging
+from pravega_spark.spark.write.task_run import TaskRun
 from pravega_spark.spark.write.typed_columns import TypedColumns
 
 
@@ -46,9 +47,9 @@ def check_letters(settings: WriteSettings, view: StreamView) -> None:
 def plan_letters(settings: WriteSettings) -> tuple[WriteSettings, StagingPlan]:
     """Return the settings and the plan for the dead letters of a write; create their stream."""
     written = existing_view(open_stream(settings.root, settings.stream))
-
     of_letters = replace(settings, stream=settings.stream + SUFFIX)
-    return of_letters, plan_staging(of_letters, lambda: letter_configuration(written))[0]
+    plan, _ = plan_staging(of_letters, lambda: letter_configuration(written), TaskRun.current())
+    return of_letters, plan
 
 
 def letters(batch: pa.RecordBatch, columns: TypedColumns, bad: Sequence[BadRow]) -> pa.Table:

@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pyspark.sql.types import StructType
 
-from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.settings import WriteSettings
+from pravega_spark.spark.write.dead_letters import check_letters
 from pravega_spark.spark.write.input_columns import InputColumns
-from pravega_spark.spark.write.staging_plan import StagingPlan, plan_staging
+from pravega_spark.spark.write.staging_plan import NewRoot, StagingPlan, plan_staging
+from pravega_spark.spark.write.task_run import TaskRun
 from pravega_spark.spark.write.typed_columns import TypedColumns, inferred_schema
 from pravega_spark.stream_schema import StreamSchema
 
 FrameColumns = InputColumns | TypedColumns
 
 
-def plan_frame(
-    settings: WriteSettings, frame: StructType
-) -> tuple[StagingPlan, StreamView, FrameColumns]:
-    """Return the plan of a write, its view, and which of the frame's columns go where.
+@dataclass(frozen=True, slots=True)
+class FramePlan:
+    """Where tasks stage the rows of a frame, and which of its columns go where."""
 
-    A frame that does not fit creates no stream. Raises what ``plan_staging`` and the columns raise.
+    staging: StagingPlan
+    columns: FrameColumns
+
+
+def plan_on_driver(settings: WriteSettings, frame: StructType) -> FramePlan | None:
+    """Return the plan for the tasks of a write; None if each must plan, as the root is new."""
+    try:
+        return _plan(settings, frame, None)
+    except NewRoot:
+        return None
+
+
+def plan_in_task(settings: WriteSettings, frame: StructType) -> FramePlan:
+    """Return the plan of this task."""
+    return _plan(settings, frame, TaskRun.current())
+
+
+def _plan(settings: WriteSettings, frame: StructType, task: TaskRun | None) -> FramePlan:
+    """Return the plan of a write; create the stream if it is missing, and if the frame fits.
+
+    Raises what ``plan_staging`` and the columns raise.
     """
 
     def new() -> StreamConfiguration:
@@ -30,8 +52,11 @@ def plan_frame(
         scaling = ScalingPolicy.fixed(settings.segments)
         return StreamConfiguration(scaling=scaling, schema=schema)
 
-    plan, view = plan_staging(settings, new)
-    return plan, view, columns_of(frame, settings, plan.schema)
+    staging, view = plan_staging(settings, new, task)
+    columns = columns_of(frame, settings, staging.schema)
+    if settings.bad_records == "dlq":
+        check_letters(settings, view)
+    return FramePlan(staging, columns)
 
 
 def columns_of(

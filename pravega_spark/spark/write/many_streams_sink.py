@@ -47,7 +47,7 @@ from pravega_spark.spark.write.numbered_write import (
     query_batch,
 )
 from pravega_spark.spark.write.stream_column import StreamColumn
-from pravega_spark.spark.write.task_run import SinkMessage
+from pravega_spark.spark.write.task_run import SinkMessage, application
 
 logger = own_logger(__name__)
 
@@ -103,12 +103,14 @@ class ManyStreamsBatchWriter(_ManyStreamsWriter, DataSourceArrowWriter):
                 "option eventTimeDelay notes the time of a writer, which a batch write has only "
                 "with txnAppId and txnVersion; set these, or remove it."
             )
+        self._application = application()
         warn_of_leftovers(settings.leftovers, "a write of a frame")
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit in each stream, in the order of the names; check all of them first."""
         found = complete_parts(messages)
-        commit_each(self.settings, found, application_batch(self.settings, found))
+        identity = application_batch(self.settings, found, self._application)
+        commit_each(self.settings, found, identity)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Do nothing: chunks without a commit are in no stream, and a sweep deletes them."""
@@ -157,7 +159,7 @@ def commit_each(
     for name in sorted(parts):
         try:
             appended = commit_chunks(
-                replace(settings, stream=name), _one_plan(parts[name]), identity, **parameters
+                replace(settings, stream=name), parts[name], identity, **parameters
             )
         except PravegaSparkError as error:
             if not done:
@@ -214,16 +216,6 @@ def _is_new_somewhere(
         known = archived_records.find_writer(stream, view, identity.writer_id)
         is_new |= identity.check(known, view)
     return is_new
-
-
-def _one_plan(parts: Sequence[TaskCommitMessage]) -> list[TaskCommitMessage]:
-    """Return the tasks' messages with the oldest of their versions.
-
-    Tasks plan on their own. A chunk's path has its folder, so the oldest version is true for all
-    of them: nothing of a later one is deleted while nothing of that one is.
-    """
-    version = min(part.version for part in parts)
-    return [replace(part, version=version) for part in parts]
 
 
 def complete_parts(messages: Sequence[WriterCommitMessage | None]) -> list[ManyStreamsMessage]:

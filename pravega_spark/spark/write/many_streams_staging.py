@@ -13,17 +13,17 @@ from pyspark.sql.types import StructType
 from pravega_spark.limits import STAGING_THREADS, TASK_BYTES
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.commit_messages import TaskCommitMessage
-from pravega_spark.spark.write.frame_target import FrameColumns, plan_frame
+from pravega_spark.spark.write.frame_target import FramePlan, plan_in_task
 from pravega_spark.spark.write.input_columns import InputColumns
-from pravega_spark.spark.write.staging_plan import StagingPlan
+from pravega_spark.spark.write.staging_plan import make_root
 from pravega_spark.spark.write.stream_column import StreamColumn
+from pravega_spark.spark.write.task_run import TaskRun
 from pravega_spark.spark.write.task_staging import ChunkStager, events_of
 
 
 @dataclass(slots=True)
 class _StreamStaging:
-    plan: StagingPlan
-    columns: FrameColumns
+    plan: FramePlan
     stager: ChunkStager
 
 
@@ -48,18 +48,24 @@ def stage_many(
             for name, rows, numbers in names.split(batch, columns):
                 if name not in streams:
                     of_stream = replace(settings, stream=name)
-                    plan, _, of_frame = plan_frame(of_stream, names.without_names(frame))
+                    plan = plan_in_task(of_stream, names.without_names(frame))
                     stager = ChunkStager(
-                        plan, of_stream, f"{token}-{partition_id}", partition_id, pool
+                        plan.staging, of_stream, f"{token}-{partition_id}", partition_id, pool
                     )
-                    streams[name] = _StreamStaging(plan, of_frame, stager)
+                    streams[name] = _StreamStaging(plan, stager)
                 its = streams[name]
-                its.stager.add(events_of(rows, its.columns, partition_id, first + numbers))
+                events = events_of(rows, its.plan.columns, partition_id, first + numbers)
+                its.stager.add(events)
             first += batch.num_rows
             stagers = [found.stager for found in streams.values()]
             while sum(stager.size for stager in stagers) > TASK_BYTES:
                 max(stagers, key=lambda stager: stager.size).drain_largest()
+        task = TaskRun.current()
+        if not streams and task.batch == 0 and settings.create_if_missing:
+            make_root(settings, task)  # or the next batch, with rows, would miss it
         return {
-            name: TaskCommitMessage(found.plan.life, found.plan.version, found.stager.finish())
+            name: TaskCommitMessage(
+                found.plan.staging.life, found.plan.staging.version, found.stager.finish()
+            )
             for name, found in streams.items()
         }

@@ -55,13 +55,18 @@ def query_batch(
 
 
 def application_batch(
-    settings: WriteSettings, messages: Iterable[SinkMessage]
+    settings: WriteSettings, messages: Iterable[SinkMessage], application: str | None
 ) -> NumberedBatch | None:
-    """Return the identity that txnAppId and txnVersion give to a write, or None without them."""
+    """Return the identity that txnAppId and txnVersion give to a write, or None without them.
+
+    ``application`` is that of Spark, as the driver knows it.
+    """
     if settings.application is None:
         return None
     name, number = settings.application
-    return NumberedSource(settings, run_of(messages)).numbered(application_writer(name), number)
+    return NumberedSource(settings, run_of(messages).of(application)).numbered(
+        application_writer(name), number
+    )
 
 
 def application_writer(name: str) -> str:
@@ -323,9 +328,12 @@ def check_same_rows(
 def check_equal(where: str, identity: NumberedBatch, here: str | None, given: str) -> None:
     """Raise BatchConflict unless both are digests of the same rows."""
     if here is not None and here != given:
+        origin = identity.source.origin(None)
+        group = "" if origin.query else " Give each run of a script a job group of its own."
         raise BatchConflict(
-            f"{where} has number {identity.number} of {identity.writer_id!r} from this run, with "
-            f"other rows ({here}; now {given}). {OTHER_ID}",
+            f"{where} has number {identity.number} of {identity.writer_id!r} from {origin}, and "
+            f"this write is of the same run, with other rows ({here}; now {given}). "
+            f"{OTHER_ID}{group}",
             writer_id=identity.writer_id,
             number=identity.number,
             last=identity.number,

@@ -21,9 +21,8 @@ from pyspark.sql.types import StructType
 
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.batch_origin import BatchOrigin
-from pravega_spark.errors import InvalidOption
+from pravega_spark.errors import InvalidOption, PravegaSparkError
 from pravega_spark.spark.kafka_values import warn_of_leftovers
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write import transaction_write
@@ -33,7 +32,7 @@ from pravega_spark.spark.write.commit_messages import (
     commit_chunks,
     complete,
 )
-from pravega_spark.spark.write.frame_target import FrameColumns, columns_of, plan_frame
+from pravega_spark.spark.write.frame_target import FramePlan, plan_in_task, plan_on_driver
 from pravega_spark.spark.write.numbered_write import (
     application_batch,
     check_repeated,
@@ -41,8 +40,7 @@ from pravega_spark.spark.write.numbered_write import (
     known_origins,
     query_batch,
 )
-from pravega_spark.spark.write.staging_plan import StagingPlan
-from pravega_spark.spark.write.task_run import TaskRun
+from pravega_spark.spark.write.task_run import TaskRun, application
 from pravega_spark.spark.write.task_staging import stage
 
 logger = own_logger(__name__)
@@ -67,6 +65,9 @@ class PravegaBatchWriter(DataSourceArrowWriter):
     def __init__(self, settings: WriteSettings, schema: StructType) -> None:
         """Check the frame's columns and make the plan, on the driver."""
         self.settings = settings
+        self._frame = schema
+        self._application = application()
+        self._plan: FramePlan | None
         self._known: Sequence[BatchOrigin | None] | None
         warn_of_leftovers(settings.leftovers, f"a write to {settings.stream}")
         if settings.event_time_delay_ms is not None and settings.application is None:
@@ -75,10 +76,10 @@ class PravegaBatchWriter(DataSourceArrowWriter):
                 "with txnAppId and txnVersion; set these, or remove it."
             )
         if settings.transaction is not None:
-            self._plan, self._known = transaction_write.plan(settings, settings.transaction)
-            self._columns = columns_of(schema, settings, self._plan.schema)
+            transaction_id = settings.transaction
+            self._plan, self._known = transaction_write.plan(settings, transaction_id, schema)
             return
-        self._plan, _, self._columns = plan_frame(settings, schema)
+        self._plan = plan_on_driver(settings, schema)
         self._known = known_origins(settings, self._written())
 
     def _written(self) -> tuple[str, ...]:
@@ -87,10 +88,10 @@ class PravegaBatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Stage one partition; runs in a task."""
+        plan = self._plan or plan_in_task(self.settings, self._frame)
         if self._is_skipped:
-            return TaskCommitMessage(self._plan.life, self._plan.version)
-        chunks = stage(iterator, self._plan, self._columns, self.settings, _partition_id())
-        return TaskCommitMessage(self._plan.life, self._plan.version, chunks)
+            return TaskCommitMessage(plan.staging.life, plan.staging.version)
+        return _stage_one(iterator, plan, self.settings)
 
     @property
     def _is_skipped(self) -> bool:
@@ -98,7 +99,7 @@ class PravegaBatchWriter(DataSourceArrowWriter):
 
         A number that comes again within one run may have other rows, which the driver compares.
         """
-        mine = BatchOrigin(run=TaskRun.current().run)
+        mine = BatchOrigin(run=TaskRun.current().of(self._application).run)
         return self._known is not None and not any(map(mine.is_same_run, self._known))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -108,7 +109,8 @@ class PravegaBatchWriter(DataSourceArrowWriter):
 
     def _commit(self, messages: Sequence[TaskCommitMessage]) -> bool:
         """Return False if the stream or the transaction already has this write."""
-        identity, chunks = application_batch(self.settings, messages), chunks_of(messages)
+        identity = application_batch(self.settings, messages, self._application)
+        chunks = chunks_of(messages)
         transaction_id = self.settings.transaction
         if transaction_id is not None:
             return transaction_write.add_chunks(self.settings, transaction_id, chunks, identity)
@@ -144,7 +146,8 @@ class PravegaStreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of a streaming query, each in one commit and exactly once.
 
     Spark makes one writer to send to the tasks, and others to commit or abort. Only the first
-    needs a plan, so the plan is made when a writer is pickled.
+    needs a plan, so the plan is made when a writer is pickled. Spark hides an error of that in a
+    PicklingError, so the tasks raise it.
     """
 
     def __init__(self, settings: WriteSettings, schema: StructType) -> None:
@@ -158,26 +161,30 @@ class PravegaStreamWriter(DataSourceStreamArrowWriter):
             )
         self.settings = settings
         self._frame = schema
-        self._columns: FrameColumns | None = None
-        self._plan: StagingPlan | None = None
+        self._plan: FramePlan | None = None
+        self._refusal: PravegaSparkError | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Make the plan for the tasks, on the driver."""
-        if self._plan is None:
-            self._prepare()
+        if self._plan is None and self._refusal is None:
+            try:
+                self._plan = self._on_driver()
+            except PravegaSparkError as error:
+                self._refusal = error
         return dict(self.__dict__)
 
-    def _prepare(self) -> StreamView:
-        """Make the plan, and check the frame's columns; return the stream as it is."""
-        self._plan, view, self._columns = plan_frame(self.settings, self._frame)
-        return view
+    def _on_driver(self) -> FramePlan | None:
+        return plan_on_driver(self.settings, self._frame)
+
+    def _in_task(self) -> FramePlan:
+        """Return the driver's plan, or this task's own; raise what the driver found."""
+        if self._refusal is not None:
+            raise self._refusal
+        return self._plan or plan_in_task(self.settings, self._frame)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Stage one partition of a micro-batch; runs in a task."""
-        assert self._plan is not None, "the writer reached a task without a plan"
-        assert self._columns is not None
-        chunks = stage(iterator, self._plan, self._columns, self.settings, _partition_id())
-        return TaskCommitMessage(self._plan.life, self._plan.version, chunks)
+        return _stage_one(iterator, self._in_task(), self.settings)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit a micro-batch; skip one that the stream already has."""
@@ -201,6 +208,10 @@ class PravegaStreamWriter(DataSourceStreamArrowWriter):
         """Do nothing: the stream may have the micro-batch, and Spark commits it again."""
 
 
-def _partition_id() -> int:
+def _stage_one(
+    rows: Iterator[pa.RecordBatch], plan: FramePlan, settings: WriteSettings
+) -> TaskCommitMessage:
     context = TaskContext.get()
-    return 0 if context is None else context.partitionId()
+    number = 0 if context is None else context.partitionId()
+    chunks = stage(rows, plan.staging, plan.columns, settings, number)
+    return TaskCommitMessage(plan.staging.life, plan.staging.version, chunks)

@@ -7,17 +7,21 @@ from dataclasses import dataclass
 
 from pravega_spark.engine.key_management import ChunkKey
 from pravega_spark.engine.staging_folder import version_folder
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.probe import ensure_probed
+from pravega_spark.engine.store.root_marker import read_root
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append_draft import sealed_error
-from pravega_spark.errors import NoSuchScope, NoSuchStream
+from pravega_spark.errors import NoSuchScope, NoSuchStream, RootChanged
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import Segment
 from pravega_spark.names import split_stream
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.policies import StreamConfiguration
 from pravega_spark.spark.settings import WriteSettings
+from pravega_spark.spark.write.task_run import TaskRun
 from pravega_spark.stream_schema import StreamSchema
 
 
@@ -39,14 +43,22 @@ class StagingPlan:
     schema: StreamSchema | None = None
 
 
+class NewRoot(Exception):
+    """The driver leaves a root without a marker to the tasks, which know the number of the batch.
+
+    A disk that is not mounted looks like a new root. Only the first batch of a query makes one.
+    """
+
+
 def plan_staging(
-    settings: WriteSettings, new: Callable[[], StreamConfiguration] | None = None
+    settings: WriteSettings, new: Callable[[], StreamConfiguration], task: TaskRun | None
 ) -> tuple[StagingPlan, StreamView]:
     """Return the plan of a write, and the view that it is made from.
 
     Creates the scope and the stream if they are missing and the settings allow it; ``new`` returns
-    its configuration, by default that of a raw stream. Raises NoSuchScope, NoSuchStream or
-    StreamSealed before any task has run.
+    its configuration. ``task`` is None on the driver, which raises NewRoot rather than make a root.
+    Raises NoSuchScope, NoSuchStream, StreamSealed, and RootChanged if a root is missing that an
+    earlier batch of the query has used.
     """
     stream = open_stream(settings.root, settings.stream)
     try:
@@ -54,7 +66,9 @@ def plan_staging(
     except NoSuchStream:
         if not settings.create_if_missing:
             raise
-        _create(settings, None if new is None else new())
+        configuration = new()
+        make_root(settings, task)
+        _create(settings, configuration)
         view = stream.view()
     if view.record.state is not StreamState.ACTIVE:
         raise sealed_error(view)
@@ -71,10 +85,27 @@ def plan_staging(
     return plan, view
 
 
-def _create(settings: WriteSettings, configuration: StreamConfiguration | None) -> None:
+def make_root(settings: WriteSettings, task: TaskRun | None) -> None:
+    """Make the root if it has no marker; raise RootChanged if the query has used it before."""
+    store = open_store(settings.root)
+    if read_root(store) is not None:
+        return
+    if task is None:
+        raise NewRoot
+    if task.batch:
+        stream = settings.stream or "scope/stream"
+        raise RootChanged(
+            f"root {store.url} has no marker, and this is batch {task.batch} of query "
+            f"{task.query_id}: a query makes its root with batch 0, so the root was removed, "
+            "moved or is not mounted. Nothing was written. Mount or restore it, and start the "
+            "query again; if the root is new for this query, first create the stream: "
+            f"pravega-spark stream create --root {store.url} --create-scope {stream}"
+        )
+    ensure_probed(store)
+
+
+def _create(settings: WriteSettings, configuration: StreamConfiguration) -> None:
     manager = StreamManager(settings.root)
-    if configuration is None:
-        configuration = StreamConfiguration(scaling=ScalingPolicy.fixed(settings.segments))
     try:
         manager.create_stream(settings.stream, configuration)
     except NoSuchScope:

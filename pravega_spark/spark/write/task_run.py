@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pyspark import TaskContext
+from pyspark import SparkFiles, TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 QUERY_ID = "sql.streaming.queryId"
@@ -18,7 +18,9 @@ _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 
 @dataclass(frozen=True, slots=True)
 class TaskRun:
-    """The query's id, which a restart keeps; its run or another job group; its batch.
+    """The query's id, which a restart keeps; its run's job group; its batch.
+
+    A query has the id of its run as the job group, unless ``foreachBatch`` sets another one.
 
     ``checkpoint`` is the query's folder in the session's folder of checkpoints, for a query with a
     name; without a name no later run finds it.
@@ -46,12 +48,29 @@ class TaskRun:
         number = int(batch) if batch is not None else None
         return cls(query_id, run, number, f"{folder}/{name}" if is_named else None)
 
+    def of(self, application: str | None) -> TaskRun:
+        """Return this with a run that no other application has: people repeat job groups."""
+        if self.run is None or application is None:
+            return self
+        return replace(self, run=f"{self.run} of application {application}")
+
 
 @dataclass(kw_only=True)
 class SinkMessage(WriterCommitMessage):
     """What a task tells the driver, and the run that it belongs to."""
 
     task: TaskRun = field(default_factory=TaskRun.current)
+
+
+def application() -> str | None:
+    """Return what tells the driver's Spark application from others; None without one.
+
+    A task does not see the application's id. The folder of its files is another one for each.
+    """
+    if not SparkFiles._is_running_on_worker:
+        return None
+    folder = SparkFiles.getRootDirectory().rstrip("/").rpartition("/")[2]
+    return folder.removeprefix("userFiles-")
 
 
 def run_of(messages: Iterable[SinkMessage]) -> TaskRun:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pyspark.sql.types import StructType
+
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutcome
@@ -18,6 +20,7 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.batch_identity import NumberedBatch
 from pravega_spark.engine.writing.batch_origin import BatchOrigin, decode_origin
 from pravega_spark.spark.settings import WriteSettings
+from pravega_spark.spark.write.frame_target import FramePlan, columns_of
 from pravega_spark.spark.write.numbered_write import application_writer, check_equal
 from pravega_spark.spark.write.same_rows import staged_digest
 from pravega_spark.spark.write.staging_plan import StagingPlan
@@ -30,8 +33,8 @@ from pravega_spark.transactions.transaction_paths import chunk_folder
 
 
 def plan(
-    settings: WriteSettings, transaction_id: str
-) -> tuple[StagingPlan, Sequence[BatchOrigin | None] | None]:
+    settings: WriteSettings, transaction_id: str, frame: StructType
+) -> tuple[FramePlan, Sequence[BatchOrigin | None] | None]:
     """Return the plan of a write, and where the write came from that has its number already.
 
     The second is None if the transaction does not have the number.
@@ -45,7 +48,7 @@ def plan(
     entries = _writable_entries(stream, transaction_id)
     segments = view.epoch(opened.epoch).segments
     folder = chunk_folder(transaction_id)
-    found = StagingPlan(
+    staging = StagingPlan(
         stream.root_url,
         stream.name,
         view.life,
@@ -55,6 +58,7 @@ def plan(
         stream.chunk_key,
         view.event_format.schema,
     )
+    found = FramePlan(staging, columns_of(frame, settings, staging.schema))
     if settings.application is None:
         return found, None
     name, number = settings.application

@@ -25,6 +25,7 @@ from tests.harness.spark_writing import read, rows
 
 @pytest.fixture
 def query(tmp_path: Path) -> Query:
+    StreamManager(tmp_path / "root").create_scope("s")
     return Query(tmp_path / "root", tmp_path / "checkpoint")
 
 
@@ -200,6 +201,17 @@ def test_number_across_runs_is_skipped_and_not_staged(query: Query) -> None:
     (message,) = restarted(query).save(3, rows(5, 10))
     assert message.chunks == []
     restarted(query).save(4, rows(5, 10), txnversion="2")  # a later batch, such as a fixed number
+    assert read(query.root) == list(range(5))
+
+
+def test_job_group_is_a_run_in_its_application_alone(query: Query) -> None:
+    nightly = restarted(query, run="nightly", query_id=None)
+    nightly.save(3, rows(0, 5))
+    (message,) = restarted(nightly, run="nightly", application="app-2").save(3, rows(5, 10))
+    assert message.chunks == []
+    group = r"from job group nightly of application app-1, and this .* a job group of its own"
+    with pytest.raises(BatchConflict, match=group):
+        nightly.save(3, rows(5, 10))
     assert read(query.root) == list(range(5))
 
 

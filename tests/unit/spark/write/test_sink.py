@@ -43,6 +43,7 @@ def version(root: Path) -> int:
 
 
 def test_batch_is_one_commit_in_the_order_of_the_partitions(tmp_path: Path) -> None:
+    StreamManager(tmp_path).create_scope("s")
     writer = batch_writer(tmp_path)
     before = version(tmp_path)
     messages = [writer.write(iter([rows(10 * p, 10 * p + 10)])) for p in range(4)]
@@ -69,6 +70,7 @@ def test_missing_message_commits_nothing(tmp_path: Path) -> None:
 
 
 def test_empty_write_makes_no_commit(tmp_path: Path) -> None:
+    StreamManager(tmp_path).create_scope("s")
     writer = batch_writer(tmp_path)
     before = version(tmp_path)
     writer.commit([writer.write(iter([]))])
@@ -160,15 +162,24 @@ def test_missing_stream_is_created_unless_the_option_forbids_it(tmp_path: Path) 
     with pytest.raises((NoSuchScope, NoSuchStream)):
         batch_writer(tmp_path, createifmissing="false")
     assert not (tmp_path / "s").exists()
-    batch_writer(tmp_path, numsegments="3")
+    batch_writer(tmp_path, numsegments="3").write(iter([]))
     assert len(StreamManager(tmp_path).segments("s/a")) == 3
 
 
 def test_sealed_stream_is_refused_before_any_task(tmp_path: Path) -> None:
-    batch_writer(tmp_path)
+    batch_writer(tmp_path).write(iter([]))
     StreamManager(tmp_path).seal_stream("s/a")
     with pytest.raises(StreamSealed):
         batch_writer(tmp_path)
+
+
+def test_refusal_of_a_querys_plan_is_raised_in_its_tasks(tmp_path: Path) -> None:
+    """Spark makes a PicklingError of any error of pickling the writer."""
+    batch_writer(tmp_path).write(iter([]))
+    writer = source(tmp_path, routingkey="other").streamWriter(schema(**TEXT), False)
+    copy = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(writer))))
+    with pytest.raises(InvalidOption, match="routingKey names 'other'"):
+        copy.write(iter([rows(0, 1)]))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,102 @@
+"""A root that is an empty folder for one run of a query, as a disk that is not mounted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pravega_spark.errors import NoSuchTable, RootChanged
+from pravega_spark.manager import StreamManager
+from tests.harness.query_checkpoints import Query, table_query
+from tests.harness.spark_writing import TEXT, read, rows
+
+NAMED = {"stream": "string", **TEXT}
+TYPED = {"routing_key": "string", "n": "long"}
+KINDS: dict[str, dict[str, Any]] = {
+    "one stream": {},
+    "several streams": {"columns": NAMED, "options": {"scope": "s"}},
+    "dead letters": {
+        "columns": TYPED,
+        "options": {"path": "s/a", "schema": "infer", "badrecords": "dlq"},
+    },
+}
+WAYS = {"write": Query.write, "save": Query.save}
+
+
+@pytest.fixture(params=KINDS)
+def query(request: pytest.FixtureRequest, tmp_path: Path) -> Query:
+    return Query(tmp_path / "root", tmp_path / "checkpoint", **KINDS[request.param])
+
+
+@pytest.fixture(params=WAYS)
+def write(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Write a batch by the sink, or in foreachBatch."""
+    return WAYS[request.param]
+
+
+def batch(query: Query, first: int, last: int) -> pa.RecordBatch:
+    found = rows(first, last)
+    if query.columns == NAMED:
+        return found.add_column(0, "stream", pa.array(["a"] * len(found), pa.string()))
+    if query.columns == TYPED:
+        return found.set_column(1, "n", found["event"].cast(pa.int64()))
+    return found
+
+
+def events(query: Query) -> list[int]:
+    if query.columns != TYPED:
+        return read(query.root)
+    return [event.data["n"] for event in StreamManager(query.root).read("s/a")]
+
+
+@contextmanager
+def away(root: Path) -> Iterator[None]:
+    """Make the root an empty folder, which it must still be in the end."""
+    other = root.rename(root.with_name("other"))
+    root.mkdir()
+    yield
+    assert list(root.iterdir()) == []
+    root.rmdir()
+    other.rename(root)
+
+
+def test_root_that_is_away_for_one_run_takes_no_batch_and_lacks_none(
+    query: Query, write: Callable[..., Any]
+) -> None:
+    write(query, 0, batch(query, 0, 5), batch(query, 5, 10))
+    with away(query.root), pytest.raises(RootChanged, match="Mount or restore it") as found:
+        write(query, 1, batch(query, 10, 15))
+    url = query.root.as_uri()
+    assert f"root {url} has no marker, and this is batch 1 of query q-1" in str(found.value)
+    assert f"stream create --root {url} --create-scope s/a" in str(found.value)
+    write(query, 1, batch(query, 10, 15))
+    write(query, 2, batch(query, 15, 20))
+    assert events(query) == list(range(20))
+
+
+def test_first_batch_makes_the_root_whether_it_has_rows_or_not(
+    query: Query, write: Callable[..., Any]
+) -> None:
+    write(query, 0, batch(query, 0, 0), batch(query, 0, 0))
+    write(query, 1, batch(query, 0, 5), batch(query, 5, 10))
+    assert events(query) == list(range(10))
+
+
+def test_stream_that_people_create_in_a_new_root_takes_a_later_batch(query: Query) -> None:
+    StreamManager(query.root).create_scope("s")
+    query.write(7, batch(query, 0, 5))
+    assert events(query) == list(range(5))
+
+
+def test_table_whose_root_is_away_is_not_made(tmp_path: Path) -> None:
+    query = table_query(tmp_path)
+    puts = pa.record_batch([[b"a"], [b"a"]], names=["key", "value"])
+    query.write(0, puts)
+    with away(query.root), pytest.raises(NoSuchTable):
+        query.write(1, puts)
+    query.write(1, puts)
