@@ -96,23 +96,19 @@ class BlockQueue(WriteQueue):
                 f"flush of the byte writer of stream {self.name} was called in a callback and "
                 "would wait for itself; flush on another thread."
             )
-        if self.is_closing:
-            self.guard.check()
+        try:
+            self.check_usable()
+            self.send()
+            failure = None if self.is_settled else self.add_barrier().exception(timeout)
+            if failure is not None:
+                raise failure
+        except ObjectClosed:
             if not self.pending.condition.wait_for(lambda: self.is_closed, timeout):
                 raise FutureTimeoutError(
                     f"the bytes of the writer of stream {self.name}, which another thread closes, "
                     f"are not durable after {timeout} s."
-                )
-            self.raise_failure()
-            return
-        self.check_usable()
-        self.send()
-        if self.is_settled:
-            self.raise_failure()
-            return
-        failure = self.add_barrier().exception(timeout)
-        if failure is not None:
-            raise failure
+                ) from None
+        self.raise_failure()
 
     def close(self) -> None:
         """Commit what was accepted, then end; every call returns when that is done.

@@ -74,6 +74,8 @@ class EventStreamReader(NotPicklable):
         self._runtime = log.runtime
         self._guard = ProcessGuard(f"reader {reader_id}")
         self._closed = False
+        self._is_leaving = False
+        """Whether a close has begun, and has not said to the group that the reader is gone."""
         self._shown: Marker | None = None
         membership = ReaderMembership(sync, streams, reader_id, lease_ms, subscriptions)
         self._membership = membership
@@ -189,7 +191,9 @@ class EventStreamReader(NotPicklable):
         This acknowledges all events that were handed out; store their results first. If the reader
         is no longer in the group, it acknowledges none, and others read them again. That raises
         ReinitializationRequired in a group with ``acknowledge="checkpoint"``, and else is logged.
-        Where transactions acknowledge events, this acknowledges none.
+        Where transactions acknowledge events, this acknowledges none. After a StoreError or
+        CommitUnknown call it again: until the group knows, the reader's segments are not free
+        before its lease has ended.
         """
         in_transactions = self._configuration.acknowledges_in_transactions
         self._close(immutables.Map() if in_transactions else self._selector.next_offsets)
@@ -252,11 +256,17 @@ class EventStreamReader(NotPicklable):
             self._membership.warn("closed %s; its last events may be read again: %s", error)
 
     def _leave(self, offsets: Mapping[SegmentKey, int]) -> None:
-        if self._closed:
+        if self._closed and not self._is_leaving:
             return
         self._guard.check()
         self._end()
-        self._membership.leave(offsets, self._finds.untold)
+        self._is_leaving = True
+        try:
+            self._membership.leave(offsets, self._finds.untold)
+        except ReinitializationRequired:
+            self._is_leaving = False
+            raise
+        self._is_leaving = False
 
     def _check_usable(self) -> None:
         self._guard.check()

@@ -123,6 +123,8 @@ class JointTransaction(CommittedByBlock, NotPicklable):
         self._part(stream).write_table(table, routing_key=routing_key, event_time=event_time)
 
     def _part(self, stream: str) -> Transaction:
+        if self._status is TransactionStatus.ABORTED:
+            raise self._ended()
         part = self._parts.get(stream)
         if part is None and stream in self.streams:
             raise self._failed(_WITHOUT_PART.format(stream))

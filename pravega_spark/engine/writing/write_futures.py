@@ -26,8 +26,16 @@ _Outcome = DurableEvents | DurableGroup | DurableTable | FailedWrites
 
 _RUNNING, _FINISHED = "RUNNING", "FINISHED"
 """States of :class:`concurrent.futures.Future`, as ``wait`` and ``as_completed`` read them."""
-_LAZY_FIELDS = frozenset(("_condition", "_state", "_waiters"))
-"""What ``wait`` and ``as_completed`` use of a future; made on first use."""
+
+
+class _Waiting:
+    """With what ``wait`` and ``as_completed`` wait for one future."""
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.waiters: list[Any] = []
+        self.is_over = False
+        """Whether they were told that the write is completed."""
 
 
 class WriteFuture(Future[_Result]):
@@ -132,32 +140,40 @@ class WriteFuture(Future[_Result]):
         """Show the state."""
         return f"<WriteFuture at {id(self):#x} {'done' if self.done() else 'pending'}>"
 
-    def __getattr__(self, name: str) -> Any:
-        """Make the fields of a full future when ``wait`` or ``as_completed`` reads one."""
-        if name not in _LAZY_FIELDS:
-            raise AttributeError(f"a WriteFuture has no attribute {name!r}.")
-        if not self.done():
-            self._check_may_wait()
-        self._make_fields()
-        self.add_done_callback(WriteFuture._finish)
-        return self.__dict__[name]
+    # What ``wait`` and ``as_completed`` read: first each future's lock, then, with all of them, the
+    # states. So a state may refuse the wait without a lock that stays taken.
 
-    def _make_fields(self) -> None:
-        for name, value in (
-            ("_condition", threading.Condition()),
-            ("_state", _RUNNING),
-            ("_waiters", []),
-        ):
-            self.__dict__.setdefault(name, value)
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        return self._full().condition
+
+    @property
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
+        return self._full().waiters
+
+    @property
+    def _state(self) -> str:  # type: ignore[override]
+        if self.done():
+            return _FINISHED
+        self._check_may_wait()
+        return _RUNNING
+
+    def _full(self) -> _Waiting:
+        """Return what others wait with; made on first use."""
+        known: _Waiting | None = self.__dict__.get("_waiting")
+        if known is None:
+            known = self.__dict__.setdefault("_waiting", _Waiting())
+            self.add_done_callback(WriteFuture._finish)
+        return known
 
     def _finish(self) -> None:
         """Notify ``wait`` and ``as_completed``; a second call does nothing."""
-        self._make_fields()
-        with self._condition:
-            if self._state != _FINISHED:
-                self._state = _FINISHED
+        waiting = self._full()
+        with waiting.condition:
+            if not waiting.is_over:
+                waiting.is_over = True
                 failed = isinstance(self._outcome(), FailedWrites)
-                for waiter in self._waiters:
+                for waiter in waiting.waiters:
                     (waiter.add_exception if failed else waiter.add_result)(self)
 
     def reset_after_fork(self) -> None:

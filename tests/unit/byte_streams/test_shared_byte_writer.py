@@ -116,6 +116,22 @@ def test_who_ends_it_beside_a_close_waits_until_all_is_durable(stream: Bytes, na
     assert stream.stored() == b"firstsecond"
 
 
+def test_a_flush_that_a_close_overtakes_returns_when_all_is_durable(stream: Bytes) -> None:
+    writer = stream.writer()
+    writer.write(b"first")
+    queue = writer._queue
+    check = queue.check_usable
+
+    def close_first() -> None:
+        queue.check_usable = check  # type: ignore[method-assign]
+        started(writer.close)[0].join(WAIT)
+        check()
+
+    queue.check_usable = close_first  # type: ignore[method-assign]
+    writer.flush()
+    assert stream.stored() == b"first"
+
+
 def test_what_a_write_beside_a_close_returned_is_stored(stream: Bytes) -> None:
     for _ in range(sized(10, 1_000)):
         before = len(stream.stored())

@@ -205,6 +205,25 @@ def test_error_of_the_body_is_not_hidden_by_a_failure_to_leave(
         world.store.rules.add(Rule(StoreError("down"), "put_if_absent", TABLE))
 
 
+def test_a_close_that_failed_can_be_called_again() -> None:
+    world = World()
+    events = world.write(3)
+    group = world.created()
+    reader = group.create_reader("a")
+    assert reader.read_next_event(0).event is not None
+    world.store.rules.add(Rule(StoreError("down"), "put_if_absent", TABLE))
+    with pytest.raises(StoreError, match="down"):
+        reader.close()
+    with pytest.raises(ObjectClosed):
+        reader.read_next_event(0)
+    world.store.rules.clear()
+    assert group.online_readers() == ["a"]
+    reader.close()
+    assert group.online_readers() == []
+    assert drain(group.create_reader("b")) == events[1:]
+    reader.close()  # does nothing
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("does_exit", [True, False])

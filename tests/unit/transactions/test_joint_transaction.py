@@ -85,6 +85,18 @@ def test_abort_shows_none(world: JointWorld) -> None:
         done.abort()
 
 
+def test_nothing_is_accepted_after_an_abort_that_one_stream_has_not_seen(
+    world: JointWorld,
+) -> None:
+    txn = world.process(faulty=True).written(BOTH)
+    world.store.rules.add(Rule(Fault.REFUSE, "put*", "s/b/*"))
+    txn.abort()
+    with pytest.raises(TxnFailed, match="was aborted"):
+        txn.write_event(B, b"late")
+    with pytest.raises(TxnFailed, match="was aborted"):
+        txn.write_events(A, [b"late"])
+
+
 def test_stream_that_does_not_take_part_is_refused(world: JointWorld) -> None:
     txn = world.process().begin(A, B)
     with pytest.raises(InvalidInput, match=r"'s/c' is not one of the streams.*s/a, s/b"):
