@@ -104,12 +104,23 @@ def _stream_of(path: str) -> str | None:
     return match and match[1]
 
 
-_PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s@]+(?=@)")
+_URL_USER = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^/@\s]*)@", re.IGNORECASE)
+_CONTAINER_SCHEMES = frozenset({"abfs://", "abfss://"})
+"""Before the @ of these stands a container."""
+_URL_QUERY = re.compile(r"([a-z][a-z0-9+.-]*://[^?\s]*\?)\S+", re.IGNORECASE)
 
 
-def without_passwords(text: str) -> str:
-    """Return a text with ``***`` for the passwords of its URLs, for errors and the log."""
-    return _PASSWORD.sub(r"\1***", text) if "://" in text else text
+def without_credentials(text: str) -> str:
+    """Return a text with ``***`` for the users, passwords and queries of its URLs."""
+    if "://" not in text:
+        return text
+    return _URL_QUERY.sub(r"\1***", _URL_USER.sub(_without_user, text))
+
+
+def _without_user(found: re.Match[str]) -> str:
+    if found["scheme"].lower() in _CONTAINER_SCHEMES and ":" not in found["user"]:
+        return found[0]
+    return f"{found['scheme']}***@"
 
 
 @dataclass(eq=False, repr=False)
@@ -120,7 +131,7 @@ class PravegaSparkError(Exception):
 
     def __post_init__(self) -> None:
         """Keep the message as the only argument: so the error pickles, fields included."""
-        self.message = without_passwords(self.message)
+        self.message = without_credentials(self.message)
         self.args = (self.message,)
 
     def __str__(self) -> str:

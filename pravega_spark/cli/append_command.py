@@ -12,17 +12,22 @@ import hashlib
 import itertools
 import json
 import sys
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import click
 
-from pravega_spark.cli.input_records import FORMATS, OldRecords, check_format, read_records
+from pravega_spark.cli.input_records import (
+    FORMATS,
+    OldRecords,
+    check_format,
+    place_of,
+    read_records,
+)
+from pravega_spark.cli.open_writes import OpenWrites, say_durable
 from pravega_spark.cli.output import output_option, show_done, shown_as_it_is
 from pravega_spark.cli.root_option import open_root, root_option
-from pravega_spark.errors import CommitUnknown, InvalidInput, PravegaSparkError, SchemaMismatch
+from pravega_spark.errors import InvalidInput, SchemaMismatch
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.units import count_text
 
@@ -30,8 +35,6 @@ _Record = tuple[str | None, Any]
 """A routing key, and the bytes of an event or the row of a typed stream."""
 _Marks = list[tuple[int, str | None]]
 """Numbers of records, each with the digest of so many; None if that is not known."""
-_OPEN_WRITES = 10_000
-"""Writes whose outcome is still unknown, at most: the errors of earlier ones end the command."""
 _FIRST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 1_000, 50_000, 16 << 20
 """How many records are read before a note of a writer id names them; more with each note."""
 _NOTE_VERSION = 2
@@ -101,8 +104,8 @@ def append(
 
         return read_typed(file, form, key_field, event_field, schema, csv_null)
 
-    records = itertools.chain.from_iterable(map(records_of, files or ("-",)))
     run = _Append(writer_id, is_typed=schema is not None)
+    records = run.read(files or ("-",), records_of)
     try:
         with contextlib.ExitStack() as stack:
             writer = stack.enter_context(
@@ -112,16 +115,15 @@ def append(
     except InvalidInput as error:
         problem = str(error)
         if isinstance(error, SchemaMismatch):  # of the writer, which has one row at a time
-            number = run.skipped + run.written + 1
-            problem = f"record {number:,} of the input: {problem.replace('row 0, ', '', 1)}"
+            problem = f"{run.next_place()}: {problem.replace('row 0, ', '', 1)}"
         raise InvalidInput(f"{problem}{run.durable_text(error)}") from error
     except BaseException as error:
-        run.say_durable(name, error)
+        say_durable(f"stream {name}", run.durable_text(error), error)
         raise
-    text = f"Wrote {count_text(run.written, 'event')} to stream {name}."
+    text = f"Wrote {count_text(run.writes.begun, 'event')} to stream {name}."
     if run.skipped:
         text += f" {run.skipped:,} had been written before."
-    show_done({"stream": name, "written": run.written, "skipped": run.skipped}, text, output)
+    show_done({"stream": name, "written": run.writes.begun, "skipped": run.skipped}, text, output)
 
 
 class _Append:
@@ -134,33 +136,34 @@ class _Append:
         self._stored_by_old = 0
         self._digest = hashlib.sha256()
         self.skipped = 0
-        self.written = 0
-        self._durable = 0
-        self._open: deque[Future[Any]] = deque()
+        self.writes = OpenWrites()
+        self._files: list[tuple[int, str]] = []
 
     def durable_text(self, error: BaseException) -> str:
         """Return what is known to be durable of this run, and the way on, once it has ended."""
-        if not self.written:
-            return ""
-        done = sum(write.done() and write.exception() is None for write in self._open)
-        durable = self._durable + done
-        verb = "is" if durable == 1 else "are"
-        text = f" {count_text(durable, 'event')} of this run {verb} durable"
-        if isinstance(error, CommitUnknown):
-            text += ", and of those after them it is unknown"
-        if self._id is None:
-            return f"{text}."
+        durable = self.writes.durable_text("event", error)
+        if self._id is None or not durable:
+            return durable
         if isinstance(error, InvalidInput):
-            return f"{text}. Mend the record, and repeat the command."
-        return f"{text}. Repeat the command, which writes what is missing."
+            return f"{durable} Mend the record, and repeat the command."
+        return f"{durable} Repeat the command, which writes what is missing."
 
-    def say_durable(self, name: str, error: BaseException) -> None:
-        """Add what is durable to an error of ours; print it for another one, or an interrupt."""
-        durable = self.durable_text(error)
-        if isinstance(error, PravegaSparkError):
-            error.message += durable
-        elif durable:
-            click.echo(f"stream {name}:{durable}", err=True)
+    def read(
+        self, files: Iterable[str], records_of: Callable[[str], Iterator[_Record]]
+    ) -> Iterator[_Record]:
+        """Yield the records of the files, one after another."""
+        count = 0
+        for file in files:
+            self._files.append((count, file))
+            for record in records_of(file):
+                count += 1
+                yield record
+
+    def next_place(self) -> str:
+        """Return what errors call the record after those that were written."""
+        number = self.skipped + self.writes.begun + 1
+        before, file = next(each for each in reversed(self._files) if each[0] < number)
+        return place_of(file, number - before)
 
     def skip(self, writer: EventStreamWriter, records: Iterator[_Record]) -> Iterator[_Record]:
         """Return the records that the id has not written; raise InvalidInput for another input."""
@@ -230,7 +233,7 @@ class _Append:
         else:
             self._write_noted(writer, records)
         writer.flush()
-        self._wait(0)
+        self.writes.end()
 
     def _write_noted(self, writer: EventStreamWriter, records: Iterator[_Record]) -> None:
         count = _FIRST_AHEAD
@@ -254,21 +257,10 @@ class _Append:
 
     def _write(self, writer: EventStreamWriter, record: _Record) -> None:
         key, event = record
-        self._open.append(writer.write_event(event, routing_key=key))
-        self.written += 1
-        while self._open and self._open[0].done():
-            self._wait(len(self._open) - 1)
-        self._wait(_OPEN_WRITES)
-
-    def _wait(self, most: int) -> None:
-        """Wait until at most so many writes are open; raise the error of one that failed."""
-        while len(self._open) > most:
-            self._open[0].result()
-            self._open.popleft()
-            self._durable += 1
+        self.writes.add(writer.write_event(event, routing_key=key))
 
     def _note(self, writer: EventStreamWriter, ahead: Iterable[_Record]) -> None:
-        records, digest = self.skipped + self.written, self._digest.copy()
+        records, digest = self.skipped + self.writes.begun, self._digest.copy()
         count = records
         for record in ahead:
             _add(digest, record)

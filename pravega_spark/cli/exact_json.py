@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any, NoReturn
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
@@ -22,14 +23,17 @@ class JsonNumber(str):
         return Decimal(str(self))
 
 
-def parse_json(text: str, *, strict: bool = False) -> Any:
-    """Return a document; ``strict`` refuses equal fields of an object. Raises ValueError."""
+def parse_json(text: str, *, unique: Container[str] | None = None) -> Any:
+    """Return a document. Raises ValueError for none, and for an object with two equal fields.
+
+    With ``unique`` only these fields must not stand twice: for a text that stays as it is.
+    """
     return json.loads(
         text,
         parse_float=JsonNumber,
         parse_int=_whole,
         parse_constant=_no_constant,
-        object_pairs_hook=unique_fields if strict else None,
+        object_pairs_hook=partial(unique_fields, of=unique),
     )
 
 
@@ -97,11 +101,12 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON; raise ValueError if a field stands twice."""
+def unique_fields(pairs: list[tuple[str, Any]], of: Container[str] | None = None) -> dict[str, Any]:
+    """Return an object of JSON; raise ValueError if a field stands twice, or one ``of`` some."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"it has the field {twice!r} twice")
+        names = [name for name, _ in pairs if of is None or name in of]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"it has the field {twice!r} twice")
     return found

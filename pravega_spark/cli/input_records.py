@@ -6,14 +6,15 @@ import base64
 import contextlib
 import csv
 import io
+import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -21,7 +22,12 @@ from pravega_spark.arguments import shown
 from pravega_spark.cli.exact_json import json_text, parse_json, rounded
 from pravega_spark.errors import InvalidInput
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 InputRecord = tuple[str | None, bytes]
+_PlacedRow = tuple[str, Mapping[str, Any]]
+"""What errors call a record, and the record."""
 LINES = "lines"
 FORMATS = (LINES, "json", "csv", "parquet", "arrow")
 _SUFFIXES = {
@@ -86,13 +92,13 @@ def read_records(
         with _opened(file) as stream:
             for where, line in _json_lines(file, stream):
                 if old is not None and old.stored:
-                    row = rounded(_json_row(where, line))
+                    row = rounded(_json_row(where, line, unique=()))
                     yield _record(where, row, key_field, event_field)
                 elif event_field is None:
-                    yield _key(where, _json_row(where, line), key_field), line.encode()
+                    row = _json_row(where, line, unique=(key_field,) if key_field else ())
+                    yield _key(where, row, key_field), line.encode()
                 else:
-                    row = _json_row(where, line, strict=True)
-                    yield _record(where, row, key_field, event_field)
+                    yield _record(where, _json_row(where, line), key_field, event_field)
         return
     for where, row in read_rows(file, found, csv_null=csv_null):
         yield _record(where, row, key_field, event_field)
@@ -108,11 +114,17 @@ def read_rows(
     found = check_format(file, form, None)
     found = default if found == LINES else found
     with _opened(file) as stream:
-        for number, row in enumerate(_READERS[found](file, stream), 1):
+        for where, row in _READERS[found](file, stream):
             fields = row
             if found == "csv" and csv_null is not None:
                 fields = {name: None if row[name] == csv_null else row[name] for name in row}
-            yield f"record {number:,} of {file}", fields
+            yield where, fields
+
+
+def place_of(file: str, number: int, line: int | None = None) -> str:
+    """Return what errors call a record of a file, with its line where that has another number."""
+    name = "the input" if file == "-" else file
+    return f"record {number:,} of {name}{'' if line in (None, number) else f' (line {line:,})'}"
 
 
 def _opened(file: str) -> contextlib.AbstractContextManager[IO[bytes]]:
@@ -127,13 +139,13 @@ def _lines(file: str, stream: IO[bytes], separator: str | None) -> Iterator[Inpu
             continue
         key, found, rest = event.partition(separator.encode())
         if not found:
-            raise InvalidInput(f"line {number:,} of {file} has no key separator {separator!r}.")
-        yield key_of(f"line {number:,} of {file}", key), rest
+            raise InvalidInput(f"{place_of(file, number)} has no key separator {separator!r}.")
+        yield key_of(place_of(file, number), key), rest
 
 
-def _json_rows(file: str, stream: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+def _json_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
     for where, line in _json_lines(file, stream):
-        yield _json_row(where, line, strict=True)
+        yield where, _json_row(where, line)
 
 
 def _json_lines(file: str, stream: IO[bytes]) -> Iterator[tuple[str, str]]:
@@ -142,19 +154,21 @@ def _json_lines(file: str, stream: IO[bytes]) -> Iterator[tuple[str, str]]:
     A line ends with a line feed, or a carriage return and a line feed; a mark of the byte order at
     its beginning is dropped.
     """
+    record = 1
     for number, data in enumerate(stream, 1):
-        where = f"line {number:,} of {file}"
+        where = place_of(file, record, number)
         try:
             line = data.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError as error:
             raise InvalidInput(f"{where} is no JSON: {error}.") from error
         if line.strip():
+            record += 1
             yield where, line
 
 
-def _json_row(where: str, line: str, *, strict: bool = False) -> dict[str, Any]:
+def _json_row(where: str, line: str, *, unique: Container[str] | None = None) -> dict[str, Any]:
     try:
-        row = parse_json(line, strict=strict)
+        row = parse_json(line, unique=unique)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{where} is no JSON: {error}.") from error
     if not isinstance(row, dict):
@@ -162,7 +176,7 @@ def _json_row(where: str, line: str, *, strict: bool = False) -> dict[str, Any]:
     return row
 
 
-def _csv_rows(file: str, stream: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+def _csv_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
     with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
         try:
             csv.field_size_limit(_MOST_CSV_CHARACTERS)
@@ -171,29 +185,27 @@ def _csv_rows(file: str, stream: IO[bytes]) -> Iterator[Mapping[str, Any]]:
             twice = [name for name in names if names.count(name) > 1]
             if twice:
                 raise InvalidInput(f"the header of {file} names the field {twice[0]!r} twice.")
-            for row in rows:
+            for number, row in enumerate(rows, 1):
+                where = place_of(file, number, rows.line_num)
                 if None in row or None in row.values():
-                    raise InvalidInput(
-                        f"line {rows.line_num:,} of {file} has other fields than its header."
-                    )
-                yield row
+                    raise InvalidInput(f"{where} has other fields than the header.")
+                yield where, row
         except (csv.Error, UnicodeDecodeError) as error:
             raise InvalidInput(f"{file} is no CSV in UTF-8: {error}.") from error
 
 
-def _parquet_rows(file: str, stream: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+def _parquet_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     source = io.BytesIO(stream.read()) if file == "-" else stream
     try:
-        for batch in pq.ParquetFile(source).iter_batches():
-            yield from batch.to_pylist()
+        yield from _placed(file, pq.ParquetFile(source).iter_batches())
     except (pa.ArrowInvalid, OSError) as error:
         raise InvalidInput(f"{file} cannot be read as Parquet: {error}.") from error
 
 
-def _arrow_rows(file: str, stream: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+def _arrow_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
     import pyarrow as pa
 
     data = stream.read() if file == "-" else None
@@ -204,13 +216,18 @@ def _arrow_rows(file: str, stream: IO[bytes]) -> Iterator[Mapping[str, Any]]:
         except pa.ArrowInvalid:
             opened = pa.ipc.open_file(source)
             batches = (opened.get_batch(i) for i in range(opened.num_record_batches))
-        for batch in batches:
-            yield from batch.to_pylist()
+        yield from _placed(file, batches)
     except (pa.ArrowInvalid, OSError) as error:
         raise InvalidInput(f"{file} cannot be read as Arrow IPC: {error}.") from error
 
 
-_READERS: dict[str, Callable[[str, IO[bytes]], Iterator[Mapping[str, Any]]]] = {
+def _placed(file: str, batches: Iterable[pa.RecordBatch]) -> Iterator[_PlacedRow]:
+    rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
+    for number, row in enumerate(rows, 1):
+        yield place_of(file, number), row
+
+
+_READERS: dict[str, Callable[[str, IO[bytes]], Iterator[_PlacedRow]]] = {
     "json": _json_rows,
     "csv": _csv_rows,
     "parquet": _parquet_rows,

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import click
 
 from pravega_spark.cli.exact_json import parse_json
 from pravega_spark.cli.kvt_keys import KeyForm, keys_option, values_option
+from pravega_spark.cli.open_writes import OpenWrites, say_durable
 from pravega_spark.cli.output import confirm, examples, output_option, show_done, yes_option
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.cli.value_forms import argument_bytes, to_bytes
 from pravega_spark.errors import InvalidInput
 from pravega_spark.key_value.key_value_table import KeyValueTable
 from pravega_spark.key_value.table_entry import KeyVersion
-
-_OPEN_PUTS = 10_000
-"""Puts whose outcome is still unknown, at most: the errors of earlier ones end the command."""
 
 
 @click.command(
@@ -72,13 +68,20 @@ def put(
     if insert and version is not None:
         raise click.UsageError("--insert and --version exclude each other.")
     manager, _ = open_root(root)
+    if key is None:
+        puts = OpenWrites()
+        try:
+            with manager.key_value_table(table) as opened:
+                _put_all(opened, _entries(KeyForm(opened, key_form), value_form, separator), puts)
+        except BaseException as error:
+            say_durable(f"table {table}", puts.durable_text("put", error), error)
+            raise
+        count = puts.begun
+        show_done({"table": table, "puts": count}, f"Put {count:,} entries in {table}.", output)
+        return
+    assert value is not None
     with manager.key_value_table(table) as opened:
         form = KeyForm(opened, key_form)
-        if key is None:
-            count = _put_all(opened, _entries(form, value_form, separator))
-            show_done({"table": table, "puts": count}, f"Put {count:,} entries in {table}.", output)
-            return
-        assert value is not None
         data = sys.stdin.buffer.read() if value == "-" else _value(key, value_form, value)
         at = form.primary(key), form.secondary(secondary)
         if insert:
@@ -94,17 +97,13 @@ def _value(key: str, form: str, text: str) -> bytes:
     return argument_bytes(f"the value of {key!r}", form, text)
 
 
-def _put_all(table: KeyValueTable, entries: Iterator[tuple[Any, bytes, bytes]]) -> int:
-    """Put entries; return their number once all are durable."""
-    count, open_puts = 0, deque[Future[Any]]()
+def _put_all(
+    table: KeyValueTable, entries: Iterator[tuple[Any, bytes, bytes]], puts: OpenWrites
+) -> None:
+    """Put entries, and wait until all are durable."""
     for primary, secondary, value in entries:
-        open_puts.append(table.put(primary, value, secondary))
-        count += 1
-        if len(open_puts) >= _OPEN_PUTS:
-            open_puts.popleft().result()
-    for future in open_puts:
-        future.result()
-    return count
+        puts.add(table.put(primary, value, secondary))
+    puts.end()
 
 
 def _entries(
@@ -113,13 +112,20 @@ def _entries(
     """Yield the entries of the standard input. Raises InvalidInput, which names the line."""
     for number, line in enumerate(sys.stdin.buffer, 1):
         try:
-            text = line.decode().removesuffix("\n").removesuffix("\r")
+            text = _text(line)
             if separator is not None:
                 yield _separated(form, value_form, text, separator)
             elif text.strip():
                 yield _parsed(form, value_form, text)
-        except (UnicodeDecodeError, InvalidInput) as error:
+        except InvalidInput as error:
             raise InvalidInput(f"line {number:,} of the input: {error}") from error
+
+
+def _text(line: bytes) -> str:
+    try:
+        return line.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"it is no text in UTF-8: {error}.") from None
 
 
 def _separated(
@@ -133,7 +139,7 @@ def _separated(
 
 def _parsed(form: KeyForm, value_form: str, text: str) -> tuple[Any, bytes, bytes]:
     try:
-        record = parse_json(text, strict=True)
+        record = parse_json(text)
     except ValueError as error:
         raise InvalidInput(f"it is no JSON: {error}.") from None
     if not isinstance(record, dict) or not {"key", "value"} <= record.keys():

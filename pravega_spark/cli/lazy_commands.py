@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -42,16 +43,16 @@ class LazyCommands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; an error of an unknown object also names those that are like it.
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse the options; ``--help`` and ``--version`` print here."""
+        with _reader_may_end():
+            return super().make_context(*args, **kwargs)
 
-        A reader that ends before the command, as ``head`` does, is no failure.
-        """
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; an error of an unknown object also names those that are like it."""
         try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise click.exceptions.Exit(0) from None
+            with _reader_may_end():
+                return super().invoke(ctx)
         except NotFound as error:
             if ctx.parent is None and OPENED in ctx.meta:
                 from pravega_spark.cli.near_names import add_near_names
@@ -72,3 +73,13 @@ class LazyCommands(click.Group):
         """Write the names and their lines of help."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, self._table[name][1]) for name in self.list_commands(ctx)])
+
+
+@contextlib.contextmanager
+def _reader_may_end() -> Iterator[None]:
+    """End with 0 if the reader of the output ends before the command does, as ``head`` may."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise click.exceptions.Exit(0) from None

@@ -63,9 +63,9 @@ def serve(
     variable PRAVEGA_SPARK_SERVE_TOKEN gives must be sent by every request.
     """
     try:
+        from pravega_spark.errors import without_credentials
         from pravega_spark.serve import web_server
         from pravega_spark.serve.serve_options import ServeOptions, host_names
-        from pravega_spark.serve.web_problems import without_credentials
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in (
             "fastapi",

@@ -124,7 +124,7 @@ def _float(kind: pa.DataType, number: Decimal) -> float:
 
 def _nested(value: Any, wanted: type) -> Any:
     """Return a nested value, which CSV has as JSON."""
-    found = parse_json(value, strict=True) if type(value) is str else value
+    found = parse_json(value) if type(value) is str else value
     if not isinstance(found, (wanted, list)):
         raise TypeError(type(found).__name__)
     return found

@@ -35,7 +35,7 @@ def argument_bytes(what: str, form: str, text: str) -> bytes:
     if form != JSON_FORM:
         return to_bytes(what, form, text)
     try:
-        return to_bytes(what, form, parse_json(text, strict=True))
+        return to_bytes(what, form, parse_json(text))
     except ValueError as error:
         raise InvalidInput(f"{what} {shown(text)} is no JSON: {error}.") from None
 
@@ -44,10 +44,11 @@ def of_bytes(what: str, form: str, data: bytes) -> Any:
     """Return bytes as a value of a JSON record. Raises InvalidInput if they are not in the form."""
     try:
         return _ENCODERS[form](data)
-    except ValueError:
+    except ValueError as error:
         kind = "JSON" if form == JSON_FORM else "text in UTF-8"
         raise InvalidInput(
-            f"{what} is no {kind}: {shown(data)}. Choose another form, such as hex."
+            f"{what} is no {kind}: {shown(data)} ({error}). Choose another form, such as text or "
+            "hex."
         ) from None
 
 

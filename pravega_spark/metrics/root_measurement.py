@@ -25,7 +25,7 @@ from pravega_spark.errors import (
     NoSuchStream,
     PravegaSparkError,
     StaleIdentity,
-    without_passwords,
+    without_credentials,
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.metrics.metric_values import MetricValues
@@ -197,7 +197,7 @@ class RootMeasurement:
                 values.set("pravega_maintenance_overdue", info.is_overdue, *labels)
                 values.set("pravega_maintenance_failed_streams", info.failed, *labels)
         except (PravegaSparkError, OSError) as error:
-            _log("maintenance of root", without_passwords(self._store.url), error)
+            _log("maintenance of root", without_credentials(self._store.url), error)
             return "maintenance", None
         return "", values
 

@@ -18,11 +18,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from pravega_spark.engine.log_fields import log_fields, own_logger
-from pravega_spark.errors import PravegaSparkError
+from pravega_spark.errors import PravegaSparkError, without_credentials
 from pravega_spark.serve.api_models import StreamRow
 from pravega_spark.serve.root_watch import RootWatch
 from pravega_spark.serve.serve_options import MAX_VIEWERS
-from pravega_spark.serve.web_problems import problem, without_credentials
+from pravega_spark.serve.web_problems import problem
 
 logger = own_logger(__name__)
 

@@ -12,12 +12,11 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from pravega_spark.engine.store.root_marker import MARKER_KEY
-from pravega_spark.errors import NotFound, PravegaSparkError
+from pravega_spark.errors import NotFound, PravegaSparkError, without_credentials
 from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.rest_models import HealthResult, HealthStatus, RestRoute
 from pravega_spark.serve.rest_scopes import NOT_FOUND
 from pravega_spark.serve.served_root import ServedRoot
-from pravega_spark.serve.web_problems import without_credentials
 
 _KEPT_SECONDS: Final = 5.0
 NAME: Final = "pravega-spark"

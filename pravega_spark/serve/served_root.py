@@ -7,8 +7,8 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import without_credentials
 from pravega_spark.manager import StreamManager
-from pravega_spark.serve.web_problems import without_credentials
 
 
 class ServedRoot:

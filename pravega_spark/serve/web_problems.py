@@ -1,8 +1,7 @@
-"""Errors as answers: a status and one JSON object, without traces, and without credentials."""
+"""Errors as answers: a status and one JSON object, without traces."""
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
@@ -45,26 +44,11 @@ _STATUS: Final[tuple[tuple[type[PravegaSparkError], int], ...]] = (
     (StoreError, 503),
 )
 """Pravega's statuses where it has one; the first class that fits decides."""
-_USER: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^/@\s]*)@", re.IGNORECASE)
-_CONTAINER_SCHEMES: Final = frozenset({"abfs://", "abfss://"})
-"""Before the @ of these stands a container."""
-_QUERY: Final = re.compile(r"(?P<url>[a-z][a-z0-9+.-]*://[^?\s]*)\?\S*", re.IGNORECASE)
 
 
 def problem(status: int, kind: str, message: str) -> JSONResponse:
     """Return an error as an answer: ``{"error": {"type": ..., "message": ...}}``."""
     return JSONResponse({"error": {"type": kind, "message": message}}, status)
-
-
-def without_credentials(text: str) -> str:
-    """Return a text without the user names, passwords and queries of the URLs in it."""
-    return _QUERY.sub(r"\g<url>", _USER.sub(_without_user, text))
-
-
-def _without_user(found: re.Match[str]) -> str:
-    if found["scheme"].lower() in _CONTAINER_SCHEMES and ":" not in found["user"]:
-        return found[0]
-    return found["scheme"]
 
 
 def status_of(error: PravegaSparkError) -> int:
@@ -91,7 +75,7 @@ async def _on_known(request: Request, error: Exception) -> JSONResponse:
             error,
             extra=log_fields("answer"),
         )
-    said = command_line_advice(without_credentials(str(error)))
+    said = command_line_advice(str(error))
     answer = problem(status, type(error).__name__, said)
     if status == 503:
         answer.headers["Retry-After"] = "5"

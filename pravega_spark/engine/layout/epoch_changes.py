@@ -15,6 +15,7 @@ from pravega_spark.model import (
     make_segment_id,
     segment_text,
 )
+from pravega_spark.units import count_text
 
 
 def first_epoch(count: int, first_number: int, number: int, created_ms: int) -> Epoch:
@@ -66,8 +67,8 @@ def scale(
     count = len(kept) + len(fresh)
     if not minimum <= count <= MAX_SEGMENTS:
         raise InvalidConfiguration(
-            f"{what} would leave {count} segments; its policy asks for at least {minimum}, and a "
-            f"stream has at most {MAX_SEGMENTS}."
+            f"{what} would leave {count_text(count, 'segment')}; its policy asks for at least "
+            f"{minimum}, and a stream has at most {MAX_SEGMENTS}."
         )
     number = layout.active.number + 1
     segments = _new_segments(fresh, next_number, number)

@@ -17,7 +17,7 @@ from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.reserve import freeing
-from pravega_spark.errors import StoreFull, StoreReadOnly, without_passwords
+from pravega_spark.errors import StoreFull, StoreReadOnly, without_credentials
 from pravega_spark.limits import CLOCK_RECORD_MS, CLOCK_SKEW_MS, CLOCK_STEP_MS, MAX_CLOCK_JUMP
 from pravega_spark.units import parse_duration_ms
 
@@ -107,8 +107,8 @@ def read_now(store: Store, runtime: Runtime, *, keep: bool = True, warn: bool = 
                 "the clock of this host is %s behind that of %s: deletions by age are late by "
                 "that much. Set the host's clock.",
                 length_text(storage_ms - wall_ms),
-                without_passwords(store.url),
-                extra=log_fields("read clock", root=without_passwords(store.url)),
+                without_credentials(store.url),
+                extra=log_fields("read clock", root=without_credentials(store.url)),
             )
         return Now(min(storage_ms, wall_ms), storage_ms)
     known = _stored(store)
@@ -118,10 +118,10 @@ def read_now(store: Store, runtime: Runtime, *, keep: bool = True, warn: bool = 
             "the clock of %s jumped ahead by %s, to %s, and nothing explains it: only what was "
             "old enough before the jump is deleted by age. If the clock is right now, call "
             "StreamManager.confirm_clock() or run the retention job with --confirm-clock.",
-            without_passwords(store.url),
+            without_credentials(store.url),
             length_text(storage_ms - record.believed_ms),
             time_text(storage_ms),
-            extra=log_fields("read clock", root=without_passwords(store.url)),
+            extra=log_fields("read clock", root=without_credentials(store.url)),
         )
     if keep and (known is None or _is_outdated(known, record)):
         try:
@@ -135,9 +135,9 @@ def read_now(store: Store, runtime: Runtime, *, keep: bool = True, warn: bool = 
                 logger.warning(
                     "the clock record of %s cannot be renewed, so deletions by age may be late "
                     "after a restart of this machine: %s",
-                    without_passwords(store.url),
+                    without_credentials(store.url),
                     error,
-                    extra=log_fields("read clock", root=without_passwords(store.url)),
+                    extra=log_fields("read clock", root=without_credentials(store.url)),
                 )
     return Now(min(record.believed_ms, wall_ms), storage_ms)
 
@@ -165,9 +165,9 @@ def confirm_clock(store: Store, runtime: Runtime, limit: str | float | None = No
             store.put(CLOCK_KEY, record.encode())
     logger.info(
         "confirmed the clock of %s: it is %s",
-        without_passwords(store.url),
+        without_credentials(store.url),
         time_text(now_ms),
-        extra=log_fields("confirm clock", root=without_passwords(store.url)),
+        extra=log_fields("confirm clock", root=without_credentials(store.url)),
     )
     return now_ms
 

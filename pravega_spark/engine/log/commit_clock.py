@@ -11,7 +11,7 @@ from pravega_spark.engine.log.clock_record import length_text
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
-from pravega_spark.errors import without_passwords
+from pravega_spark.errors import without_credentials
 from pravega_spark.limits import CLOCK_SKEW_MS
 
 logger = own_logger(__name__)
@@ -41,8 +41,8 @@ class CommitClock:
                 "the host's clock.",
                 length_text(wall_ms - storage_ms),
                 "ahead of" if wall_ms > storage_ms else "behind",
-                without_passwords(self._store.url),
-                extra=log_fields("read clock", root=without_passwords(self._store.url)),
+                without_credentials(self._store.url),
+                extra=log_fields("read clock", root=without_credentials(self._store.url)),
             )
         return storage_ms
 

@@ -24,7 +24,7 @@ from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import check_same
 from pravega_spark.engine.tables.maintenance_table import MAINTENANCE_TABLE
-from pravega_spark.errors import StoreError, without_passwords
+from pravega_spark.errors import StoreError, without_credentials
 from pravega_spark.limits import (
     CHECK_THREADS,
     CLOCK_SKEW_MS,
@@ -238,9 +238,9 @@ def drop_hints(store: Store, kept: Collection[str] = ()) -> None:
     except StoreError as error:
         logger.warning(
             "old due hints of %s could not be deleted: %s",
-            without_passwords(store.url),
+            without_credentials(store.url),
             error,
-            extra=log_fields("maintain", root=without_passwords(store.url)),
+            extra=log_fields("maintain", root=without_credentials(store.url)),
         )
 
 

@@ -40,7 +40,7 @@ from pravega_spark.engine.tables.maintenance_entry import (
 from pravega_spark.engine.tables.open_tables import OpenTables
 from pravega_spark.engine.tables.row_files import Rows
 from pravega_spark.engine.tables.state_table import Decide, StateTable, TableChange, TableState
-from pravega_spark.errors import CorruptLog, Damaged, RootChanged, StoreError, without_passwords
+from pravega_spark.errors import CorruptLog, Damaged, RootChanged, StoreError, without_credentials
 from pravega_spark.limits import CLAIM_MS, RECORD_RETAIN_MS, RECORD_SWEEP_COMMITS
 from pravega_spark.model import MaintenanceKind
 
@@ -284,9 +284,9 @@ class MaintenanceTable:
         logger.warning(
             "the record of maintenance of %s could not be read and begins again, so that all work "
             "is due: %s",
-            without_passwords(self._store.url),
+            without_credentials(self._store.url),
             error,
-            extra=log_fields("maintain", root=without_passwords(self._store.url)),
+            extra=log_fields("maintain", root=without_credentials(self._store.url)),
         )
         self._store.delete([entry.key for entry in self._store.list(MAINTENANCE_TABLE)])
         self._open()

@@ -53,7 +53,7 @@ def test_lines_of_standard_input_are_events_with_or_without_a_key(shell: Shell) 
     shell.ok("stream", "append", "s/a", "--key-separator", ":", stdin=b"k:a:b\n")
     lines = [b"one", b"two", b"", b"last"]
     assert events(shell) == [*((None, line) for line in lines), ("k", b"a:b")]
-    assert "line 2 of - has no key separator" in shell.failed(
+    assert "record 2 of the input has no key separator" in shell.failed(
         "stream", "append", "s/a", "--key-separator", ":", stdin=b"k:v\nv\n"
     )
 
@@ -110,7 +110,7 @@ def test_a_writer_id_refuses_another_input_whatever_its_name(shell: Shell) -> No
 def test_a_bad_record_says_what_was_written_and_a_writer_id_goes_on(shell: Shell) -> None:
     append = ("stream", "append", "s/a", "--format", "json", "--writer-id", "w")
     error = shell.failed(*append, stdin=b'{"a": 1}\nbad\n')
-    assert "line 2 of - is no JSON" in error
+    assert "record 2 of the input is no JSON" in error
     assert "1 event of this run is durable. Mend the record, and repeat the command." in error
     shell.ok(*append, stdin=b'{"a": 1}\n{"a": 2}\n')
     assert [json.loads(data)["a"] for _, data in events(shell)] == [1, 2]
@@ -139,16 +139,16 @@ def test_a_killed_append_with_a_writer_id_is_finished_by_the_next_run(
 @pytest.mark.parametrize(
     ("content", "options", "part"),
     [
-        (b"{", ("--format", "json"), "line 1 of - is no JSON"),
+        (b"{", ("--format", "json"), "record 1 of the input is no JSON"),
         (b"[1]", ("--format", "json"), "no JSON object"),
         (b'{"a": 1}', ("--format", "json", "--key", "b"), "has no field 'b'; it has a"),
-        (b"a,b\n1\n", ("--format", "csv"), "line 2 of - has other fields"),
+        (b"a,b\n1\n", ("--format", "csv"), "record 1 of the input (line 2) has other fields"),
         (b"nothing", ("--format", "parquet"), "cannot be read as Parquet"),
         (b"nothing", ("--format", "arrow"), "cannot be read as Arrow"),
         (b"x", ("--key", "b"), "read as lines"),
         (b"x", ("--format", "csv", "--key-separator", ","), "is for lines"),
         (b'{"a": NaN}', ("--format", "json"), "NaN is no number of JSON"),
-        (b"[" * 100_000, ("--format", "json"), "line 1 of - is no JSON"),
+        (b"[" * 100_000, ("--format", "json"), "record 1 of the input is no JSON"),
         (
             b'{"a": {"b": 1}}',
             ("--format", "json", "--key", "a"),
@@ -156,6 +156,11 @@ def test_a_killed_append_with_a_writer_id_is_finished_by_the_next_run(
         ),
         (b'{"a": "\\ud800"}', ("--format", "json", "--key", "a"), "half of a surrogate pair"),
         (b"a,a\n1,2\n", ("--format", "csv"), "names the field 'a' twice"),
+        (
+            b'\n{"a": 1, "a": 2}',
+            ("--format", "json", "--key", "a"),
+            "record 1 of the input (line 2)",
+        ),
     ],
 )
 def test_wrong_input_is_named_with_its_line(
@@ -195,6 +200,17 @@ def test_a_long_field_of_csv_is_an_event(shell: Shell) -> None:
     content = b"a\n" + b"x" * 200_000 + b"\n"
     shell.ok("stream", "append", "s/a", "--format", "csv", "--event", "a", stdin=content)
     assert events(shell) == [(None, b"x" * 200_000)]
+
+
+def test_parsed_events_are_exact_or_stay_texts(shell: Shell) -> None:
+    lines = ['{"x": 1.10}', '{"x": 1, "x": 2}', '{"a": [{"x": 1, "x": 1}]}', "NaN"]
+    given = "".join(f"{line}\n" for line in lines).encode()
+    shell.ok("stream", "append", "s/a", stdin=given)
+    shell.ok("stream", "append", "s/a", "--format", "json", stdin=given[:29])
+    read = shell.ok("stream", "read", "s/a", "--parse").splitlines()
+    assert read[0].endswith('"event": {"x": 1.10}}')
+    assert [json.loads(line)["event"] for line in read[1:4]] == lines[1:]
+    assert [data.decode() for _, data in events(shell)][4:] == lines[:2]  # whole lines stay
 
 
 def test_events_are_read_between_positions_as_json_raw_and_formats(shell: Shell) -> None:

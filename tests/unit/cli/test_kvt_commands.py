@@ -160,7 +160,19 @@ def test_the_lines_of_the_input_are_put(shell: Shell, table: str) -> None:
     for wrong in (b"{", b"[]", b'{"key": "z"}', b'{"key": 1, "value": "x"}', b"\xff"):
         error = shell.failed("kvt", "put", table, stdin=b'{"key": "w", "value": "0"}\n' + wrong)
         assert "line 2 of the input" in error
+        assert error.endswith(". 1 put of this run is durable.\n")
+        assert value(shell, "w") == b"0"
     assert "no separator" in shell.failed("kvt", "put", table, "--separator", "\t", stdin=b"x\n")
+
+
+def test_value_with_two_equal_fields_is_shown_as_it_is_or_not_at_all(
+    shell: Shell, table: str
+) -> None:
+    text = '{"x": 1, "x": 2}'
+    shell.ok("kvt", "put", table, "a", text)
+    assert text in shell.ok("kvt", "get", table, "a")
+    error = shell.failed("kvt", "get", table, "a", "--values", "json")
+    assert "it has the field 'x' twice" in error
 
 
 def test_what_scan_prints_can_be_put_into_another_table(shell: Shell, table: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -99,4 +100,16 @@ def test_no_error_shows_a_password() -> None:
     with pytest.raises(errors.InvalidInput) as caught:
         open_store("pravega://anna:se%20cret@host:9090/root")
     assert "se%20cret" not in str(caught.value)
-    assert "anna:***@host" in str(caught.value)
+    assert "pravega://***@host" in str(caught.value)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["stream", "--help"]])
+def test_a_reader_that_is_gone_is_no_failure(words: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        command = [sys.executable, "-m", "pravega_spark.cli", *words]
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -162,17 +162,41 @@ def test_csv_parquet_and_arrow_are_appended(shell: Shell, tmp_path: Path) -> Non
     assert delays == [("UA", -3, ROW["left"]), ("AA", None, None)] * 3
 
 
+def test_numbers_that_json_lacks_are_the_texts_that_rows_as_json_have(shell: Shell) -> None:
+    created(shell)
+    texts = ["NaN", "Infinity", "-Infinity"]
+    for text in texts:
+        row = json.dumps({"carrier": "UA", "speed": text}).encode()
+        shell.ok("stream", "append", S, stdin=row)
+    assert [row["speed"] for row in rows(shell)] == texts
+    read = shell.ok("stream", "read", S, "--parse").splitlines()
+    assert [json.loads(line)["event"]["speed"] for line in read] == texts
+
+
+def test_the_place_of_a_record_is_that_in_its_own_file(shell: Shell, tmp_path: Path) -> None:
+    created(shell)
+    (tmp_path / "a.json").write_text('{"carrier": "UA"}\n{"carrier": "UA"}\n')
+    (tmp_path / "b.csv").write_text("carrier,delay\nUA,1\nUA,x\n")
+    (tmp_path / "c.json").write_text('\n{"carrier": null}\n')
+    given = [str(tmp_path / name) for name in ("a.json", "b.csv", "c.json")]
+    error = shell.failed("stream", "append", S, *given)
+    assert "record 2 of " in error
+    assert "b.csv (line 3): column delay is int32" in error
+    error = shell.failed("stream", "append", S, given[0], given[2])
+    assert f"record 1 of {given[2]}: an event for stream" in error
+
+
 def test_a_row_that_does_not_fit_is_named(shell: Shell) -> None:
     created(shell)
     good = b'{"carrier": "UA"}\n'
     error = shell.failed("stream", "append", S, stdin=good + b'{"carrier": "UA", "delay": "x"}\n')
-    assert "record 2 of -: column delay is int32" in error
+    assert "record 2 of the input: column delay is int32" in error
     assert "'x'" in error
     assert "1 event of this run is durable" in error
     error = shell.failed("stream", "append", S, stdin=b'{"carrier": "UA", "fare": 1}\n')
     assert "no column 'fare'" in error
     error = shell.failed("stream", "append", S, stdin=good * 2 + b'{"delay": 1, "carrier": null}\n')
-    assert "record 3 of the input" in error
+    assert "record 3 of the input: an event for stream" in error
     assert "row 0" not in error
     assert "--event is for raw" in shell.failed("stream", "append", S, "--event", "a", stdin=good)
     error = shell.failed("stream", "append", S, "--format", "lines", stdin=good)

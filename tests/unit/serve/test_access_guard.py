@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from pravega_spark import StreamManager
-from pravega_spark.errors import InvalidOption, StoreUnavailable
+from pravega_spark.errors import InvalidOption, StoreUnavailable, without_credentials
 from pravega_spark.serve.access_guard import SECURITY_HEADERS
 from pravega_spark.serve.serve_options import (
     MAX_BODY_BYTES,
@@ -19,7 +19,6 @@ from pravega_spark.serve.serve_options import (
     ServeOptions,
     host_names,
 )
-from pravega_spark.serve.web_problems import without_credentials
 from tests.harness.web_world import BEARER, TOKEN, changing_client, new_manager, web_client
 
 CHANGES = [
@@ -272,17 +271,17 @@ def test_errors_name_no_credentials_of_the_root(
     answer = client.get("/v1/scopes")
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
     message = answer.json()["error"]["message"]
-    assert message == "ftp://host/root does not answer; wait."
+    assert message == "ftp://***@host/root?*** does not answer; wait."
 
 
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
         ("s3://bucket/root", "s3://bucket/root"),
-        ("see s3://k:s@bucket/root, please", "see s3://bucket/root, please"),
+        ("see s3://k:s@bucket/root, please", "see s3://***@bucket/root, please"),
         ("abfs://container@account/x", "abfs://container@account/x"),
-        ("token@s3://k@bucket", "token@s3://bucket"),
-        ("https://h/p?sig=1&x=2 failed", "https://h/p failed"),
+        ("token@s3://k@bucket", "token@s3://***@bucket"),
+        ("https://h/p?sig=1&x=2 failed", "https://h/p?*** failed"),
         ("why? no URL here", "why? no URL here"),
     ],
 )

@@ -141,7 +141,7 @@ def test_a_storage_that_fails_is_told_without_credentials_and_the_poll_goes_on(
         live = LiveUpdates(watch)
         messages = live.messages(None)
         trouble = await next_of(messages, "trouble")
-        assert trouble == {"message": "s3://bucket does not answer."}
+        assert trouble == {"message": "s3://***@bucket does not answer."}
         assert (await next_of(messages, "streams"))["streams"]
         await messages.aclose()  # type: ignore[attr-defined]
         await live.close()

@@ -83,7 +83,7 @@ def test_invalid_scales_are_refused(
 def test_scale_below_the_minimum_is_refused() -> None:
     stream = halves()
     ids = stream.active.segment_ids
-    with pytest.raises(InvalidConfiguration, match=r"would leave 1 segments; .* at least 2"):
+    with pytest.raises(InvalidConfiguration, match=r"would leave 1 segment; .* at least 2"):
         epoch_changes.scale(stream, ids, [KeyRange(0.0, 1.0)], 0, 2, minimum=2)
 
 
