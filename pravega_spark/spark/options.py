@@ -306,6 +306,13 @@ WRITE = (
         "Lives of streams restored from a copy, as the error names them: no batch of this query is "
         "missing there.",
     ),
+    Option(
+        "acceptReplay",
+        option_values.non_negative_integer,
+        "-",
+        "Number of a batch of several streams, as the error names it: the streams that lack it "
+        "take its rows, though they are others than before its stop.",
+    ),
     Option("columns", option_values.any_text, "-", "Ignored; a SQL view may set it for its reads."),
 )
 

@@ -117,6 +117,10 @@ class WriteSettings:
     bad_records: str = "fail"
     restored_lives: frozenset[int] = frozenset()
     """Lives of restored streams of which the user says that no batch is missing."""
+
+    accept_replay: int | None = None
+    """The number of a batch of several streams that may have other rows than before its stop."""
+
     leftovers: tuple[str, ...] = ()
 
 
@@ -219,6 +223,7 @@ def write_settings(given: Mapping[str, str]) -> WriteSettings:
         schema=found.get("schema", "auto"),
         bad_records=found.get("badRecords", "fail"),
         restored_lives=found.get("restoredLives", frozenset()),
+        accept_replay=found.get("acceptReplay"),
         leftovers=tuple(filter(is_leftover, given)),
     )
 

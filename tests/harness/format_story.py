@@ -35,7 +35,7 @@ from pravega_spark.engine.tables.maintenance_entry import RunProgress
 from pravega_spark.engine.tables.maintenance_table import AUTO, JOB, MaintenanceTable
 from pravega_spark.engine.writing.batch_identity import NumberedBatch
 from pravega_spark.engine.writing.batch_origin import BatchOrigin, BatchSource
-from pravega_spark.engine.writing.split_batch import SplitBatch
+from pravega_spark.engine.writing.split_batch import SplitBatch, StreamPart
 from pravega_spark.errors import TxnFailed
 from pravega_spark.event_time import watermark_update
 from pravega_spark.key_value.fold import fold
@@ -195,11 +195,11 @@ class _FromQuery(BatchSource):
 def _write_batches(manager: StreamManager) -> None:
     """A batch of a query, and one of several streams."""
     writer_id = "spark.27bd005e-8398-4357-849f-26c4857a5e03"
-    streams = {"nyc/arrivals": 1, "nyc/delays": 1}
-    for name in streams:
+    parts = {"nyc/arrivals": StreamPart(1, 1), "nyc/delays": StreamPart(1, 1)}
+    for name in parts:
         manager.create_stream(name)
-    SplitBatch(writer_id, 2, streams, {"scope": "nyc", "eventTime": "at"}).put(manager._store)
-    for name in streams:
+    SplitBatch(writer_id, 2, parts, {"scope": "nyc", "eventTime": "at"}).put(manager._store)
+    for name in parts:
         stream = StreamLog(manager._store, name, manager._runtime)
         write(stream, [("UA", b"UA1545")], NumberedBatch(writer_id, 2, _FromQuery()))
 

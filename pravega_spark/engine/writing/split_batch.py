@@ -1,9 +1,10 @@
 """The one object of a root that says which streams the last batch of several is for.
 
 The commits of such a batch are independent. If the write dies between two of them and is started
-again with other options, the new target may know nothing of the batch. So before the first commit
-the batch's number, its streams and the options that decide where a row goes are put here, and the
-first batch of each run looks.
+again with other options, the new target may know nothing of the batch; and if its rows then go to
+other streams, they are in two streams, or in none. So before the first commit the batch's number,
+its streams, their numbers of rows and the options that decide where a row goes are put here; the
+first batch of each run looks, and so does a batch that some of its streams have.
 """
 
 from __future__ import annotations
@@ -22,20 +23,34 @@ FOLDER = "_batches"
 
 
 @dataclass(frozen=True, slots=True)
+class StreamPart:
+    """What a batch has for one of its streams: the stream's life, and a number of rows."""
+
+    life: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class SplitBatch:
-    """A batch of several streams: who wrote it, its number, the streams' lives, the options."""
+    """A batch of several streams: who wrote it, its number, its parts by stream, the options."""
 
     writer_id: str
     number: int
-    streams: Mapping[str, int]
+    parts: Mapping[str, StreamPart]
     options: Mapping[str, str]
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """The number of rows for each stream."""
+        return {name: part.rows for name, part in self.parts.items()}
 
     def put(self, store: Store) -> None:
         """Record it, in place of the writer's batch before."""
+        parts = sorted(self.parts.items())
         record = {
             "writer": self.writer_id,
             "number": self.number,
-            "streams": dict(sorted(self.streams.items())),
+            "streams": {name: {"life": part.life, "rows": part.rows} for name, part in parts},
             "options": dict(self.options),
         }
         store.put(split_batch_key(self.writer_id), to_digested_line(record))
@@ -58,7 +73,9 @@ def read_split_batch(store: Store, writer_id: str) -> SplitBatch | None:
         if line is None:
             raise ValueError("its digest does not match")
         record = json.loads(line)
-        return SplitBatch(record["writer"], record["number"], record["streams"], record["options"])
+        found = record["streams"].items()
+        parts = {name: StreamPart(part["life"], part["rows"]) for name, part in found}
+        return SplitBatch(record["writer"], record["number"], parts, record["options"])
     except DECODE_ERRORS as error:
         raise CorruptLog(
             f"{path} is damaged ({error}): it says which streams the last batch of "

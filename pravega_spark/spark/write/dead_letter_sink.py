@@ -21,20 +21,19 @@ from pyspark.sql.types import StructType
 from pravega_spark.engine.stream.letter_stream import SUFFIX
 from pravega_spark.errors import InvalidOption
 from pravega_spark.limits import STAGING_THREADS
-from pravega_spark.spark.kafka_values import warn_of_leftovers
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.commit_messages import TaskCommitMessage
 from pravega_spark.spark.write.dead_letters import letters, plan_letters
 from pravega_spark.spark.write.frame_target import FramePlan, plan_in_task
 from pravega_spark.spark.write.many_streams_sink import (
     ManyStreamsMessage,
+    commit_batch,
     commit_each,
     complete_parts,
 )
 from pravega_spark.spark.write.numbered_write import (
     application_batch,
     check_repeated,
-    query_batch,
 )
 from pravega_spark.spark.write.sink import PravegaBatchWriter, PravegaStreamWriter
 from pravega_spark.spark.write.staging_plan import StagingPlan
@@ -85,13 +84,8 @@ class DeadLetterStreamWriter(PravegaStreamWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the rows of a micro-batch, and then its dead letters; skip what is there."""
-        found = complete_parts(messages)
-        if batchId == 0:
-            warn_of_leftovers(self.settings.leftovers, f"a query's write to {self.settings.stream}")
-        if not any(message.parts for message in found):
-            return
-        identity = query_batch(self.settings, found, batchId)
-        commit_each(self.settings, found, identity, batchId=batchId)
+        what = f"a query's write to {self.settings.stream}"
+        commit_batch(self.settings, complete_parts(messages), batchId, what)
 
 
 def _stage(

@@ -23,7 +23,6 @@ from pyspark.sql.types import StructType
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log_fields import log_fields, own_logger
-from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.repair import existing_view
@@ -42,10 +41,10 @@ from pravega_spark.spark.write.input_columns import InputColumns, has_events
 from pravega_spark.spark.write.many_streams_staging import stage_many
 from pravega_spark.spark.write.numbered_write import (
     application_batch,
-    check_same_rows,
-    put_split,
     query_batch,
+    query_of,
 )
+from pravega_spark.spark.write.split_write import SplitWrite
 from pravega_spark.spark.write.stream_column import StreamColumn
 from pravega_spark.spark.write.task_run import SinkMessage, application
 
@@ -121,16 +120,25 @@ class ManyStreamsStreamWriter(_ManyStreamsWriter, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit a micro-batch in each stream; skip it in those that already have it."""
-        found = complete_parts(messages)
-        if batchId == 0:
-            warn_of_leftovers(self.settings.leftovers, "a query's write")
-        if not any(message.parts for message in found):
-            return
-        identity = query_batch(self.settings, found, batchId)
-        commit_each(self.settings, found, identity, batchId=batchId)
+        commit_batch(self.settings, complete_parts(messages), batchId, "a query's write")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing: streams may have the micro-batch, and Spark commits it again."""
+
+
+def commit_batch(
+    settings: WriteSettings, messages: Sequence[ManyStreamsMessage], number: int, what: str
+) -> None:
+    """Commit a query's micro-batch; one without rows still must not be a replay of one with some.
+
+    ``what`` names the write in the warning of options that mean nothing here.
+    """
+    if number == 0:
+        warn_of_leftovers(settings.leftovers, what)
+    has_rows = any(message.parts for message in messages)
+    if has_rows or query_of(settings, messages) is not None:
+        identity = query_batch(settings, messages, number)
+        commit_each(settings, messages, identity, batchId=number)
 
 
 def commit_each(
@@ -142,19 +150,17 @@ def commit_each(
     """Commit what the tasks staged, once in each stream.
 
     Raises before the first commit if one of the streams is sealed, was deleted or created again
-    since the tasks ran, or has another batch of the number. A later error names the streams that
-    have the write.
+    since the tasks ran, or has another batch of the number, and if the write was stopped between
+    two commits and now has other rows. A later error names the streams that have the write.
     """
     parts: dict[str, list[TaskCommitMessage]] = {}
     for message in messages:
         for name, part in message.parts.items():
             parts.setdefault(name, []).append(part)
     views = _checked(settings, parts)
-    if identity is not None and settings.stream and settings.stream not in parts:
-        _is_new_somewhere(settings, identity, [_view(settings, settings.stream)])
-    if identity is not None and _is_new_somewhere(settings, identity, views) and len(views) > 1:
-        put_split(settings, identity, views)
-        failpoint("many_streams.recorded")
+    if identity is not None:
+        staged = {name: chunks_of(found) for name, found in parts.items()}
+        SplitWrite(settings, identity, staged).begin(views)
     done: list[str] = []
     for name in sorted(parts):
         try:
@@ -175,8 +181,6 @@ def commit_each(
                 f"those after it. {again}."
             ) from error
         if appended is not None and appended.duplicate and identity is not None:
-            chunks = chunks_of(parts[name])
-            check_same_rows(open_stream(settings.root, name), identity, chunks)
             logger.warning(
                 "skipped a duplicate write: stream %s has number %d of %s, or a later one",
                 name,
@@ -204,18 +208,6 @@ def _checked(
 
 def _view(settings: WriteSettings, name: str) -> StreamView:
     return existing_view(open_stream(settings.root, name))
-
-
-def _is_new_somewhere(
-    settings: WriteSettings, identity: NumberedBatch, views: Sequence[StreamView]
-) -> bool:
-    """Return whether a stream lacks the batch; raise what the batch's commits would raise."""
-    is_new = False
-    for view in views:
-        stream = open_stream(settings.root, view.stream)
-        known = archived_records.find_writer(stream, view, identity.writer_id)
-        is_new |= identity.check(known, view)
-    return is_new
 
 
 def complete_parts(messages: Sequence[WriterCommitMessage | None]) -> list[ManyStreamsMessage]:

@@ -30,6 +30,7 @@ from pravega_spark.errors import BatchConflict, IllegalState, InvalidOption, NoS
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.query_checkpoint import UNREADABLE, BatchEnds, QueryCheckpoint
 from pravega_spark.spark.write.same_rows import committed_digest, staged_digest
+from pravega_spark.spark.write.stopped_batch import lacking, options_text, placing_options
 from pravega_spark.spark.write.task_run import SinkMessage, TaskRun, run_of
 
 logger = own_logger(__name__)
@@ -39,11 +40,10 @@ _TRIED_AGAIN = 16
 
 
 def query_batch(
-    settings: WriteSettings, messages: Iterable[SinkMessage], number: int
+    settings: WriteSettings, messages: Sequence[SinkMessage], number: int
 ) -> NumberedBatch:
     """Return the identity of a query's micro-batch; raise InvalidOption without the query's id."""
-    task = run_of(messages)
-    query_id = task.query_id or _checkpoint_query_id(settings.checkpoint)
+    task, query_id = run_of(messages), query_of(settings, messages)
     if query_id is None:
         raise InvalidOption(
             "the streaming query's id is neither in the tasks' properties nor in "
@@ -51,7 +51,16 @@ def query_batch(
             "recognized. Set the option checkpointLocation to a path that the driver can read."
         )
     source = NumberedSource(settings, TaskRun(query_id, task.run, number, task.checkpoint))
-    return source.numbered(f"spark.{query_id}", number)
+    return source.numbered(_query_writer(query_id), number)
+
+
+def query_of(settings: WriteSettings, messages: Iterable[SinkMessage]) -> str | None:
+    """Return the id of the query that writes; None if nothing tells it."""
+    return run_of(messages).query_id or _checkpoint_query_id(settings.checkpoint)
+
+
+def _query_writer(query_id: str | None) -> str:
+    return f"spark.{query_id}"
 
 
 def application_batch(
@@ -221,56 +230,41 @@ class NumberedSource(BatchSource):
 
     def _check_split(self, view: StreamView, known: WriterRecord | None, number: int) -> None:
         """Raise BatchConflict for other options while streams lack the last batch of several."""
-        if not self._split:
-            self._split.append(read_split_batch(open_store(self.settings.root), self._writer_id))
-        (held,) = self._split
-        mine = placing_options(self.settings)
+        held, mine = self.split_batch(), placing_options(self.settings)
         if held is None or held.options == mine:
             return
         is_known = known is not None and number <= known.last
-        if is_known and view.stream not in held.streams:  # another write of the same batch
+        if is_known and view.stream not in held.parts:  # another write of the same batch
             return
-        lacking = [name for name in held.streams if _lacks(self.settings.root, held, name)]
-        if lacking:
+        pending = lacking(self.settings.root, held)
+        if pending:
             raise BatchConflict(
                 f"number {held.number} of {self._writer_id!r} is for the streams "
-                f"{', '.join(held.streams)}, by the options {_text(held.options)}, and was stopped "
-                f"before it was in {', '.join(lacking)}. This write has the options {_text(mine)}, "
-                "so those rows would be in no stream, or in two. Nothing was written. Write that "
-                "batch once more with the options that it had; then change them.",
+                f"{', '.join(held.parts)}, by the options {options_text(held.options)}, and was "
+                f"stopped before it was in {', '.join(pending)}. This write has the options "
+                f"{options_text(mine)}, so those rows would be in no stream, or in two. Nothing "
+                "was written. Write that batch once more with the options that it had; then change "
+                "them.",
                 writer_id=self._writer_id,
                 number=number,
                 last=held.number,
             )
 
+    def split_batch(self) -> SplitBatch | None:
+        """Return the writer's last batch of several streams, which is read once."""
+        if not self._split:
+            self._split.append(read_split_batch(open_store(self.settings.root), self._writer_id))
+        return self._split[0]
+
+    @property
+    def is_of_query(self) -> bool:
+        """Whether a query's own sink writes, so that no other write has the number."""
+        return self._writer_id == _query_writer(self.task.query_id)
+
     def _warn(self, text: str, *values: object) -> None:
         if text not in self._warned:
             self._warned.add(text)
             logger.warning(text, *values, extra=log_fields("append", self.settings.stream))
-
-
-def placing_options(settings: WriteSettings) -> dict[str, str]:
-    """Return the options that decide where a row goes, those that are not the default's."""
-    found = {
-        "stream": settings.stream,
-        "scope": settings.scope,
-        "columnNames": settings.column_names,
-        "routingKey": settings.routing_key,
-        "keyEncoding": settings.key_encoding,
-        "nullValues": settings.null_values,
-        "eventTime": settings.event_time,
-        "badRecords": settings.bad_records,
-    }
-    return {name: value for name, value in found.items() if value}
-
-
-def put_split(
-    settings: WriteSettings, identity: NumberedBatch, views: Sequence[StreamView]
-) -> None:
-    """Record which streams a batch of several is for, before its first commit."""
-    streams = {view.stream: view.life for view in views}
-    batch = SplitBatch(identity.writer_id, identity.number, streams, placing_options(settings))
-    batch.put(open_store(settings.root))
 
 
 def known_origins(
@@ -338,20 +332,3 @@ def check_equal(where: str, identity: NumberedBatch, here: str | None, given: st
             number=identity.number,
             last=identity.number,
         )
-
-
-def _lacks(root: str, held: SplitBatch, name: str) -> bool:
-    """Return whether a stream of a batch, in the life that it had or restored, lacks it."""
-    stream = open_stream(root, name)
-    try:
-        view = existing_view(stream)
-    except NoSuchStream:
-        return False
-    known = archived_records.find_writer(stream, view, held.writer_id)
-    if view.life != held.streams[name] and view.restored_ms is None:
-        return False  # created again
-    return known is None or known.last < held.number
-
-
-def _text(options: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in options.items()) or "(none)"

@@ -1,0 +1,213 @@
+"""A numbered write of several streams before its first commit: it is recorded, or it is a replay.
+
+The commits of the streams are independent. After a stop between two of them the batch is written
+again, and only the streams that lack it take their rows. A row that goes to another stream than
+before is then in two streams, or in none. So a replay must have as many rows for each stream as the
+record says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pravega_spark.engine.chunks.chunk import StagedChunk
+from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.stream import archived_records
+from pravega_spark.engine.stream.letter_stream import SUFFIX
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.records import WriterRecord
+from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.writing.batch_identity import NumberedBatch
+from pravega_spark.engine.writing.batch_origin import origin_of
+from pravega_spark.engine.writing.split_batch import SplitBatch, StreamPart
+from pravega_spark.errors import BatchConflict
+from pravega_spark.spark.settings import WriteSettings
+from pravega_spark.spark.write.numbered_write import NumberedSource, check_same_rows
+from pravega_spark.spark.write.same_rows import committed_digest, staged_digest
+from pravega_spark.spark.write.stopped_batch import Known, known_of, lacks, placing_options
+
+logger = own_logger(__name__)
+
+_FRAMES = " Two frames of a batch need a txnAppId each, such as txnAppId='app/good'."
+
+
+@dataclass
+class SplitWrite:
+    """One write: its identity, and the chunks that the tasks staged for each of its streams."""
+
+    settings: WriteSettings
+    identity: NumberedBatch
+    chunks: Mapping[str, Sequence[StagedChunk]]
+    _known: dict[str, Known] = field(default_factory=dict)
+
+    def begin(self, views: Sequence[StreamView]) -> None:
+        """Check the streams that the rows name, and record them if a stream lacks the batch.
+
+        Raises what the batch's commits would raise, and BatchConflict for a replay with other rows.
+        """
+        is_new = [self._is_new(view) for view in views]
+        target = self.settings.stream  # of the rows whose bad ones are dead letters
+        if target and self.chunks and target not in self._known:
+            self._is_new(existing_view(open_stream(self.settings.root, target)))
+        batch = self._recorded() if self._may_be_replay() else None
+        if any(is_new) and (len(views) > 1 or batch is not None):
+            parts = {view.stream: StreamPart(view.life, self._rows[view.stream]) for view in views}
+            identity, options = self.identity, placing_options(self.settings)
+            batch = SplitBatch(identity.writer_id, identity.number, parts, options)
+            batch.put(open_store(self.settings.root))
+            failpoint("many_streams.recorded")
+
+    def _is_new(self, view: StreamView) -> bool:
+        """Return whether a stream lacks the batch; raise what its commit would raise."""
+        stream = open_stream(self.settings.root, view.stream)
+        known = archived_records.find_writer(stream, view, self.identity.writer_id)
+        self._known[view.stream] = view, known
+        return self.identity.check(known, view)
+
+    @property
+    def _source(self) -> NumberedSource:
+        assert isinstance(self.identity.source, NumberedSource)
+        return self.identity.source
+
+    @property
+    def _rows(self) -> dict[str, int]:
+        return {name: sum(c.rows for c in chunks) for name, chunks in self.chunks.items()}
+
+    def _has(self, known: WriterRecord | None) -> bool:
+        return known is not None and known.last >= self.identity.number
+
+    def _is_of_this_run(self, known: WriterRecord | None) -> bool:
+        before = origin_of(known)
+        return self._source.origin(before).is_same_run(before)
+
+    def _may_be_replay(self) -> bool:
+        """Return whether the batch may be in some stream: it is, or no earlier one of this run is.
+
+        So the batches of a run read nothing more than its first one.
+        """
+        records = [known for _, known in self._known.values()]
+        return any(map(self._has, records)) or not any(map(self._is_of_this_run, records))
+
+    def _recorded(self) -> SplitBatch | None:
+        """Return what is recorded of the batch; raise BatchConflict if it is another one now."""
+        held = self._source.split_batch()
+        batch = held if held is not None and held.number == self.identity.number else None
+        self._look(held, is_its=batch is not None)
+        self._check_replay(batch)
+        return batch
+
+    def _check_replay(self, batch: SplitBatch | None) -> None:
+        """Raise BatchConflict if the batch is in some streams, and its rows now go elsewhere."""
+        having = {n: known for n, (_, known) in self._known.items() if known and self._has(known)}
+        pending = [n for n in batch.parts if lacks(batch, n, self._known.get(n))] if batch else []
+        others = [name for name in self.chunks if name not in having]
+        mine = having.keys() & self.chunks.keys()
+        for name in mine:
+            stream = open_stream(self.settings.root, name)
+            check_same_rows(stream, self.identity, self.chunks[name])
+        if not having or not (pending or others):
+            return  # nothing of it is in a stream, or all of it
+        if self.identity.number == self.settings.accept_replay:
+            return
+        if batch is None:
+            self._check_unrecorded(having, others)
+        elif batch.rows != self._rows:
+            if self._is_other_frame(batch) and not (others and (pending or mine)):
+                return
+            raise self._conflict(
+                f"was stopped when it was in {_names(having)}"
+                f"{f' and not in {_names(pending)}' if pending else ''}. It had {_text(batch.rows)}"
+            )
+        for name, known in having.items():
+            self._compare(name, known)
+
+    def _look(self, held: SplitBatch | None, *, is_its: bool) -> None:
+        """Ask the streams to which the batch may have gone, besides those that its rows name.
+
+        ``held`` is the last batch of several streams. If it is an earlier one, its streams are
+        those of a query; an application's frames may each have their own.
+        """
+        names: set[str] = set()
+        if held is not None and (is_its or (self.chunks and self._source.is_of_query)):
+            names.update(held.parts)
+        if self.settings.stream and self.chunks:
+            names.add(self.settings.stream + SUFFIX)
+        for name in sorted(names - set(self._known)):
+            found = known_of(self.settings.root, name, self.identity.writer_id)
+            if found is not None:
+                self._known[name] = found
+
+    def _is_other_frame(self, batch: SplitBatch) -> bool:
+        """Return whether an application may write another frame under the number of a batch."""
+        is_apart = bool(self.chunks) and self.chunks.keys().isdisjoint(batch.parts)
+        return is_apart and not self._source.is_of_query
+
+    def _check_unrecorded(self, having: Mapping[str, WriterRecord], others: Iterable[str]) -> None:
+        """Raise BatchConflict for rows of another stream than the one that the batch was for.
+
+        A batch of one stream leaves no record. An earlier version leaves none at all, and neither
+        an origin; and a restored root has none, nor all that its streams had.
+        """
+        mine = [n for n, k in having.items() if k.last == self.identity.number and origin_of(k)]
+        added = [name for name in others if not self._was_restored(name)]
+        if mine and added:
+            raise self._conflict(
+                f"is in {_names(mine)}, and no record says that it had rows for {_names(added)}"
+            )
+
+    def _was_restored(self, name: str) -> bool:
+        """Whether a restore may have dropped the batch from a stream that lacks it."""
+        view, known = self._known[name]
+        return view.restored_ms is not None and (known is None or known.is_restored)
+
+    def _conflict(self, what: str) -> BatchConflict:
+        writer_id, number = self.identity.writer_id, self.identity.number
+        return BatchConflict(
+            f"number {number} of {writer_id!r} {what}; this write of it has {_text(self._rows)}. "
+            "So rows would be in two streams, or in none. Nothing was written. Write the batch "
+            "once more with the code, the columns and the options that it had; or, if those rows "
+            f"do not matter, set the option acceptReplay={number}: the streams that lack the batch "
+            f"then take the rows that they have now.{'' if self._source.is_of_query else _FRAMES}",
+            writer_id=writer_id,
+            number=number,
+            last=number,
+        )
+
+    def _compare(self, name: str, known: WriterRecord) -> None:
+        """Warn if a stream that has the batch got other rows than it would get now.
+
+        They may rightly differ, as a time or a random id in an event does.
+        """
+        if name not in self.chunks or known.last != self.identity.number:
+            return
+        stream = open_stream(self.settings.root, name)
+        here, given = (
+            committed_digest(stream, known.version),
+            staged_digest(stream, self.chunks[name]),
+        )
+        if here is not None and here != given:
+            logger.warning(
+                "number %d of %s is in stream %s with other rows (%s; now %s). If chance decides "
+                "to which stream a row goes, rows of this batch are in two streams, or in none; "
+                "if only their values differ, all is well",
+                self.identity.number,
+                self.identity.writer_id,
+                name,
+                here,
+                given,
+                extra=log_fields("append", name, number=self.identity.number),
+            )
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _text(rows: Mapping[str, int]) -> str:
+    """Return numbers of rows by stream as an error shows them."""
+    shown = [f"{count} for {name}" for name, count in sorted(rows.items())]
+    return f"rows {', '.join(shown)}" if shown else "no rows"
