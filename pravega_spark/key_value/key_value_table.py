@@ -281,14 +281,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         if writer is not None:
             try:
                 with translated():
-                    if self._is_closed:
-                        writer.close()  # which waits for a close of another thread
-                    else:
-                        writer.flush(timeout=timeout)
-            except ObjectClosed:
-                if not self._is_closed:
-                    raise
-                self.close()
+                    self._flush(writer, timeout)
             except PravegaSparkError:
                 if self._is_known(writer):
                     self._lost = None
@@ -297,6 +290,15 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         if lost is not None and self._told != threading.get_ident():
             self._lost = None
             raise of_table(lost) from lost
+
+    def _flush(self, writer: EventStreamWriter, timeout: float | None) -> None:
+        try:
+            writer.flush(timeout=timeout)
+        except ObjectClosed:
+            if not self._is_closed:
+                raise
+            writer.close()  # which waits for a close of another thread
+            writer._queue.raise_failure()  # one that a future has told, too
 
     def _write(self, payload: bytes, routing_key: str) -> PutFuture:
         writer = None

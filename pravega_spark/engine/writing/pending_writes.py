@@ -49,9 +49,13 @@ class SignalSafeCondition:
         return True
 
     def notify_all(self) -> None:
-        """Make every waiting thread test its predicate again."""
+        """Make every waiting thread test its predicate again; any number of threads may do so."""
         while self._waiters:
-            self._waiters.pop().release()
+            try:
+                waiter = self._waiters.pop()
+            except IndexError:  # another thread took the last one
+                return
+            waiter.release()
 
 
 class PendingWrites:

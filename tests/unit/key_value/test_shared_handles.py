@@ -9,7 +9,7 @@ import pytest
 
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.errors import ObjectClosed, PravegaSparkError, StoreFull
+from pravega_spark.errors import IllegalState, ObjectClosed, PravegaSparkError, StoreFull
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.key_value import key_value_table
 from pravega_spark.key_value.key_value_table import KeyValueTable
@@ -121,3 +121,49 @@ def test_a_flush_tells_a_failure_that_the_put_of_another_thread_has_raised(
     with pytest.raises(PravegaSparkError, match="failed"):
         table.flush()
     table.flush()
+
+
+def test_a_flush_of_a_closed_table_tells_a_failure_that_a_future_has_told(
+    store: Spy, table: KeyValueTable
+) -> None:
+    table.put("a", "1").result(WAIT)
+
+    def full(operation: str, key: str) -> None:
+        if operation.startswith(("put", "stage")):
+            raise StoreFull("full")
+
+    store.hook = full
+    with pytest.raises(StoreFull):
+        table.put("b", "2").result(WAIT)
+    table.close()  # the future has told it
+    with pytest.raises(StoreFull, match="full"):
+        table.flush()
+    table.flush()
+
+
+def test_a_flush_in_a_callback_that_has_closed_the_table_is_refused(
+    store: Spy, table: KeyValueTable
+) -> None:
+    table.put("a", "1").result(WAIT)
+    go, called = threading.Event(), threading.Event()
+
+    def hold(operation: str, key: str) -> None:
+        assert "_delta_log" not in key or go.wait(WAIT)
+
+    def end(_: object) -> None:
+        table.put("c", "3")
+        table.close()
+        try:
+            table.flush()
+        except PravegaSparkError as error:
+            told.append(error)
+        called.set()
+
+    told: list[PravegaSparkError] = []
+    store.hook = hold
+    table.put("b", "2").add_done_callback(end)
+    go.set()
+    assert called.wait(WAIT)
+    assert [type(error) for error in told] == [IllegalState]
+    table.close()
+    assert [entry.value for entry in table.entries()] == [b"1", b"2", b"3"]

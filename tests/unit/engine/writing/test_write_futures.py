@@ -15,6 +15,7 @@ import pytest
 
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.writing.pending_writes import SignalSafeCondition
 from pravega_spark.engine.writing.write_futures import WriteFuture
 from pravega_spark.errors import IllegalState, ObjectClosed, StoreFull, TooBusy
 from pravega_spark.event_writer import EventStreamWriter
@@ -354,3 +355,15 @@ def test_error_of_a_failed_writer_asks_for_a_new_writer(error: Exception) -> Non
             call()
     assert "open a new writer" in str(found)
     writer.close()
+
+
+def test_two_threads_may_notify_the_same_waiting_threads() -> None:
+    class TakenByAnother(list[threading.Lock]):
+        """It looks as if a thread still waited, which another one has just woken."""
+
+        def __bool__(self) -> bool:
+            return True
+
+    condition = SignalSafeCondition()
+    condition._waiters = TakenByAnother()
+    condition.notify_all()
