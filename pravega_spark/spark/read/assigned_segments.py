@@ -158,16 +158,43 @@ def begun_late(view: StreamView, offset: StreamOffset, wanted: Coverage) -> str:
     )
 
 
-def passed_error(lost: str, stream: str, reads: Coverage | None) -> InvalidOption:
+def passed_error(lost: str, view: StreamView, offset: StreamOffset) -> InvalidOption:
     """Return the error of a query that would pass events; ``lost`` is the text of :func:`passed`.
 
-    ``reads`` is what the query has covered until now.
+    ``offset`` has what the query has covered until now.
     """
-    segments = None if reads is None else reads.segments
-    same = "without assign" if segments is None else f"with assign {_option(stream, segments)}"
-    return InvalidOption(
-        f"option assign: {lost}; these events would never be read. Go on {same}; or {_WAYS_ON}"
+    segments = None if offset.reads is None else offset.reads.segments
+    same = "without assign" if segments is None else f"with assign {_option(view.stream, segments)}"
+    go_on = f"Go on {same}; or {_WAYS_ON}"
+    if segments is not None and _is_at_end(view, offset, segments):
+        go_on = (
+            f"What it has read until now is at its end, so {same} nothing would follow. To read "
+            f"all events of these segments, start a query with a new checkpoint folder, this "
+            "assign and startingOffsets=earliest; or set failOnDataLoss to false to go on without "
+            "the events behind the position."
+        )
+    return InvalidOption(f"option assign: {lost}; these events would never be read. {go_on}")
+
+
+def at_end(view: StreamView, offset: StreamOffset, wanted: Coverage) -> str:
+    """Return a warning of a query whose segments are all at their ends; empty if one is not."""
+    segments = wanted.segments
+    others = [s for s in view.active.segment_ids if not wanted.has(s)]
+    if not segments or not others or not _is_at_end(view, offset, segments):
+        return ""
+    return (
+        f"option assign: {_texts(list(segments))} of stream {view.stream} "
+        f"{'is' if len(segments) == 1 else 'are'} sealed and read to the end: the query reads "
+        f"nothing more of the stream, and passes events of {few(map(segment_text, others))}. To "
+        "read those, start it with them; if it has passed some, with a new checkpoint folder and "
+        "startingOffsets=earliest."
     )
+
+
+def _is_at_end(view: StreamView, offset: StreamOffset, segments: Iterable[int]) -> bool:
+    """Return whether segments are sealed and read to their ends, or truncated."""
+    cut = locate(view, offset.cut)
+    return all(not view.has_segment(s) or _is_finished(cut, s) for s in segments)
 
 
 def _option(stream: str, segments: Iterable[int]) -> str:

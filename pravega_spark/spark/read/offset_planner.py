@@ -24,6 +24,7 @@ from pravega_spark.errors import (
 from pravega_spark.model import StreamCut
 from pravega_spark.spark.kafka_values import warn_of_leftovers
 from pravega_spark.spark.read.assigned_segments import (
+    at_end,
     begun_late,
     check_assigned,
     continued,
@@ -246,9 +247,9 @@ class OffsetPlanner:
         """Return an offset with what the options now cover."""
         self.check_coverage(view, offset)
         wanted = wanted_of(self._settings, view.stream)
-        late = begun_late(view, offset, wanted)
-        if late:
-            self._warn(late, view.stream)
+        for text in (begun_late(view, offset, wanted), at_end(view, offset, wanted)):
+            if text:
+                self._warn(text, view.stream)
         return replace(offset, reads=continued(view, offset, wanted))
 
     def check_coverage(self, view: StreamView, offset: StreamOffset) -> None:
@@ -260,7 +261,7 @@ class OffsetPlanner:
         name, wanted = view.stream, wanted_of(self._settings, view.stream)
         lost = passed(view, offset, wanted)
         if lost:
-            error = passed_error(lost, name, offset.reads)
+            error = passed_error(lost, view, offset)
             if self._settings.fail_on_data_loss:
                 raise error
             self._warn(f"failOnDataLoss=false: {error}", name)

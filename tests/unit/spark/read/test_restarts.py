@@ -127,7 +127,9 @@ def test_segment_is_added_where_nothing_of_it_was_passed(
     assert "1#0 from offset" in caplog.text
 
 
-def test_successors_follow_a_split_directly_and_not_after_a_run_in_between(root: str) -> None:
+def test_successors_follow_a_split_directly_and_not_after_a_run_in_between(
+    root: str, caplog: pytest.LogCaptureFixture
+) -> None:
     stream = created(root)
     fill(stream, 0, 10)
     direct, late = Query(root), Query(root)
@@ -136,9 +138,18 @@ def test_successors_follow_a_split_directly_and_not_after_a_run_in_between(root:
     scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
     fill(stream, 10, 20)
     assert sorted(direct.run(**assign("1#1", "2#1"))) == list(range(10, 20))
+    assert caplog.text == ""
     assert late.run(**assign(0)) == []
-    with pytest.raises(InvalidOption, match="did not read segments 1#1, 2#1 of stream s/a before"):
+    assert "segment 0#0 of stream s/a is sealed and read to the end" in caplog.text
+    assert "passes events of 1#1, 2#1" in caplog.text
+    with pytest.raises(
+        InvalidOption, match="did not read segments 1#1, 2#1 of stream s/a before"
+    ) as found:
         late.run(**assign("1#1", "2#1"))
+    assert "Go on with" not in str(found.value)
+    assert "this assign and startingOffsets=earliest" in str(found.value)
+    new = Query(root).run(**assign("1#1", "2#1"), startingoffsets="earliest")
+    assert sorted(new) == list(range(10, 20))
     assert sorted(direct.repeat(**assign("1#1", "2#1"))) == list(range(10, 20))
     fill(stream, 20, 30)
     assert sorted(direct.run(**assign(0, "1#1", "2#1"))) == list(range(20, 30)), "0 is finished"
