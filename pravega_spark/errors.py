@@ -592,7 +592,8 @@ class TruncatedData(PravegaSparkError):
     """Events to be read were truncated: continue at the head, or start again at a valid cut.
 
     ``lost`` names the truncated ranges. A range whose end is unknown is empty. ``head`` is the
-    earliest cut that loses nothing; it is None if several streams were truncated.
+    earliest cut that loses nothing, of the stream that lost events; it is None if that stream was
+    created again since.
     """
 
     head: StreamCut | None = None

@@ -54,31 +54,39 @@ class UntoldFinds:
         self.untold = {n: f for n, f in self.untold.items() if n not in numbers}
 
     def tell(self) -> None:
-        """Raise NoSuchStream for deleted streams, or TruncatedData for lost ranges, if any."""
+        """Raise NoSuchStream for a deleted stream, or TruncatedData for a stream's lost ranges.
+
+        Each call tells the finds of one stream, so that the error has its head.
+        """
         if not self.untold:
             return
-        deleted = {n: f.stream for n, f in self.untold.items() if f.lost is None}
-        lost = [f.lost for f in self.untold.values() if f.lost is not None]
-        error = self._deleted(sorted(set(deleted.values()))) if deleted else self._truncated(lost)
-        self._has_told(deleted or set(self.untold))
+        first = min(self.untold.values(), key=_order)
+        mine = {n: f for n, f in self.untold.items() if _order(f) == _order(first)}
+        lost = [found.lost for found in mine.values() if found.lost is not None]
+        error = self._truncated(lost) if lost else self._deleted(first.stream)
+        self._has_told(mine)
         raise error
 
-    def _deleted(self, streams: Sequence[str]) -> NoSuchStream:
+    def _deleted(self, stream: str) -> NoSuchStream:
         return NoSuchStream(
-            f"reader group {self._membership.state.group}: {', '.join(streams)} was deleted; the "
-            "next call continues with the other streams. Update the group: remove it, and add it "
-            "to read the stream that was created, or restored from a copy, under its name.",
-            stream=streams[0],
+            f"reader group {self._membership.state.group}: {stream} was deleted; the next call "
+            "continues with the other streams. Update the group: remove it, and add it to read "
+            "the stream that was created, or restored from a copy, under its name.",
+            stream=stream,
         )
 
     def _truncated(self, lost: Sequence[SegmentRange]) -> TruncatedData:
-        lives = {rng.stream: rng.life for rng in lost}
-        views = {stream: self._streams(stream).known_view() for stream in sorted(lives)}
-        heads = [view.head for s, view in views.items() if view.life == lives[s]]
-        truncated = ", ".join(f"{s}{view.truncated_by}" for s, view in views.items())
+        stream, life = lost[0].stream, lost[0].life
+        view = self._streams(stream).known_view()
         return TruncatedData(
             f"reader group {self._membership.state.group}: events were truncated before they were "
-            f"read, in {truncated} ({ranges_text(lost)}); the next call continues at the head.",
-            head=heads[0] if len(views) == len(heads) == 1 else None,
+            f"read, in {stream}{view.truncated_by} ({ranges_text(lost)}); the next call continues "
+            "at the head.",
+            head=view.head if view.life == life else None,
             lost=tuple(lost),
         )
+
+
+def _order(found: Find) -> tuple[bool, str, int]:
+    """Return whether a find is a loss, and its stream and life: deletions are told first."""
+    return found.lost is not None, found.stream, 0 if found.lost is None else found.lost.life

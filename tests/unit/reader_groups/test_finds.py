@@ -101,6 +101,21 @@ def test_a_deletion_does_not_hide_what_another_stream_lost() -> None:
     assert sorted(found) == ["4", "5", f"{NAME} [0, 4)", f"{OTHER} is deleted"]
 
 
+def test_each_stream_that_lost_events_is_told_with_its_head() -> None:
+    world = lossy()
+    reader = world.created().create_reader("a")
+    heads = [StreamCut(name, 1, {0: 2}) for name in (NAME, OTHER)]
+    for cut in heads:
+        truncate(world.streams[cut.stream], cut)
+    world.runtime.sleep(4)
+    for cut in heads:
+        with pytest.raises(TruncatedData, match=f"in {cut.stream} by") as found:
+            reader.read_next_event(0)
+        assert found.value.head == cut
+        assert {rng.stream for rng in found.value.lost} == {cut.stream}
+    assert told(reader) == ["2", "3", "4", "5", "8"]
+
+
 @pytest.mark.parametrize("acknowledge", ["next", "checkpoint"])
 def test_each_find_is_told_once_whichever_call_of_the_step_fails(acknowledge: str) -> None:
     for nth in range(1, 40):
