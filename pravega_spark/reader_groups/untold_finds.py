@@ -78,10 +78,10 @@ class UntoldFinds:
     def _truncated(self, lost: Sequence[SegmentRange]) -> TruncatedData:
         stream, life = lost[0].stream, lost[0].life
         view = self._streams(stream).known_view()
+        truncated = f"{stream}{view.truncated_by}"
         return TruncatedData(
             f"reader group {self._membership.state.group}: events were truncated before they were "
-            f"read, in {stream}{view.truncated_by} ({ranges_text(lost)}); the next call continues "
-            "at the head.",
+            f"read, in {truncated} ({ranges_text(lost)}); the next call continues at the head.",
             head=view.head if view.life == life else None,
             lost=tuple(lost),
         )
