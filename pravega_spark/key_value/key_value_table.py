@@ -178,7 +178,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         ``version`` is a version of the change log, such as ``TableReader.version``; the log must
         still hold it, and must not have been folded beyond it. Raises TruncatedData,
         InvalidInput for a version that does not exist yet, and StaleIdentity for one of a life
-        before this one. The number says nothing of the copy that it is of; ``TableReader.cut`` does.
+        before this one. The number does not say of which copy it is; ``TableReader.cut`` does.
         """
         if version is not None:
             check_whole("version", version)
