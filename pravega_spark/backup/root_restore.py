@@ -266,7 +266,9 @@ def _torn(stream: StreamLog) -> tuple[str, ...]:
     """Return the decided joint transactions of which a restored stream should have a part."""
     view, torn = stream.view(), list[str]()
     lives = continued_lives(stream, view)
-    for record in open_decisions(stream.store, stream.runtime).decided():
+    decisions = open_decisions(stream.store, stream.runtime)
+    decisions.read()
+    for record in decisions.decided():
         if record.life_of(stream.name) in lives:
             part = ended_part(view, record.token)
             outcome = None if part is None else view.outcome(part)
