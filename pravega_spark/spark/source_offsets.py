@@ -2,8 +2,9 @@
 
 Spark stores an offset as text and compares texts, so :func:`encode` alone builds them::
 
-    {"v": 1, "root": "s3://bucket/streams", "group": {"name": "nyc/dashboards", "generation": 0,
-     "query": 7}, "streams": {"nyc/flights": {"id": "5f..", "life": 1,
+    {"v": 1, "root": "s3://bucket/streams", "rootId": "81b2..",
+     "group": {"name": "nyc/dashboards", "generation": 0, "query": 7},
+     "streams": {"nyc/flights": {"id": "5f..", "life": 1,
         "origin": {"0#0": 0}, "cut": {"0#0": 120}, "reads": {"segments": ["0#0"]}}}}
 
 ``origin`` is the cut at which the query started. After a crash in the first batch Spark asks for
@@ -11,6 +12,7 @@ the initial offset again and may get another one, so the origin in the batch's e
 ``reads`` is the part of the stream that the query reads (``Coverage``). A stream with ``"away":
 true`` is one that the query has left where it is. ``root`` and ``group`` (of a query in a reader
 group) identify the query to programs that find the offset in a progress report or a checkpoint.
+``rootId`` is the token of the root's marker: another root may be at the same URL later.
 Offsets of older versions may lack all of these.
 """
 
@@ -21,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput, StaleIdentity
 from pravega_spark.model import StreamCut, parse_segment, segment_text
 
@@ -78,6 +81,10 @@ class StreamOffset:
         """The life of the stream's name."""
         return self.cut.life
 
+    def is_of(self, view: StreamView) -> bool:
+        """Return whether a view is of this very stream and life."""
+        return (self.stream_id, self.life) == (view.record.stream_id, view.life)
+
     def batch_start(self, end: StreamOffset) -> StreamCut:
         """Return the first cut of the batch from this offset to ``end``.
 
@@ -122,11 +129,15 @@ class OffsetOwner:
     query: int = 0
 
 
-def encode(offsets: StreamOffsets, owner: OffsetOwner | None = None) -> dict[str, Any]:
+def encode(
+    offsets: StreamOffsets, owner: OffsetOwner | None = None, root_id: str | None = None
+) -> dict[str, Any]:
     """Return the canonical form: equal offsets have equal texts."""
     record: dict[str, Any] = {"v": FORMAT}
     if owner is not None:
         record["root"] = owner.root
+        if root_id is not None:
+            record["rootId"] = root_id
         if owner.group is not None:
             record["group"] = {
                 "name": owner.group,
@@ -183,6 +194,11 @@ def _decode(name: str, fields: Mapping[str, Any]) -> StreamOffset:
         None if (reads := fields.get("reads")) is None else Coverage.from_json(reads),
         bool(fields.get("away")),
     )
+
+
+def root_id_of(record: Mapping[str, Any]) -> str | None:
+    """Return the token of the root that an offset is of; None if the offset does not say it."""
+    return record.get("rootId")
 
 
 def owner_of(record: Mapping[str, Any]) -> OffsetOwner | None:

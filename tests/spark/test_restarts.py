@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,3 +110,28 @@ def test_crash_in_the_first_batch_needs_no_start_option(
     restarts.checkpoint = restarts.checkpoint.with_name("new")
     with pytest.raises(Exception, match="begin"):
         restarts.run(native=native, **start)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("failOnDataLoss", ["true", "false"])
+def test_root_that_is_away_or_made_anew_for_one_run_stops_the_query(
+    restarts: Restarts, make: Make, native: bool, failOnDataLoss: str
+) -> None:
+    stream, root = make(), Path(restarts.root)
+    fill(stream, 0, 3)
+    options = {"stream": "s/a", "failOnDataLoss": failOnDataLoss}
+    assert restarts.run(native=native, **options) == [0, 1, 2]
+    fill(stream, 3, 5)
+    elsewhere = root.rename(root.with_name("elsewhere"))
+    for is_mounted in (False, True):
+        if is_mounted:
+            root.mkdir()
+        with pytest.raises(Exception, match=r"RootChanged|is no root any more"):
+            restarts.run(native=native, **options)
+    StreamManager(root).create_scope("s")
+    StreamManager(root).create_stream("s/a")
+    with pytest.raises(Exception, match=r"RootChanged|is another root"):
+        restarts.run(native=native, **options)
+    shutil.rmtree(root)
+    elsewhere.rename(root)
+    assert restarts.run(native=native, **options) == [3, 4]

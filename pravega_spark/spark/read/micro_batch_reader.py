@@ -55,6 +55,7 @@ from pravega_spark.spark.source_offsets import (
     encode,
     owner_of,
     present,
+    root_id_of,
 )
 
 if TYPE_CHECKING:
@@ -109,16 +110,16 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._membership
 
     def _encode(self, offsets: StreamOffsets) -> dict[str, Any]:
-        membership = self.membership
+        membership = None if self.planner.root_id is None else self.membership
         owner = OffsetOwner(self.settings.root) if membership is None else membership.owner
-        return encode(offsets, owner)
+        return encode(offsets, owner, self.planner.root_id)
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where the query starts: at its reader group's position, or by the options.
 
         Spark calls this twice at the start, and again after a crash in the first batch.
         """
-        membership = self.membership
+        membership = None if self.planner.root_id is None else self.membership
         group_cuts = None if membership is None else membership.group_cuts()
         return self._encode(self.planner.initial_offsets(group_cuts))
 
@@ -140,6 +141,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         processed.
         """
         begin = decode(start)
+        self.planner.check_root(begin, root_id_of(start))
         self.planner.check_start(begin)
         membership = self.membership
         if membership is not None:
@@ -165,6 +167,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the micro-batch as ranges of segments, with the chunks that hold them."""
         begin, until = decode(start), present(decode(end))
+        self.planner.check_root(until, root_id_of(end))
         starts = {name: _batch_start(begin.get(name), offset) for name, offset in until.items()}
         if self.membership is not None:
             self.membership.check(starts, owner_of(end))

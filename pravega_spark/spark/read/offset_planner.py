@@ -8,15 +8,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.root_marker import is_copy, read_root
+from pravega_spark.engine.stream.lifecycle import current_view
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import (
     InvalidInput,
     NoSuchSegment,
+    NoSuchStream,
     PravegaSparkError,
     StaleIdentity,
     TruncatedData,
@@ -34,7 +40,13 @@ from pravega_spark.spark.read.assigned_segments import (
     passed_error,
     wanted_of,
 )
-from pravega_spark.spark.read.data_loss import log_skipped, truncated_error
+from pravega_spark.spark.read.data_loss import (
+    check_root,
+    log_skipped,
+    other_root,
+    truncated_error,
+    with_root,
+)
 from pravega_spark.spark.read.read_bounds import STREAMING_START, check_order, starting_cut
 from pravega_spark.spark.read.read_limits import ReadLimits, StreamLimit, events_within
 from pravega_spark.spark.read.stream_discovery import StreamDiscovery
@@ -62,7 +74,32 @@ class OffsetPlanner:
         self._warned: set[str] = set()
         self._initial_order_is_checked = True
         self._available_now_end: dict[str, StreamCut] | None = None
+        self._unprepared: PravegaSparkError | None = None
+        self._root_ids: set[str | None] = set()
         self._idle: tuple[StreamOffsets, tuple[tuple[str, int], ...]] | None = None
+
+    @cached_property
+    def root_id(self) -> str | None:
+        """The token of the root's marker; None if there is no root."""
+        root = read_root(open_store(self._settings.root))
+        return None if root is None else root.token
+
+    def check_root(self, offsets: StreamOffsets, recorded: str | None) -> None:
+        """Raise RootChanged if the root is not the one where the query got to some offsets.
+
+        ``recorded`` is the root of the offsets, if they say it. A copy of a root may be read on. So
+        may a root whose marker was lost and written anew: it still has one of the streams.
+        """
+        if not offsets or recorded in self._root_ids:
+            return
+        store = open_store(self._settings.root)
+        if self.root_id is None:
+            check_root(store)
+        elif recorded not in (None, self.root_id) and not is_copy(store):
+            views = {name: current_view(open_stream(store, name)) for name in offsets}
+            if not any(_is_of(view, offsets[name]) for name, view in views.items()):
+                raise other_root(store, offsets)
+        self._root_ids.add(recorded)
 
     # The start of the query
 
@@ -70,19 +107,19 @@ class OffsetPlanner:
         """Return where the query starts, which stays the same for the whole run.
 
         ``group_cuts`` are the positions of the query's reader group, if it has any. Where the start
-        options have no place in the streams any more there are no offsets, and
-        :meth:`check_start` raises the error: after a crash in the first batch Spark asks for the
-        start again, and that batch has its own.
+        options have no place in the streams any more, or a stream is missing, there are no offsets,
+        and :meth:`check_start` raises the error: after a crash in the first batch Spark asks for
+        the start again, and that batch has its own.
         """
         if self._initial is None:
-            views = self._streams.views(self._streams.names())
             try:
+                views = self._streams.views(self._streams.names())
                 self._initial = {
                     name: self._initial_offset(name, view, group_cuts)
                     for name, view in views.items()
                 }
-            except (InvalidInput, NoSuchSegment, TruncatedData) as error:
-                self._initial, self._unresolved = {}, error
+            except (InvalidInput, NoSuchSegment, NoSuchStream, TruncatedData) as error:
+                self._initial, self._unresolved = {}, with_root(self._settings.root, error)
             self._initial_order_is_checked = group_cuts is not None
         return self._initial
 
@@ -151,7 +188,11 @@ class OffsetPlanner:
     def prepare_available_now(self) -> None:
         """Fix the end of the run at the present tails, for Trigger.AvailableNow."""
         self._streams.expire_names()
-        views = self._streams.views(self._streams.names())
+        try:
+            views = self._streams.views(self._streams.names())
+        except NoSuchStream as error:  # where the query has read decides which error it is
+            self._unprepared = with_root(self._settings.root, error)
+            return
         self._available_now_end = {
             name: self._streams.tracked(name).ending.resolve(view).cut
             for name, view in views.items()
@@ -178,6 +219,8 @@ class OffsetPlanner:
         """
         self._last = start
         views = self._streams.views(self._names(start), start)
+        if self._unprepared is not None:
+            raise self._unprepared
         state = (start, tuple((name, view.version) for name, view in views.items()))
         if state == self._idle:
             return start
@@ -218,7 +261,7 @@ class OffsetPlanner:
         """Return the offset to continue at in a stream; a new stream starts at its head."""
         if start is None:
             return self._at_head(view)
-        if (start.stream_id, start.life) == (view.record.stream_id, view.life):
+        if start.is_of(view):
             self._check_assigned(view, start)
             resumed = self._resume_at_or_after_head(view, start)
             return replace(self._covering(view, resumed), is_away=False)
@@ -312,6 +355,11 @@ class OffsetPlanner:
     def newest(self, name: str) -> tuple[StreamLog, StreamView]:
         """Return a stream and the newest view that this process has, without a refresh."""
         return self._streams.newest(name)
+
+
+def _is_of(view: StreamView | None, offset: StreamOffset) -> bool:
+    """Return whether an offset is of this very stream and life."""
+    return view is not None and offset.is_of(view)
 
 
 def _places(offsets: StreamOffsets) -> dict[str, object]:

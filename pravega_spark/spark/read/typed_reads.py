@@ -11,15 +11,21 @@ from functools import lru_cache
 
 from pyspark.sql.types import StructType
 
+from pravega_spark.engine.log_fields import own_logger
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.root_marker import is_away
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption, NoSuchScope, NoSuchStream
 from pravega_spark.names import log_title
 from pravega_spark.spark.read.columns import Column, check_schema, columns_of
+from pravega_spark.spark.read.data_loss import no_root
 from pravega_spark.spark.read.stream_discovery import matching_streams
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.stream_schema import StreamSchema
+
+logger = own_logger(__name__)
 
 
 def typed_columns(settings: ReadSettings) -> tuple[Column, ...]:
@@ -99,7 +105,8 @@ def _schemas(root: str, names: Iterable[str]) -> Iterable[tuple[str, StreamSchem
         try:
             yield name, existing_view(open_stream(root, name)).event_format.schema
         except (NoSuchStream, NoSuchScope):  # the reader says it
-            continue
+            if is_away(open_store(root)):  # or Spark, of a typed stream's columns: it needs this
+                logger.warning("the read has the columns of bytes: %s", no_root(root, name))
 
 
 def _shown(schema: StreamSchema | None) -> str:

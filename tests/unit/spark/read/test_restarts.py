@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,15 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from pravega_spark.errors import InvalidOption, NoSuchStream, RootChanged, TruncatedData
+from pravega_spark.engine.store.root_marker import MARKER_KEY
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.errors import (
+    InvalidOption,
+    NoSuchStream,
+    RootChanged,
+    StaleIdentity,
+    TruncatedData,
+)
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import make_segment_id
 from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
@@ -220,7 +229,7 @@ from pravega_spark.spark.source import PravegaDataSource
 source = PravegaDataSource(json.loads(sys.argv[1]))
 reader = source.streamReader(source.schema())
 start = json.loads(sys.argv[2]) if sys.argv[2] else reader.initialOffset()
-end = reader.latestOffset(start, ReadAllAvailable())
+end = json.loads(sys.argv[3]) if sys.argv[3:] else reader.latestOffset(start, ReadAllAvailable())
 parts = reader.partitions(start, end)
 found = [int(e) for p in parts for b in reader.read(p) for e in b.column("event").to_pylist()]
 print(json.dumps([end, found]))
@@ -326,10 +335,13 @@ def test_root_that_is_an_empty_folder_for_one_run_is_an_error(
     assert query.run(**named, **lax) == []
 
 
-def _in_a_process(options: dict[str, str], start: Offset) -> str:
-    """Return the error of a run in a process of its own, which has not opened the root before."""
+def _in_a_process(options: dict[str, str], *batches: Offset) -> str:
+    """Return the error of a run in a process of its own, which has not opened the root before.
+
+    It goes on at a batch's end, or repeats the batch between two.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", EARLIER, json.dumps(options), json.dumps(start)],
+        [sys.executable, "-c", EARLIER, json.dumps(options), *map(json.dumps, batches)],
         capture_output=True,
         text=True,
         check=False,
@@ -367,8 +379,9 @@ def test_start_option_that_is_gone_stops_a_new_query_and_not_one_after_a_crash(
 
 
 def test_new_query_over_a_missing_stream_fails_at_once(root: str) -> None:
-    with pytest.raises(NoSuchStream):
-        stream_reader(root).initialOffset()
+    reader = stream_reader(root)
+    with pytest.raises(NoSuchStream, match="create the stream"):
+        reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
 
 
 def test_query_that_has_read_everything_is_at_the_latest_offset_that_it_reports(
@@ -435,3 +448,104 @@ def test_query_that_caught_up_goes_on_after_a_truncation_at_exactly_a_scale(
         assert query.run(**WHOLE, failondataloss="false") == list(range(20, 25))
     else:
         assert query.run(**WHOLE) == list(range(20, 25))
+
+
+def moved_away(root: str) -> Path:
+    """Move a root away, as an unmounted disk is; return where it is."""
+    elsewhere = Path(f"{root}-elsewhere")
+    Path(root).rename(elsewhere)
+    return elsewhere
+
+
+def back(root: str, elsewhere: Path) -> None:
+    shutil.rmtree(root)
+    elsewhere.rename(root)
+
+
+@pytest.mark.parametrize(
+    ("made", "named", "lax"),
+    [
+        ("s/a", WHOLE, {"failondataloss": "false"}),
+        ("s/a", WHOLE, {}),
+        ("s/other", {"subscribePattern": "s/.*"}, {"failondataloss": "false"}),
+    ],
+)
+def test_root_that_start_up_code_made_anew_for_one_run_is_an_error(
+    root: str, query: Query, made: str, named: dict[str, str], lax: dict[str, str]
+) -> None:
+    stream = created(root)
+    created(root, "s/b")
+    fill(stream, 0, 3)
+    query.run(**named)
+    fill(stream, 3, 5)
+    query.run(**named)
+    elsewhere = moved_away(root)
+    options = {"root": root, **named, **lax}
+    StreamManager(root).create_scope("s")
+    fill(created(root, made), 0, 2)
+    for batches in ([query.batches[-1]], query.batches[-2:]):
+        error = _in_a_process(options, *batches)
+        assert "RootChanged" in error
+        assert "is another root than the one where the query has read s/a" in error
+    back(root, elsewhere)
+    assert query.run(**named, **lax) == []
+    fill(stream, 5, 6)
+    assert query.run(**named, **lax) == [5]
+
+
+def test_root_whose_marker_was_written_anew_is_read_on(root: str, query: Query) -> None:
+    fill(created(root), 0, 3)
+    query.run(**WHOLE)
+    first = query.batches[-1]["rootId"]
+    elsewhere = moved_away(root)
+    (elsewhere / MARKER_KEY).unlink()
+    query.root = str(elsewhere)
+    StreamManager(elsewhere).create_scope("again")
+    fill(open_stream(str(elsewhere), "s/a"), 3, 5)
+    assert query.run(**WHOLE) == [3, 4]
+    assert query.batches[-1]["rootId"] != first
+
+
+def test_copy_of_a_root_that_was_restored_is_read_on_where_loss_is_allowed(
+    root: str, query: Query
+) -> None:
+    fill(created(root), 0, 3)
+    query.run(**WHOLE)
+    query.root = f"{root}-copy"
+    StreamManager(root).backup(query.root)
+    StreamManager(query.root).restore()
+    with pytest.raises(StaleIdentity):
+        query.run(**WHOLE)
+    assert query.run(**WHOLE, failondataloss="false") == [0, 1, 2], "at the head"
+
+
+def test_offset_that_does_not_say_its_root_goes_on_as_before(root: str, query: Query) -> None:
+    stream = created(root)
+    fill(stream, 0, 3)
+    query.run(**WHOLE)
+    del query.batches[-1]["rootId"]
+    assert query.run(**WHOLE) == []
+    fill(stream, 3, 4)
+    assert query.run(**WHOLE) == [3]
+    assert "rootId" in query.batches[-1]
+
+
+@pytest.mark.parametrize("lax", [{}, {"failondataloss": "false"}])
+@pytest.mark.parametrize("call", ["available now", "first batch", "new"])
+def test_run_without_its_root_is_told_so(
+    root: str, query: Query, lax: dict[str, str], call: str
+) -> None:
+    fill(created(root), 0, 3)
+    query.run(**WHOLE)
+    moved_away(root)
+    reader = stream_reader(f"{root}", path="", **WHOLE, **lax)
+    if call == "available now":
+        reader.prepareForTriggerAvailableNow()
+        with pytest.raises(RootChanged):
+            reader.latestOffset(query.batches[-1], ReadAllAvailable())
+    elif call == "first batch":
+        with pytest.raises(RootChanged):
+            reader.partitions(reader.initialOffset(), query.batches[0])
+    else:
+        with pytest.raises(NoSuchStream, match=r"is no root now\. If it was one, mount or restore"):
+            reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
