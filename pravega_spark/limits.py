@@ -59,6 +59,8 @@ REQUEST_AFTER = 3
 """After this many lost races a verb commits a request for the next version."""
 REQUEST_LOCAL_SECONDS, REQUEST_REMOTE_SECONDS = 0.050, 0.5
 """How long all others leave the next version to a requester, on a local disk and elsewhere."""
+REQUEST_MOST_SECONDS = 20.0
+"""A requester whose decision takes longer asks for twice its time, and for this at most."""
 
 # Time
 

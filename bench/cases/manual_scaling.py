@@ -9,16 +9,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from itertools import count, pairwise
+from typing import Any
 
 from bench.harness.context import Context
 from bench.harness.dataset import EVENT
 from bench.harness.figures import Figure
 from bench.harness.floor import put_durably
-from bench.harness.measure import interleave, percentile, timed
+from bench.harness.measure import Side, interleave, percentile, timed
 from bench.harness.registry import benchmark
-from pravega_spark import KeyRange
-from pravega_spark.engine.layout import epochs
+from pravega_spark import Epoch, KeyRange
+from pravega_spark.engine.layout import epoch_changes, epochs
 from pravega_spark.engine.stream.open_streams import open_stream
 
 WHOLE = KeyRange(0.0, 1.0)
@@ -63,6 +66,99 @@ def scale_1_to_16(context: Context) -> Iterator[Figure]:
         note=f"p99 {percentile(found['ours'], 0.99):.1f} ms",
         limited_by="one commit: its two fsyncs, and the JSON of a few dozen records",
     ).within(at_most=15.0)
+
+
+@benchmark()
+def split_by_segments(context: Context) -> Iterator[Figure]:
+    """One segment of many into two, durable: processor time in streams of 1,000 and 100 segments.
+
+    The epoch's record, which each scale writes, names all segments, so some growth is the format's.
+    """
+    manager = context.manager
+
+    def side(segments: int) -> Side:
+        name = context.create(f"split-{segments}", segments)
+
+        def split_first() -> float:
+            first = manager.segments(name)[0]
+            begun = time.process_time()
+            manager.scale_stream(name, [first], epochs.split(first.key_range, 2))
+            return 1e3 * (time.process_time() - begun)
+
+        return split_first
+
+    sides = {"many": side(1_000), "few": side(100)}
+    interleave(2, sides)
+    found = interleave(context.size(20, 3), sides)
+    yield Figure.of_rounds(
+        "a split in a stream of 1,000 segments, processor time",
+        found["many"],
+        "ms",
+        "in a stream of 100 segments",
+        found["few"],
+        limited_by="the JSON of the new epoch, which names all segments",
+    ).within(ratio_at_most=10.0)
+
+
+_WRITER = """
+import sys, time
+from pravega_spark import StreamManager
+
+slowest, count = 0.0, 0
+with StreamManager(sys.argv[1]).create_writer(sys.argv[2]) as writer:
+    print("ready", flush=True)
+    end = time.monotonic() + float(sys.argv[3])
+    while time.monotonic() < end:
+        begun = time.monotonic()
+        writer.write_event(b"event", f"key-{count % 64}").result()
+        slowest, count = max(slowest, time.monotonic() - begun), count + 1
+print(slowest)
+"""
+_SLOW_SECONDS = (0.2, 2.0)
+
+
+@benchmark()
+def slow_scale_beside_writers(context: Context) -> Iterator[Figure]:
+    """A scale whose decision is made to take long, beside two processes that never pause."""
+    for seconds in _SLOW_SECONDS:
+        name = context.create(f"slow-{seconds}")
+        end = str(6 * seconds + 3)
+        command = [sys.executable, "-c", _WRITER, context.root, name, end]
+        writers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        for writer in writers:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "ready\n"
+        first = context.manager.segments(name)[0]
+        halves = epochs.split(first.key_range, 2)
+        with _slow_scales(seconds):
+            took = timed(partial(context.manager.scale_stream, name, [first], halves))
+        slowest = max(float(writer.communicate()[0]) for writer in writers)
+        yield Figure(
+            f"a scale that decides for {seconds} s, beside two writers",
+            took,
+            "s",
+            "its decision",
+            seconds,
+            took / seconds,
+            note=f"the longest append {slowest:.2f} s",
+            limited_by="the race that it loses before it asks for the version: two decisions",
+        ).within(ratio_at_most=3.0)
+
+
+@contextmanager
+def _slow_scales(seconds: float) -> Iterator[None]:
+    """Let each decision on a scale take so much longer."""
+    original = epoch_changes.scale
+
+    def slow(*arguments: Any, **options: Any) -> Epoch:
+        time.sleep(seconds)
+        return original(*arguments, **options)
+
+    epoch_changes.scale = slow
+    try:
+        yield
+    finally:
+        epoch_changes.scale = original
 
 
 _SCALER = """

@@ -128,7 +128,7 @@ def _commit(
         return body, replaced
 
     failpoint("compact.commit")
-    committed = stream.commit(decide, life=life, requests=False)
+    committed = stream.commit(decide, life=life, yields=True)
     failpoint("compact.committed")
     replaced = committed.value
     inputs = [add for _, adds in replaced.ranges for add in adds]

@@ -68,13 +68,14 @@ def scale_stream(
 
 def _scale_parameters(before: Epoch, after: Epoch, *, automatic: bool) -> dict[str, object]:
     """Return the parameters of a scale's commit, which the table's history shows."""
+    old, new = set(before.segment_ids), set(after.segment_ids)
     return {
         "epoch": after.number,
-        "sealed": [str(s) for s in before.segments if s not in after.segments],
+        "sealed": [str(s) for s in before.segments if s.segment_id not in new],
         "opened": [
             f"{s}=[{s.key_range.low}, {s.key_range.high})"
             for s in after.segments
-            if s not in before.segments
+            if s.segment_id not in old
         ],
         "automatic": automatic,
     }

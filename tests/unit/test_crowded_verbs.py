@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
+from pravega_spark.engine.log import version_pins
 from pravega_spark.engine.log.actions import REQUEST
 from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.tables.state_table import StateTable, TableChange, TableState
 from pravega_spark.limits import REQUEST_AFTER
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.small_streams import reopen, write
@@ -21,9 +25,14 @@ STREAM = "s/t"
 
 
 class Crowd:
-    """A writer that commits after each decision of others, unless they requested the version."""
+    """A writer that commits after each decision of others, unless they requested the version.
 
-    def __init__(self, stream: StreamLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    Each decision of the others takes so many seconds.
+    """
+
+    def __init__(
+        self, stream: StreamLog, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.0
+    ) -> None:
         self.stream = stream
         self.versions: set[int] = set()
         """The versions that it committed."""
@@ -34,6 +43,7 @@ class Crowd:
         def decide(log: Log, *args: Any, **options: Any) -> Any:
             decided = original(log, *args, **options)
             if log.path == path and not self._is_writing:
+                log.runtime.sleep(seconds)
                 self.write()
             return decided
 
@@ -42,7 +52,7 @@ class Crowd:
     def write(self) -> None:
         self._is_writing = True
         self.stream.log.refresh()
-        if self.stream.log._follower.request is None:
+        if self.stream.log._follower.left_to_requester(None) <= 0:
             self.versions.add(write(self.stream, [("k", b"x")]).version)
         self._is_writing = False
 
@@ -112,22 +122,43 @@ def seal(manager: StreamManager) -> Callable[[], object]:
     return lambda: manager.seal_stream(STREAM)
 
 
+def save_cut(manager: StreamManager) -> Callable[[], object]:
+    tail = manager.tail(STREAM)
+    return lambda: manager.save_cut(STREAM, "night", tail)
+
+
+def pin(manager: StreamManager) -> Callable[[], object]:
+    log = manager.stream(STREAM)._log().log
+    return lambda: version_pins.pin(log, "copy", keep_ms=60_000)
+
+
+def add_row(table: StateTable, name: str) -> None:
+    def decide(state: TableState) -> tuple[TableChange, None]:
+        return TableChange("ADD", {**state.rows, name: {"name": name}}), None
+
+    table.change(decide)
+
+
 VERBS = [scale, truncate, update, publish, commit, abort, begin, open_writer, write_with_note, seal]
+VERBS += [save_cut, pin]
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 5.0])
 @pytest.mark.parametrize("prepare", VERBS, ids=lambda verb: verb.__name__)
 def test_verb_that_loses_every_race_waits_for_few_commits(
-    prepare: Callable[[StreamManager], Callable[[], object]], monkeypatch: pytest.MonkeyPatch
+    prepare: Callable[[StreamManager], Callable[[], object]],
+    seconds: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     manager = manager_with_stream()
     verb = prepare(manager)
     other = reopen(open_stream(manager.root, STREAM))
     before = other.view().version
-    crowd = Crowd(other, monkeypatch)
+    crowd = Crowd(other, monkeypatch, seconds)
     verb()
     monkeypatch.undo()
     commits = list(other.log.reader.span(before, other.view().version))
-    assert len(crowd.versions) >= REQUEST_AFTER, "it lost no race"
+    assert len(crowd.versions) >= (1 if seconds else REQUEST_AFTER), "it lost no race"
     wait, waits = 0, []
     for commit in commits:
         if commit.operation == REQUEST or commit.version in crowd.versions:
@@ -137,6 +168,35 @@ def test_verb_that_loses_every_race_waits_for_few_commits(
             wait = 0
     assert waits
     assert max(waits) <= MOST_COMMITS
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 5.0])
+def test_change_of_a_state_table_that_loses_every_race_gets_its_turn(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes add rows to one table; the other one commits while this one decides."""
+    runtime = FakeRuntime()
+    store = MemoryStore(clock_ms=runtime.now_ms)
+    schema = pa.schema([("name", pa.string())])
+    mine, other = (StateTable(store, "s/_t", schema, "name", runtime) for _ in "ab")
+    original, lost = Log._decide, 0
+
+    def decide(log: Log, *args: Any, **options: Any) -> Any:
+        nonlocal lost
+        decided = original(log, *args, **options)
+        if log is mine.log:
+            runtime.sleep(seconds)
+            other.log.refresh()
+            if other.log._follower.left_to_requester(None) <= 0:
+                lost += 1
+                add_row(other, f"other-{lost}")
+        return decided
+
+    add_row(other, "first")
+    monkeypatch.setattr(Log, "_decide", decide)
+    add_row(mine, "mine")
+    assert lost == (1 if seconds else REQUEST_AFTER)
+    assert set(mine.read().rows) == {"first", "mine", *(f"other-{n + 1}" for n in range(lost))}
 
 
 def test_verb_that_changes_nothing_decides_twice_at_most_while_others_commit(

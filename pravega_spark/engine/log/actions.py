@@ -258,6 +258,20 @@ class Commit:
         return int(self.info["operationParameters"]["to"])
 
 
+def request_body(seconds: float) -> Body:
+    """Return the body of a request; ``seconds`` is how long others are asked to wait, 0: as usual.
+
+    Earlier versions do not read the parameter, and wait as usual.
+    """
+    return Body(REQUEST, {"seconds": round(seconds, 3)} if seconds else {})
+
+
+def request_seconds(commit: Commit) -> float:
+    """Return how long a request asks others to wait; 0 if it does not say."""
+    parameters = commit.info.get("operationParameters", {})
+    return float(json.loads(parameters.get("seconds", "0")))
+
+
 def _own_clock(timestamp_ms: int, clock_ms: int | None) -> dict[str, int]:
     far = clock_ms is not None and timestamp_ms - clock_ms > CLOCK_SKEW_MS
     return {"clock": clock_ms} if far and clock_ms is not None else {}

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log import commit_logging
-from pravega_spark.engine.log.actions import REQUEST, Body, parse_commit
+from pravega_spark.engine.log.actions import Body, parse_commit, request_body
 from pravega_spark.engine.log.commit_clock import CommitClock
 from pravega_spark.engine.log.create_once import create_once
 from pravega_spark.engine.log.durable_version import DurableVersion
@@ -32,6 +32,7 @@ from pravega_spark.errors import CommitUnknown, PravegaSparkError, TooBusy
 from pravega_spark.limits import (
     COMMIT_ATTEMPTS,
     REQUEST_AFTER,
+    REQUEST_MOST_SECONDS,
     STATE_FILE_COMMITS,
 )
 
@@ -190,24 +191,31 @@ class Log:
 
     # -------------------------------------------------------------------------------- committing
 
-    def commit(self, decide: Decide[_Value], *, requests: bool = False) -> Committed[_Value]:
+    def commit(self, decide: Decide[_Value], *, yields: bool = False) -> Committed[_Value]:
         """Commit what ``decide`` proposes on the newest snapshot; return the outcome.
 
         ``decide`` runs again after every lost race, on the winner's snapshot. An error or an empty
-        proposal counts only if its snapshot was the newest at a moment of this call. With
-        ``requests``, a commit that lost a few races commits a request, after which others leave the
-        next version to it. Raises CommitUnknown if the outcome stays unknown, and TooBusy after
-        COMMIT_ATTEMPTS lost races.
+        proposal counts only if its snapshot was the newest at a moment of this call. A commit that
+        lost a few races, or one whose decision took long, commits a request, after which others
+        leave the next version to it: for twice as long as its longest attempt, and for twice as
+        long again after each request that was not met. One that ``yields`` requests nothing. Raises
+        CommitUnknown if the outcome stays unknown, and TooBusy after COMMIT_ATTEMPTS lost races.
         """
         request: str | None = None
+        took = seconds = 0.0
         for lost in range(COMMIT_ATTEMPTS):
-            if lost and requests and lost % REQUEST_AFTER == 0:
-                request = self.request()
+            is_slow = took > self._follower.request_seconds / 2
+            if lost and not yields and (is_slow or lost % REQUEST_AFTER == 0):
+                seconds = min(2 * max(took, seconds), REQUEST_MOST_SECONDS) if is_slow else 0.0
+                request = self.request(seconds)
             elif lost > 2:
                 self.runtime.sleep(self.runtime.random() * min(0.001 * lost, 0.05))
+            self._leave_to_requester(request)
+            begun = self.runtime.monotonic()
             done = self.attempt(decide, request=request)
             if done is not None:
                 return done
+            took = max(took, self.runtime.monotonic() - begun)
         raise TooBusy(
             f"{self.reader.where}: {COMMIT_ATTEMPTS} races for the next version were lost. "
             "Nothing was committed. Try again."
@@ -267,10 +275,11 @@ class Log:
             self.runtime.sleep(left)
             self.read_next()
 
-    def request(self) -> str | None:
+    def request(self, seconds: float = 0.0) -> str | None:
         """Commit a request for the next version and return its token; None if that failed.
 
-        It needs no decision, so it is sent in the moment in which a winner's commit is read.
+        It asks others to wait for so long, or for the usual time. It needs no decision, so it is
+        sent in the moment in which a winner's commit is read.
         """
         for _ in range(REQUEST_ATTEMPTS):
             self._leave_to_requester(None)
@@ -279,7 +288,7 @@ class Log:
                     break
                 self.runtime.sleep(0.001)
             with self._lock:
-                if self._follower.snapshot is not None and self._send(Body(REQUEST)):
+                if self._follower.snapshot is not None and self._send(request_body(seconds)):
                     return self._after_commit().token
         return None
 

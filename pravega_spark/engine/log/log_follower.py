@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pravega_spark.engine.log.actions import REQUEST, Commit, parse_commit
+from pravega_spark.engine.log.actions import REQUEST, Commit, parse_commit, request_seconds
 from pravega_spark.engine.log.file_index import FileIndex, RecentLayer
 from pravega_spark.engine.log.log_opening import open_at_once
 from pravega_spark.engine.log.log_reader import LogReader
@@ -23,6 +23,7 @@ from pravega_spark.limits import (
     CLOCK_STEP_MS,
     RECENT_FILES,
     REQUEST_LOCAL_SECONDS,
+    REQUEST_MOST_SECONDS,
     REQUEST_REMOTE_SECONDS,
     STALE_SNAPSHOT_SECONDS,
 )
@@ -53,10 +54,14 @@ class ClockReadings(NamedTuple):
 
 
 class Request(NamedTuple):
-    """The newest commit is a request for the next version: its token, and when it was read."""
+    """The newest commit is a request for the next version.
+
+    Its token, when it was read, and for how long its author asks: 0 in the usual case.
+    """
 
     token: str
     seen_at: float
+    seconds: float = 0.0
 
 
 class LogFollower:
@@ -242,8 +247,14 @@ class LogFollower:
         request = self.request
         if request is None or request.token == own:
             return 0.0
-        limit = REQUEST_LOCAL_SECONDS if self.store.is_local else REQUEST_REMOTE_SECONDS
-        return min(request.seen_at + limit - self.runtime.monotonic(), limit / 32)
+        usual = self.request_seconds
+        longest = max(usual, min(request.seconds, REQUEST_MOST_SECONDS))
+        return min(request.seen_at + longest - self.runtime.monotonic(), usual / 32)
+
+    @property
+    def request_seconds(self) -> float:
+        """How long others leave the next version to a request that asks for no longer time."""
+        return REQUEST_LOCAL_SECONDS if self.store.is_local else REQUEST_REMOTE_SECONDS
 
     def accept(self, data: bytes) -> bool:
         """Apply the next commit, which the caller has read; return False if it was a restore."""
@@ -268,7 +279,7 @@ class LogFollower:
                 check_supported(after)
         self.request, self.operation = None, commit.operation
         if commit.operation == REQUEST:
-            self.request = Request(commit.token, self.runtime.monotonic())
+            self.request = Request(commit.token, self.runtime.monotonic(), request_seconds(commit))
         files, self._files = self._files, None  # an interrupt here costs only a new index
         self.snapshot = after
         if files is not None:

@@ -205,13 +205,13 @@ class StreamLog:
         decide: Callable[[StreamView], Proposal[_Value]],
         *,
         life: int,
-        requests: bool = True,
+        yields: bool = False,
     ) -> Committed[_Value]:
         """Commit the proposal of ``decide`` on the newest view of one life of the stream.
 
         ``life`` is the one that the caller saw when its call began: nothing is committed after
-        that life has ended, even if the process was paused in between. Without ``requests`` the
-        commit yields to all others (see :meth:`Log.commit`). Raises StaleIdentity,
+        that life has ended, even if the process was paused in between. If it ``yields``, it
+        leaves the next version to all others (see :meth:`Log.commit`). Raises StaleIdentity,
         NoSuchStream, and what ``decide`` and :meth:`Log.commit` raise.
         """
 
@@ -222,7 +222,7 @@ class StreamLog:
             view.check_life(life)
             return decide(view)
 
-        return self.log.commit(decide_on, requests=requests)
+        return self.log.commit(decide_on, yields=yields)
 
     def chunks(self, rng: SegmentRange) -> list[ChunkRef]:
         """Return the chunks that hold the range, in offset order.

@@ -40,7 +40,7 @@ def test_verb_that_loses_races_requests_the_next_version_and_gets_it() -> None:
         return body(snapshot)
 
     before = stream.runtime.monotonic()
-    stream.log.commit(decide, requests=True)
+    stream.log.commit(decide)
     assert lost == REQUEST_AFTER
     assert stream.runtime.monotonic() - before < REQUEST_LOCAL_SECONDS, "it waits for itself"
     assert operations(stream) == [*["APPEND"] * lost, REQUEST, "VERB"]
@@ -50,7 +50,7 @@ def test_commit_that_wins_requests_nothing() -> None:
     stream = make_stream()
     for _ in range(5):
         write(reopen(stream), [("k", b"x")])
-        stream.log.commit(body, requests=True)
+        stream.log.commit(body)
     assert REQUEST not in operations(stream)
 
 

@@ -160,7 +160,7 @@ def test_steady_writer_does_not_starve_a_verb(calls: float) -> None:
     for seed in range(10):
         race = Race(calls * CALL_SECONDS, seed)
         race.start()
-        race.stream.log.commit(verb, requests=True)
+        race.stream.log.commit(verb)
         assert race.other.commits <= 512
 
 
