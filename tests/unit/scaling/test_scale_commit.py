@@ -144,7 +144,7 @@ def test_ranges_that_do_not_tile_the_sealed_ones_are_refused_and_change_nothing(
 
 def test_scale_below_the_policys_minimum_is_refused(stream: StreamLog) -> None:
     lifecycle.update(stream, StreamConfiguration(ScalingPolicy.by_event_rate(10, minimum=2)))
-    with pytest.raises(InvalidConfiguration, match="leave 1 segments; its policy asks for at leas"):
+    with pytest.raises(InvalidConfiguration, match="leave 1 segment; its policy asks for at leas"):
         scaled(stream, [0, 1], [(0, 1)])
     assert scales(stream) == 0
 
