@@ -12,7 +12,7 @@ from pravega_spark.reader_groups.finds import finds_of
 from pravega_spark.reader_groups.group_state import Find, GroupState, SegmentKey
 from pravega_spark.reader_groups.group_table import Streams
 from pravega_spark.reader_groups.reader_membership import ReaderMembership
-from pravega_spark.reader_groups.segment_selector import SegmentSelector
+from pravega_spark.reader_groups.segment_selector import SegmentSelector, view_in_life
 
 
 class UntoldFinds:
@@ -77,12 +77,13 @@ class UntoldFinds:
 
     def _truncated(self, lost: Sequence[SegmentRange]) -> TruncatedData:
         stream, life = lost[0].stream, lost[0].life
-        view = self._streams(stream).known_view()
-        truncated = f"{stream}{view.truncated_by}"
+        # The newest view: a reader that took a loss over may know of no version that has it.
+        view = view_in_life(self._streams(stream), life)
+        truncated = stream if view is None else f"{stream}{view.truncated_by}"
         return TruncatedData(
             f"reader group {self._membership.state.group}: events were truncated before they were "
             f"read, in {truncated} ({ranges_text(lost)}); the next call continues at the head.",
-            head=view.head if view.life == life else None,
+            head=None if view is None else view.head,
             lost=tuple(lost),
         )
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.errors import TruncatedData
+from pravega_spark.errors import InvalidStreamCut, TruncatedData
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import Event, SegmentRange, StreamCut
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
@@ -27,6 +29,35 @@ def world(root: Path) -> StreamManager:
             for number in range(COUNT // 4):
                 writer.write_event(b"%d" % number, f"k{number}")
     return manager
+
+
+def test_a_range_names_all_that_it_has_lost_also_beyond_the_chunks_of_one_look_up(
+    tmp_path: Path,
+) -> None:
+    manager = world(tmp_path)
+    rng = max(manager.segment_ranges(S, "earliest", "latest"), key=len)
+    assert len(rng) > 1_500
+    truncate(open_stream(manager._store, S), {0: 0, 1: 0, rng.segment_id: 1_500})
+    with pytest.raises(TruncatedData) as info:
+        list(manager.create_reader(S).read_range(rng))
+    assert info.value.lost == (replace(rng, end=1_500),)
+
+
+def test_between_two_cuts_that_are_both_below_the_head_there_is_nothing(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    manager.create_stream(S, StreamConfiguration(ScalingPolicy.fixed(1)))
+    cuts = [manager.tail(S)]
+    for high in (1.0, 0.5):
+        doomed = min(manager.segments(S), key=lambda segment: segment.key_range.low)
+        manager.scale_stream(S, [doomed], [(0.0, high / 2), (high / 2, high)])
+        cuts.append(manager.tail(S))
+    manager.truncate_stream(S, cuts[2])
+    for start, end in itertools.combinations_with_replacement(cuts, 2):
+        assert manager.distance(S, start, end) == (0, 0)
+        assert manager.segment_ranges(S, start, end) == []
+    with pytest.raises(InvalidStreamCut, match="is behind"):
+        manager.distance(S, cuts[2], cuts[1])
 
 
 Reads = Callable[[StreamManager, "StreamCut | str"], Iterator[Event]]

@@ -195,7 +195,8 @@ class LocatedCut:
         before their successors. Raises InvalidStreamCut if ``end`` is behind this cut anywhere,
         and TruncatedData if this cut names a segment without a record and lost events of it.
         """
-        return self._start_of(end)._segments_up_to(end)
+        start, end = self._readable_to(end)
+        return start._segments_up_to(end)
 
     def ranges_to(self, end: LocatedCut) -> list[SegmentRange]:
         """Return the events between two cuts as ranges, predecessors before their successors.
@@ -203,7 +204,8 @@ class LocatedCut:
         Empty ranges are left out. For a step of ``read_plan.next_step`` these are its ranges.
         Raises as :meth:`segments_to` does; ranges below the head are returned like any other.
         """
-        return self._start_of(end)._ranges_up_to(end)
+        start, end = self._readable_to(end)
+        return start._ranges_up_to(end)
 
     def events_to(self, end: LocatedCut) -> int:
         """Return the number of events between two cuts."""
@@ -226,13 +228,13 @@ class LocatedCut:
 
         return sum(at(r.segment_id, r.end) - at(r.segment_id, r.start) for r in self.ranges_to(end))
 
-    def _start_of(self, end: LocatedCut) -> LocatedCut:
-        start = self.readable() if self.forgotten else self
-        if not end.is_at_or_after(start):
+    def _readable_to(self, end: LocatedCut) -> tuple[LocatedCut, LocatedCut]:
+        """Return this cut and the end; both at the head, if this one names forgotten segments."""
+        if not end.is_at_or_after(self):
             raise InvalidStreamCut(
-                f"cut {end} is behind {start}, at least in part; give the earlier one first."
+                f"cut {end} is behind {self}, at least in part; give the earlier one first."
             )
-        return start
+        return (self.readable(), end.above_head()) if self.forgotten else (self, end)
 
     def _segments_up_to(self, end: LocatedCut) -> list[Segment]:
         """Walk from this cut's segments forward as far as ``end`` is; in the order of ids."""

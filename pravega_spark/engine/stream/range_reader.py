@@ -23,7 +23,7 @@ from pravega_spark.engine.chunks.reference_batches import marked_ref
 from pravega_spark.engine.chunks.where_reader import WhereExpression, read_filtered
 from pravega_spark.engine.observers import observers
 from pravega_spark.engine.stream.large_event import with_payload
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_log import StreamLog, truncated
 from pravega_spark.engine.tracing import count_events, span
 from pravega_spark.errors import DataLoss, PravegaSparkError, TruncatedData
 from pravega_spark.limits import READ_BATCH_EVENTS
@@ -195,8 +195,8 @@ class _RangeReader:
             end = min(rest.end, self._at + self._page)
             self._refs = self._stream.chunks(replace(rest, end=end))
             self._page *= _GROWTH if len(self._refs) < _PAGE_CHUNKS else 1
-        except TruncatedData as error:
-            self._lose(self._head_offset(), error)
+        except TruncatedData:  # of this page; the whole rest may be below the head
+            self._lose(self._head_offset(), truncated(self._stream.view(refresh=False), rest))
         except DataLoss as error:
             self._refs = self._stream.known_chunks(rest)
             gap = first_gap(rest, self._refs)

@@ -238,7 +238,7 @@ class StreamLog:
         if view.life != rng.life:  # a restored copy has the same segments in its next life
             view = self.view(life=rng.life)
         if view.is_truncated(rng.segment_id, rng.start):
-            raise _truncated(view, rng)
+            raise truncated(view, rng)
         return self._all_chunks(rng)
 
     def _all_chunks(self, rng: SegmentRange) -> list[ChunkRef]:
@@ -252,7 +252,7 @@ class StreamLog:
         if gap is None:
             return refs
         if view.is_truncated(rng.segment_id, gap.start):
-            raise _truncated(view, rng)
+            raise truncated(view, rng)
         end = view.segment(rng.segment_id).next_offset
         raise DataLoss(
             f"{rng} cannot be read: the log of version {view.version} has no chunk with offset "
@@ -327,7 +327,7 @@ def _past_layout(
     return past_layout(StreamLog(store, name, runtime), view, number)
 
 
-def _truncated(view: StreamView, rng: SegmentRange) -> TruncatedData:
+def truncated(view: StreamView, rng: SegmentRange) -> TruncatedData:
     """Return the error for a range that begins below the head; only what is below it is lost."""
     end = rng.end
     if view.has_segment(rng.segment_id):

@@ -165,6 +165,24 @@ def test_what_a_dead_reader_had_to_tell_is_told_by_another() -> None:
     assert not group.state().finds
 
 
+def test_a_reader_that_takes_a_loss_over_names_the_head_though_it_knew_no_such_version() -> None:
+    world = lossy()
+    group = world.created()
+    dead = group.create_reader("dead")
+    other = world.group()
+    other.stream(NAME).view()  # before the truncation
+    truncate(world.streams[NAME], StreamCut(NAME, 1, {0: 4}))
+    world.runtime.sleep(4)
+    dead._finds.tell = lambda: None  # type: ignore[method-assign]
+    dead._selector.behind_head |= {NAME}
+    dead.read_next_event(0)
+    group.reader_offline("dead")
+    with pytest.raises(TruncatedData) as info:
+        other.create_reader("b").read_next_event(0)
+    assert info.value.head == StreamCut(NAME, 1, {0: 4})
+    assert "by user at version" in str(info.value)
+
+
 def test_a_closed_reader_leaves_what_it_has_not_told_and_clears_what_it_has() -> None:
     world = lossy()
     group = world.created()
