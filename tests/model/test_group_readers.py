@@ -25,7 +25,7 @@ from pravega_spark.errors import (
     TooManyCheckpoints,
     TruncatedData,
 )
-from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture, GroupCheckpoint
 from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_reader import EventStreamReader
@@ -278,40 +278,34 @@ class Group(ReadingWorld):
             part.again.add(number)
 
     def _told_lost(self, member: Member, error: TruncatedData) -> None:
-        by_stream: dict[str, list[SegmentRange]] = {}
-        for rng in error.lost:
-            by_stream.setdefault(rng.stream, []).append(rng)
-        assert by_stream, f"names nothing: {error}"
-        for stream, ranges in by_stream.items():
-            part = self.parts[stream]
-            life = part.life
-            lost = set(life.in_ranges(ranges))
-            assert lost or self.forgets, f"loses nothing: {error}"
-            assert lost <= life.gone, f"{sorted(lost - life.gone)} are not truncated: {error}"
-            told = (lost & part.passed()) - part.again
-            if self.acknowledge == "checkpoint":  # what is in a buffer is not processed
-                told -= {n for one in self.members.values() for n in one.unsafe}
-            assert not told or member.is_out, f"{sorted(told)} were passed before: {error}"
-            part.again -= lost
-            part.lost |= lost - part.read
-            member.unsafe_lost |= lost
-            if member.is_out:
-                part.again |= lost
-        if len(by_stream) == 1 and error.head is not None and not life.is_deleted:
-            left = {number_of(event) for event in self.judge.read(stream, error.head)}
-            assert left == life.events - life.gone, f"the head is wrong: {error}"
-        else:
-            assert len(by_stream) > 1 or life.is_deleted, f"no head: {error}"
+        (stream,) = {rng.stream for rng in error.lost}
+        part = self.parts[stream]
+        life = part.life
+        lost = set(life.in_ranges(error.lost))
+        assert lost or self.forgets, f"loses nothing: {error}"
+        assert lost <= life.gone, f"{sorted(lost - life.gone)} are not truncated: {error}"
+        told = (lost & part.passed()) - part.again
+        if self.acknowledge == "checkpoint":  # what is in a buffer is not processed
+            told -= {n for one in self.members.values() for n in one.unsafe}
+        assert not told or member.is_out, f"{sorted(told)} were passed before: {error}"
+        part.again -= lost
+        part.lost |= lost - part.read
+        member.unsafe_lost |= lost
+        if member.is_out:
+            part.again |= lost
+        if life.is_deleted:
+            return
+        assert error.head is not None, f"no head: {error}"
+        left = {number_of(event) for event in self.judge.read(stream, error.head)}
+        assert left == life.events - life.gone, f"the head is wrong: {error}"
 
     def _told_deleted(self, member: Member, error: NoSuchStream) -> None:
-        told = 0
-        for name, part in self.parts.items():
-            if name in str(error) and part.life.is_deleted:
-                assert (name, part.life.number) not in member.told, f"told twice: {error}"
-                member.told.add((name, part.life.number))
-                part.is_told = True
-                told += 1
-        assert told, f"nothing is deleted: {error}"
+        part = self.parts[error.stream or ""]
+        assert part.life.is_deleted, f"nothing is deleted: {error}"
+        deletion = error.stream or "", part.life.number
+        assert deletion not in member.told, f"told twice: {error}"
+        member.told.add(deletion)
+        part.is_told = True
 
     def _completed(self) -> None:
         for name, part in self.parts.items():
