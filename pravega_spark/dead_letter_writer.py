@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,6 +19,7 @@ from pravega_spark.engine.writing.write_outcomes import EventPointers
 from pravega_spark.errors import EventTooLarge, IllegalState, InvalidInput, SchemaMismatch
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.model import EventPointer
+from pravega_spark.process_locks import new_rlock
 from pravega_spark.schemas.letter_text import letter_text
 from pravega_spark.schemas.row_values import as_mapping
 from pravega_spark.schemas.table_fit import BadRow
@@ -59,7 +59,7 @@ class DeadLetterWriter(EventStreamWriter):
             )
         self._open_letters = open_letters
         self._is_numbered = writer_id is not None
-        self._turn = threading.RLock()
+        self._turn = new_rlock()
         if self._is_numbered:
             self._letters = open_letters()
 

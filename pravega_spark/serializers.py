@@ -14,13 +14,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final
 
 from pravega_spark.arguments import shown
 from pravega_spark.engine.writing.event_encoder import Serializer, json_serializer
 from pravega_spark.errors import InvalidInput, InvalidSchema, RegistryUnavailable
 from pravega_spark.event_reader import json_deserializer
+from pravega_spark.lazy_property import lazy_property
 from pravega_spark.model import Deserializer
 
 _NAMES: Final = ("json", "avro", "protobuf")
@@ -139,7 +139,7 @@ class _RegistryFormat:
     message: Any
     options: dict[str, Any] = field(hash=False)
 
-    @cached_property
+    @lazy_property
     def _client(self) -> Any:
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -154,13 +154,13 @@ class _RegistryFormat:
             return SchemaRegistryClient(dict(self.registry))
         return self.registry
 
-    @cached_property
+    @lazy_property
     def _context(self) -> Any:
         from confluent_kafka.serialization import MessageField, SerializationContext
 
         return SerializationContext(self.subject or "events", MessageField.VALUE)
 
-    @cached_property
+    @lazy_property
     def _settings(self) -> dict[str, Any]:
         subject = self.subject
         return {"subject.name.strategy": lambda *_: subject or None, **self.options}
@@ -210,16 +210,16 @@ class _RegistrySerializer(_RegistryFormat):
             self._schemas[text] = parse_schema(json.loads(text))
         return self._schemas[text]
 
-    @cached_property
+    @lazy_property
     def _schemas(self) -> dict[str, Any]:
         return {}
 
-    @cached_property
+    @lazy_property
     def _decode(self) -> Callable[[Any, Any], Any]:
         client = self._client  # reads with the schema that the event was written with
         return _RegistryDeserializer(self.name, client, self.subject, None, None, {})._decode
 
-    @cached_property
+    @lazy_property
     def _encode(self) -> Callable[[Any, Any], Any]:
         client, settings = self._client, self._settings
         if self.name == "avro":
@@ -243,7 +243,7 @@ class _RegistryDeserializer(_RegistryFormat):
         with _explained(self, data):
             return self._decode(data, self._context)
 
-    @cached_property
+    @lazy_property
     def _decode(self) -> Callable[[Any, Any], Any]:
         client, settings = self._client, self._settings
         if self.name == "avro":

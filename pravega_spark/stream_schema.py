@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from pravega_spark.arguments import shown
 from pravega_spark.errors import InvalidSchema
+from pravega_spark.lazy_property import lazy_property
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,7 +95,7 @@ class StreamSchema:
         """
         return self.text
 
-    @cached_property
+    @lazy_property
     def arrow(self) -> pa.Schema:
         """The columns as a schema of Arrow; a required column is not nullable there."""
         return _checked(self.text)[1]
@@ -110,7 +110,7 @@ class StreamSchema:
         """The names of the columns, in order."""
         return tuple(self.arrow.names)
 
-    @cached_property
+    @lazy_property
     def delta_fields(self) -> tuple[Mapping[str, Any], ...]:
         """The columns as values of Delta's JSON, to put beside other columns of a table."""
         return tuple(json.loads(self.text)["fields"])
@@ -180,7 +180,7 @@ class StreamSchema:
 
         return rows_to_table(checked, self.arrow)
 
-    @cached_property
+    @lazy_property
     def _row_check(self) -> RowCheck:
         from pravega_spark.schemas.row_fit import RowCheck
 

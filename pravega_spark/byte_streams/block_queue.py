@@ -8,7 +8,6 @@ short ones cost few commits.
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
@@ -23,6 +22,7 @@ from pravega_spark.engine.writing.write_futures import WriteFuture
 from pravega_spark.engine.writing.write_queue import WriteQueue
 from pravega_spark.errors import IllegalState, ObjectClosed
 from pravega_spark.limits import BLOCK_BYTES, WRITER_EVENT_BYTES
+from pravega_spark.process_locks import new_rlock
 
 _PART_BYTES = 8 * BLOCK_BYTES
 """The most bytes of a long write that are queued together."""
@@ -50,7 +50,7 @@ class BlockQueue(WriteQueue):
         """Begin without a byte."""
         super().__init__(committer, name, buffer_bytes)
         self._runtime = runtime
-        self._filling = threading.RLock()
+        self._filling = new_rlock()
         self._is_filling = False
         self._held = _HeldBlock(committer.last)
         """The block that is not full yet."""
@@ -138,7 +138,7 @@ class BlockQueue(WriteQueue):
 
     def reset_after_fork(self) -> None:
         """In a forked child: drop the bytes."""
-        self._filling, self._held = threading.RLock(), _HeldBlock(self.accepted)
+        self._held = _HeldBlock(self.accepted)
         super().reset_after_fork()
 
     def _fill(self, data: memoryview) -> None:

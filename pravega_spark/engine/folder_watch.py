@@ -12,6 +12,8 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from pravega_spark.process_locks import new_lock
+
 if TYPE_CHECKING:
     from inotify_simple import Event, INotify
 
@@ -44,11 +46,11 @@ class _FolderWatches:
     """The watches of this process, and the thread that waits for their reports."""
 
     def __init__(self) -> None:
+        self._lock = new_lock()
         self.renew()
 
     def renew(self) -> None:
         """Begin without watches; a forked child, which shares the parent's queue, leaves it."""
-        self._lock = threading.Lock()
         self._inotify: INotify | None = None
         self._watches: dict[int, list[weakref.ref[FolderWatch]]] = {}
         self._is_refused = False

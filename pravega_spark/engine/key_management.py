@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, cast
@@ -19,6 +18,7 @@ from typing import Any, Final, NamedTuple, cast
 from pravega_spark.arguments import shown
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.errors import InvalidInput, KeyUnavailable, KmsUnavailable
+from pravega_spark.process_locks import new_lock
 from pravega_spark.units import parse_duration_ms
 
 KMS_VARIABLE: Final = "PRAVEGA_SPARK_KMS"
@@ -31,8 +31,8 @@ _given: list[_KmsSource] = []
 """What a program set: one source, or none."""
 _made: dict[tuple[int, str], _KeyCache] = {}
 """By process and variable; a lock of the cache that is held at a fork stays held in the child."""
-_renewing: dict[int, threading.Lock] = {}
-"""By process; held while a thread makes a cache, so that others do not make one too."""
+_renewing = new_lock()
+"""Held while a thread makes a cache, so that others do not make one too."""
 
 
 class ChunkKey(NamedTuple):
@@ -124,7 +124,7 @@ def _cache() -> _KeyCache:
     if found is not None and SYSTEM.monotonic() < found.ends:
         return found
     source = _given[0] if _given else _KmsSource(_named(text), _lifetime(_CACHE_LIFETIME))
-    with _renewing.setdefault(process, threading.Lock()):
+    with _renewing:
         present = _made.get((process, text))
         if present is None or present is found:
             present = _made[process, text] = _new_cache(source)

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -22,6 +23,7 @@ from pravega_spark.engine.boot_clock import boot_id, elapsed_seconds
 from pravega_spark.engine.folder_watch import FolderWatch, watch_folder
 from pravega_spark.engine.shared_calls import CallThreads
 from pravega_spark.errors import ForkedProcess
+from pravega_spark.fork_imports import forget_unfinished
 from pravega_spark.limits import BACKGROUND_EXIT_SECONDS
 
 _In = TypeVar("_In")
@@ -102,7 +104,7 @@ class Runtime:
 
         Not in a thread of ``each``, of which there are few: a storage call may hang. At exit a
         process waits for functions that run, but not long. In a forked child no function of the
-        parent runs.
+        parent runs, and the futures of those that did fail with ForkedProcess.
         """
         return _background.start(function)
 
@@ -132,7 +134,8 @@ class Runtime:
         finally:
             wait([found for _, found in waiting])
             for part, _ in waiting:
-                part.close()
+                with suppress(ValueError):  # in a forked child it has stopped in its midst
+                    part.close()
 
 
 class _Background:
@@ -141,8 +144,19 @@ class _Background:
     def __init__(self) -> None:
         self.renew()
 
+    def renew_in_child(self) -> None:
+        """Forget the threads, which do not survive a fork, and let nobody wait for them."""
+        lost = list(self._running)
+        error = ProcessGuard("a call in the background", os.getppid()).error()
+        self.renew()
+        for future in lost:
+            future._condition = threading.Condition()
+            future._done_callbacks = []  # type: ignore[attr-defined]
+            if not future.done():
+                future.set_exception(error)
+
     def renew(self) -> None:
-        """Forget the threads, because they do not survive a fork."""
+        """Begin without threads."""
         self._running: set[Future[Any]] = set()
         self._idle = threading.Semaphore(0)
         """Counts the threads that wait for a function and are not promised one."""
@@ -196,8 +210,9 @@ _background = _Background()
 atexit.register(_background.wait_at_exit)
 atexit.register(_calls.wait, BACKGROUND_EXIT_SECONDS)
 if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forget_unfinished)
     os.register_at_fork(after_in_child=_calls.renew)
-    os.register_at_fork(after_in_child=_background.renew)
+    os.register_at_fork(after_in_child=_background.renew_in_child)
 
 
 SYSTEM = Runtime()

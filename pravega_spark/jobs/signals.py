@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.jobs.early_signals import SIGNALS, take
+from pravega_spark.process_locks import new_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +25,7 @@ class StopSignal:
         """Start unset, and listen to no signal yet."""
         self._stopped = threading.Event()
         self._disarmed = threading.Event()
-        self._first = threading.Lock()
+        self._first = new_lock()
 
     @property
     def is_set(self) -> bool:

@@ -9,7 +9,6 @@ returned as data.
 from __future__ import annotations
 
 import json
-import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from pravega_spark.errors import CorruptChunk, CorruptLog, DataLoss, StoreError
 from pravega_spark.key_value.folded_rows import RowLayout, SortKey
 from pravega_spark.key_value.table_key import KeyType
 from pravega_spark.limits import FOLDED_READ_BYTES, FOOTER_CACHE_BYTES
+from pravega_spark.process_locks import new_lock
 
 FIRST_KEYS: Final = b"pravega.first_keys"
 """The first key of each row group, in the footer: a JSON list of texts."""
@@ -136,7 +136,7 @@ class FileReader:
         self._store = store
         self._path = path
         self.layout = layout
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._footers: OrderedDict[str, FileFooter] = OrderedDict()
         self._kept_bytes = 0
         """The size of the footers that are kept, as they are stored."""

@@ -7,7 +7,6 @@ reader sees each key once, at any version, and a look-up needs one row group of 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -38,6 +37,7 @@ from pravega_spark.key_value.folded_state import FoldedState
 from pravega_spark.key_value.folded_writer import FoldedWriter
 from pravega_spark.key_value.table_key import KeyType
 from pravega_spark.limits import FOLDED_FILE_BYTES
+from pravega_spark.process_locks import new_lock
 
 FOLD, END_LIFE = "FOLD", "END LIFE"
 """Operations of a folded table."""
@@ -76,7 +76,7 @@ class FoldedTable:
         self.layout = RowLayout(key_type, has_secondary)
         self.reader = FileReader(store, path, self.layout)
         self.file_bytes = file_bytes
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._state: FoldedState | None = None
 
     def record(self, refresh: bool = True) -> FoldedRecord | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-
 from pravega_spark.engine.log.clock_record import read_now
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import StoreReadOnly
 from pravega_spark.limits import TABLE_CLOCK_SECONDS
+from pravega_spark.process_locks import new_lock
 
 
 class TableClock:
@@ -21,7 +20,7 @@ class TableClock:
         """Read no clock yet."""
         self._store = store
         self._runtime = runtime
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._measured: tuple[float, int] | None = None
         """The boot clock at the last measurement, and the believed time in ms."""
         self._has_warned = False

@@ -9,7 +9,6 @@ Lock order: the index, then the log.
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
 
@@ -43,6 +42,7 @@ from pravega_spark.key_value.table_key import TableKey
 from pravega_spark.limits import TABLE_INDEX_VALUE_BYTES
 from pravega_spark.model import SegmentRange
 from pravega_spark.names import log_title, table_of_log
+from pravega_spark.process_locks import new_rlock
 
 _LOADS = 32
 """How often an index is loaded again because the log was truncated while it was read."""
@@ -63,7 +63,7 @@ class TableIndex:
         """Read nothing yet. At most ``value_bytes`` of values stay in memory."""
         self.stream = stream
         self.life = life
-        self.lock = threading.RLock()
+        self.lock = new_rlock()
         """Held while the index moves, and while conditional updates are decided."""
         self.tables: tuple[Changes, FoldedRows | None] = {}, None
         """The changes and the rows that they lie over; replaced, or changed, in one step."""

@@ -9,7 +9,6 @@ version was the newest at some moment of the call.
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -42,6 +41,7 @@ from pravega_spark.limits import (
     TABLE_COMMIT_BYTES,
     TABLE_COMMIT_KEYS,
 )
+from pravega_spark.process_locks import new_lock
 
 
 class OpenUpdate:
@@ -96,7 +96,7 @@ class UpdateCombiner:
         self._index = index
         self._codec = codec
         self._waiting: list[OpenUpdate] = []
-        self._waiting_lock = threading.Lock()
+        self._waiting_lock = new_lock()
         self._staging_version: int | None = None
         self._staged: _Staged | None = None
 

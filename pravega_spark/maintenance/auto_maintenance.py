@@ -25,6 +25,7 @@ from pravega_spark.maintenance.maintenance_share import (
     MaintenanceShares,
     SharePace,
 )
+from pravega_spark.process_locks import new_lock
 
 IsClosed = Callable[[Any], bool]
 
@@ -51,7 +52,7 @@ class AutoMaintenance:
         )
         self.store = store
         self._users: list[_User] = []
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._wakes = threading.Event()
         self._is_stopped = False
         self._thread: threading.Thread | None = None
@@ -109,11 +110,11 @@ class _MaintainedRoots:
     """The maintained roots of this process by URL; a forked child starts with none."""
 
     def __init__(self) -> None:
+        self._lock = new_lock()
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, also the lock: a thread of the parent may hold it forever."""
-        self._lock = threading.Lock()
+        """Forget everything."""
         self._roots: dict[str, AutoMaintenance] = {}
 
     def get(self, store: Store) -> AutoMaintenance:

@@ -12,6 +12,7 @@ from pravega_spark.engine.runtime import Runtime
 from pravega_spark.maintenance.round_record import Stoppable
 from pravega_spark.maintenance.unit_work import RoundTask
 from pravega_spark.maintenance.work_outcome import WorkOutcome
+from pravega_spark.process_locks import new_lock
 
 LOOK_SECONDS = 0.1
 """Pause between two looks whether the round is to stop, or a task hangs."""
@@ -63,7 +64,7 @@ class TaskThreads:
         self._waiting = SimpleQueue[RoundTask]()
         self._done = SimpleQueue[list[WorkOutcome] | BaseException]()
         self._ended = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._began = dict[threading.Thread, float]()
         """The threads that have not ended, and when each began its task."""
         self._parked = set[threading.Thread]()

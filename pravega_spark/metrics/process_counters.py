@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
 
@@ -11,6 +10,7 @@ from pravega_spark.engine.writing.writer_exit import open_queues
 from pravega_spark.metrics.metric_catalog import APPEND_BUCKETS
 from pravega_spark.metrics.metric_values import HistogramValue, MetricValues
 from pravega_spark.names import split_log, split_path
+from pravega_spark.process_locks import new_lock
 
 OTHERS = ("", "(others)")
 """The labels of the streams beyond the limit, together; no stream has such a name."""
@@ -27,7 +27,7 @@ class ProcessCounters(Observer):
     def __init__(self, max_streams: int) -> None:
         """Begin with nothing counted."""
         self._max = max_streams
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._counts: dict[str, Counter[_Labels]] = defaultdict(Counter)
         self._buckets: dict[_Labels, list[int]] = {}
         self._seconds: Counter[_Labels] = Counter()

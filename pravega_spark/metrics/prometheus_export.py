@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from pravega_spark.metrics.metric_values import HistogramValue, MetricValues
 from pravega_spark.metrics.process_counters import ProcessCounters
 from pravega_spark.metrics.root_measurement import RootMeasurement
 from pravega_spark.names import check_scope
+from pravega_spark.process_locks import new_lock
 from pravega_spark.units import parse_duration_ms
 
 try:
@@ -87,7 +87,7 @@ class RootMetrics(Collector):
         self._measurement = RootMeasurement(manager, max_streams, scopes)
         self._monotonic = manager._runtime.monotonic
         self._cache_seconds = cache_seconds
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._known: tuple[float, MetricValues] | None = None
 
     def describe(self) -> Iterable[Family]:

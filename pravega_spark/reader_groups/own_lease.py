@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
 from dataclasses import replace
 
 from pravega_spark.engine import processes
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.errors import ObjectClosed, StoreError
+from pravega_spark.process_locks import new_lock
 from pravega_spark.reader_groups.assignment import HeldSegments
 from pravega_spark.reader_groups.reader_leases import Heartbeat, ReaderLeases
 
@@ -41,7 +41,7 @@ class OwnLease:
         self._leases, self._runtime, self._reader_id = leases, runtime, reader_id
         self._seconds = math.inf if lease_ms is None else lease_ms / 1_000
         self._interval = min(self._seconds, _MAX_HEARTBEAT_LEASE_SECONDS) / _HEARTBEATS_PER_LEASE
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         """Orders heartbeats, so that none goes back behind the offsets of another."""
         self._last = Heartbeat(number, {}, processes.identity())
         self._has_left = False

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.process_locks import new_lock
 
 MAX_ANSWERS: Final = 512
 
@@ -32,7 +33,7 @@ class AnswerCache:
         """Take the clock, and how many answers are kept."""
         self._runtime = runtime
         self._limit = limit
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._slots: OrderedDict[Key, _Slot] = OrderedDict()
 
     def get(

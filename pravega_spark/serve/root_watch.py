@@ -8,7 +8,6 @@ both, and nothing is asked while nobody looks.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Final
 
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.errors import Damaged, ForeignTable, NoSuchScope, NotFound
+from pravega_spark.process_locks import new_lock
 from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.api_models import StreamRow
 from pravega_spark.serve.served_root import ServedRoot
@@ -45,7 +45,7 @@ class RootWatch:
         self.root = root
         self.poll_seconds = poll_seconds
         self._cache = cache
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._watches: OrderedDict[str, StreamWatch] = OrderedDict()
 
     def names(self) -> KnownNames:

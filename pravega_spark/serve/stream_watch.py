@@ -6,7 +6,6 @@ call: the traffic since is the difference between two views.
 
 from __future__ import annotations
 
-import threading
 from typing import Final
 
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
@@ -14,6 +13,7 @@ from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog
+from pravega_spark.process_locks import new_lock
 from pravega_spark.scaling.commit_traffic import NO_TRAFFIC, Traffic, traffic_by_segment
 from pravega_spark.serve.api_models import StreamRow
 from pravega_spark.serve.traffic_window import WINDOW_MS, TrafficWindow
@@ -31,7 +31,7 @@ class StreamWatch:
     def __init__(self, log: StreamLog) -> None:
         """Take an open stream; nothing is read yet."""
         self._log = log
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._looked: float | None = None
         self._looked_ms = 0
         self._view: StreamView | None = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from pravega_spark.arguments import check_function
+from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream import revision_mark, truncation
 from pravega_spark.engine.stream.range_reader import read_range
 from pravega_spark.engine.stream.records import StreamState
@@ -28,6 +28,7 @@ from pravega_spark.errors import (
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.handles import ClosedByBlock, NotPicklable
 from pravega_spark.model import Deserializer, EventPointer, SegmentRange, StreamCut, segment_text
+from pravega_spark.process_locks import new_lock
 from pravega_spark.shared_state.revision import Revision
 
 
@@ -74,7 +75,8 @@ class RevisionedStream(ClosedByBlock, NotPicklable):
         self._segment_id = view.active.segments[0].segment_id
         self._serializer = serializer
         self._deserializer = check_function("a deserializer", deserializer)
-        self._lock = threading.Lock()
+        self._guard = ProcessGuard(f"the revisioned stream {stream.name}")
+        self._lock = new_lock()
         self._writer: EventStreamWriter | None = self._opened()
         self.is_closed = False
         """Whether it was closed; it then writes no more."""
@@ -160,6 +162,7 @@ class RevisionedStream(ClosedByBlock, NotPicklable):
     def _written(
         self, expected: EventPointer, value: Any, *, begins_state: bool = False
     ) -> Revision | None:
+        self._guard.check()
         with self._lock:
             if self.is_closed:
                 raise ObjectClosed(

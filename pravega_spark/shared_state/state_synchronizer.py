@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pravega_spark.arguments import check_function, check_list
+from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.event_encoder import Serializer, json_serializer
 from pravega_spark.errors import IllegalState, InvalidInput, TooBusy, TruncatedData
@@ -15,6 +15,7 @@ from pravega_spark.event_reader import json_deserializer
 from pravega_spark.handles import ClosedByBlock, NotPicklable
 from pravega_spark.limits import COMMIT_ATTEMPTS
 from pravega_spark.model import Deserializer
+from pravega_spark.process_locks import new_rlock
 from pravega_spark.shared_state.revision import Revision
 from pravega_spark.shared_state.revisioned_stream import RevisionedStream
 from pravega_spark.shared_state.state_updates import (
@@ -71,7 +72,8 @@ class StateSynchronizer(ClosedByBlock, NotPicklable):
         self._decode = check_function("a deserializer", deserializer) or json_deserializer
         self._log = RevisionedStream(stream, life=life)
         self._name = stream.name
-        self._lock = threading.RLock()
+        self._guard = ProcessGuard(f"the shared state {stream.name}")
+        self._lock = new_rlock()
         """Held during a call, so that this process does not race with itself."""
         self._local: _Local[Any] | None = None
 
@@ -82,6 +84,7 @@ class StateSynchronizer(ClosedByBlock, NotPicklable):
 
         Raises IllegalState if its state was truncated away.
         """
+        self._guard.check()
         with self._lock:
             value = encode_initial(self._bytes(state))
             first = self._log._revision(0)
@@ -115,6 +118,7 @@ class StateSynchronizer(ClosedByBlock, NotPicklable):
 
         Raises IllegalState if the state was truncated away and this process does not know it.
         """
+        self._guard.check()
         with self._lock:
             known = self._local
             for _ in range(TRUNCATED_READS):
@@ -140,6 +144,7 @@ class StateSynchronizer(ClosedByBlock, NotPicklable):
         last call is returned. Without updates nothing is written. Raises IllegalState before
         :meth:`initialize`.
         """
+        self._guard.check()
         with self._lock:
             for _ in range(COMMIT_ATTEMPTS):
                 local = self._known()
@@ -160,6 +165,7 @@ class StateSynchronizer(ClosedByBlock, NotPicklable):
 
         Raises IllegalState before :meth:`initialize`.
         """
+        self._guard.check()
         with self._lock:
             self._known()
             wanted = check_list("updates", updates)
@@ -173,6 +179,7 @@ class StateSynchronizer(ClosedByBlock, NotPicklable):
         of updates stays for processes that are behind. Raises IllegalState before
         :meth:`initialize`, and HeldBySubscriber.
         """
+        self._guard.check()
         with self._lock:
             for _ in range(COMMIT_ATTEMPTS):
                 local = self._known()

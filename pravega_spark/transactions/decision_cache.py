@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import threading
 import weakref
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.stream.records import OpenTransaction
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.process_locks import new_lock
 from pravega_spark.transactions.manifest_codec import Manifest
 from pravega_spark.transactions.manifests import Manifests, read_new
 from pravega_spark.transactions.transaction_paths import announced_transactions
@@ -39,7 +39,7 @@ class KnownDecisions:
 
     def __init__(self) -> None:
         """Begin without manifests."""
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._version = -1
         self._manifests: dict[str, Manifests] = {}
         self._closed: dict[str, Manifests] = {}

@@ -8,7 +8,6 @@ decided to commit, so whoever misses it may abort (presumed abort). Nothing else
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -22,6 +21,7 @@ from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.tables.open_tables import OpenTables
 from pravega_spark.errors import CorruptLog
+from pravega_spark.process_locks import new_lock
 
 DECISIONS_TABLE = "_transactions"
 JOINT_PREFIX = "pravega.joint."
@@ -89,7 +89,7 @@ class DecisionLog:
         self.store = store
         self.log = Log(store, DECISIONS_TABLE, runtime)
         self.log.maintain = checkpointing.maintain_in_background
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._finished: set[str] = set()
         """Transactions whose outcome all their streams hold; their records can go."""
 

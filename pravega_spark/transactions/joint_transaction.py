@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -11,7 +10,7 @@ from typing import Any
 
 from pravega_spark.arguments import check_timestamp_us, shown
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.runtime import ProcessGuard, Runtime
 from pravega_spark.engine.stream.records import TransactionOutcome
 from pravega_spark.engine.tracing import span
 from pravega_spark.errors import (
@@ -25,6 +24,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.handles import CommittedByBlock, NotPicklable
 from pravega_spark.model import TransactionStatus
+from pravega_spark.process_locks import new_rlock
 from pravega_spark.transactions import settlement
 from pravega_spark.transactions.decision_log import DECISIONS_TABLE, DecisionLog, JointRecord
 from pravega_spark.transactions.position_participants import (
@@ -82,7 +82,8 @@ class JointTransaction(CommittedByBlock, NotPicklable):
         self._each: Callable[..., list[Any]] = runtime.each
         self._status: TransactionStatus | None = None
         """The final status, once this handle knows it."""
-        self._lock = threading.RLock()
+        self._guard = ProcessGuard(self._name)
+        self._lock = new_rlock()
 
     @property
     def id(self) -> str:
@@ -152,6 +153,7 @@ class JointTransaction(CommittedByBlock, NotPicklable):
         abort the others. While nothing is decided this costs one look at the decisions, and one at
         each stream, side by side.
         """
+        self._guard.check()
         with self._lock:
             if self._status is not None:
                 return self._status
@@ -201,6 +203,7 @@ class JointTransaction(CommittedByBlock, NotPicklable):
         """
         timestamp_us = check_timestamp_us("a commit's timestamp", timestamp)
         token = self._record.token
+        self._guard.check()
         with self._lock, span("commit joint transaction", DECISIONS_TABLE, transaction=token):
             if self._status is TransactionStatus.COMMITTED:
                 return
@@ -273,6 +276,7 @@ class JointTransaction(CommittedByBlock, NotPicklable):
         Raises TxnFailed if the commit was decided.
         """
         token = self._record.token
+        self._guard.check()
         with self._lock, span("abort joint transaction", DECISIONS_TABLE, transaction=token):
             if self._status is TransactionStatus.ABORTED:
                 return

@@ -10,6 +10,7 @@ from math import inf
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.limits import FIRST_PING_SECONDS
+from pravega_spark.process_locks import new_rlock
 from pravega_spark.transactions import transaction_leases
 from pravega_spark.transactions.transaction import Transaction
 
@@ -35,7 +36,7 @@ class LeaseKeeper:
         """Transactions whose last ping failed."""
         self._wakes_at = inf
         """When the thread looks again, unless it is notified; a wake-up costs a begin time."""
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(new_rlock())
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -60,10 +61,7 @@ class LeaseKeeper:
                 self._changed.notify()
 
     def keep_handle(self, transaction: Transaction) -> None:
-        """Keep the handle of a transaction whose id the user has read.
-
-        Takes no lock: in a forked child, a thread of the parent may hold it.
-        """
+        """Keep the handle of a transaction whose id the user has read. Takes no lock."""
         name = transaction._id
         if name in self._due:
             self._identified[name] = transaction

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -24,6 +23,7 @@ from pravega_spark.errors import TxnFailed
 from pravega_spark.handles import CommittedByBlock, NotPicklable
 from pravega_spark.model import TransactionStatus
 from pravega_spark.names import check_transaction
+from pravega_spark.process_locks import new_rlock
 from pravega_spark.transactions import committer, transaction_decisions, transaction_lifecycle
 from pravega_spark.transactions.decision_cache import known_decisions
 from pravega_spark.transactions.manifest_codec import PLAIN_WRITE, Manifest, ManifestKind
@@ -89,7 +89,7 @@ class Transaction(CommittedByBlock, NotPicklable):
         self._on_id = on_id
         self._end_reported = self._opened is None
         self._done = False  # whether a call of this handle committed, prepared or aborted it
-        self._lock = threading.RLock()
+        self._lock = new_rlock()
         self._guard = ProcessGuard(f"transaction {transaction_id}")
 
     @property

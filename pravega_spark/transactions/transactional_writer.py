@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from concurrent.futures import Future, wait
 
 from pravega_spark.arguments import check_flag, check_function, shown
@@ -26,6 +25,7 @@ from pravega_spark.limits import (
     TRANSACTION_SWEEP_SECONDS,
 )
 from pravega_spark.names import check_name
+from pravega_spark.process_locks import new_rlock
 from pravega_spark.transactions import (
     committer,
     settlement,
@@ -91,7 +91,7 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
         self._delete_at = _DELETE_REMAINS_EVERY
         """The number of them at which a deletion begins."""
         self._deletion: Future[None] | None = None
-        self._lock = threading.RLock()
+        self._lock = new_rlock()
         self._swept_at = stream.runtime.monotonic()
         self._closed = False
 

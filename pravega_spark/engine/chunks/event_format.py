@@ -8,7 +8,7 @@ format is wanted: a chunk of an older schema lacks columns, and its events are n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Final, cast
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pravega_spark.engine.chunks.arrow_arrays import column, ready
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, TIMESTAMP, as_raw_events, encode_events
 from pravega_spark.errors import InvalidInput
+from pravega_spark.lazy_property import lazy_property
 from pravega_spark.schemas.value_sizes import event_sizes
 from pravega_spark.stream_schema import StreamSchema
 
@@ -63,12 +64,12 @@ class EventFormat:
         """Whether events are bytes."""
         return self.schema is None
 
-    @cached_property
+    @lazy_property
     def payload(self) -> tuple[str, ...]:
         """The names of the columns that hold the event itself."""
         return payload_names(self.events)
 
-    @cached_property
+    @lazy_property
     def batch_names(self) -> tuple[str, ...]:
         """The names of all columns that can be read."""
         return tuple(self.batch.names)

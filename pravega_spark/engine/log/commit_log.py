@@ -8,7 +8,6 @@ bytes again.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from pravega_spark.limits import (
     REQUEST_MOST_SECONDS,
     STATE_FILE_COMMITS,
 )
+from pravega_spark.process_locks import new_rlock
 
 _Value = TypeVar("_Value")
 
@@ -66,7 +66,7 @@ class Log:
         self.runtime = runtime
         self.clock = CommitClock(store, runtime)
         self._guard = ProcessGuard(f"the log of {path}")
-        self._lock = threading.RLock()
+        self._lock = new_rlock()
         self._follower = LogFollower(store, path, runtime)
         self.reader = self._follower.reader
         self._identity = LogIdentity(self._follower)

@@ -7,12 +7,12 @@ begins when the commit is seen, and ends before the first event of it is handed 
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import Future
 from typing import NamedTuple
 
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
+from pravega_spark.process_locks import new_lock
 
 
 class _Wait(NamedTuple):
@@ -30,7 +30,7 @@ class DurableVersion:
         self._store = store
         self._folder = folder
         self._runtime = runtime
-        self._lock, self._syncing = threading.Lock(), threading.Lock()
+        self._lock, self._syncing = new_lock(), new_lock()
         self._version = self._sent = -1
         """The newest durable version, and the last one that this process sent."""
         self._wait: _Wait | None = None

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 from collections import OrderedDict
 
 from pravega_spark.limits import KEPT_COMMIT_BYTES
+from pravega_spark.process_locks import new_lock
 
 _ids = itertools.count()
 
@@ -21,11 +21,11 @@ class _Kept:
     """The bytes of commits by log and version, the oldest first."""
 
     def __init__(self) -> None:
-        self.renew()
+        self._lock = new_lock()
+        self.forget()
 
-    def renew(self) -> None:
-        """Forget all, also the lock: a thread of a forked child's parent may hold it forever."""
-        self._lock = threading.Lock()
+    def forget(self) -> None:
+        """Forget all; in a forked child, what a thread of the parent may have changed by half."""
         self._commits: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._size = 0
 
@@ -45,7 +45,7 @@ class _Kept:
 
 _kept = _Kept()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_kept.renew)
+    os.register_at_fork(after_in_child=_kept.forget)
 
 
 class KeptCommits:

@@ -22,6 +22,7 @@ from pravega_spark.engine.log.state_file import state_version
 from pravega_spark.engine.runtime import ProcessGuard, Runtime
 from pravega_spark.errors import CorruptLog, RootChanged, StoreError
 from pravega_spark.limits import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
+from pravega_spark.process_locks import new_lock
 
 _LOCAL = "file://"
 _UNKNOWN = -1
@@ -70,7 +71,7 @@ class LogTail:
         self._arrivals = ArrivalTimes(
             *(POLL_LOCAL_SECONDS if self._is_local else POLL_REMOTE_SECONDS)
         )
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._waiters: dict[_TailWaiter, _WaitEntry] = {}
         """In the order in which they came; the first one polls."""
         self._due = 0.0

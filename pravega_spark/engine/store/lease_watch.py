@@ -9,7 +9,6 @@ they took, and which of them failed. Elapsed time alone counts, no wall clock.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
@@ -18,6 +17,7 @@ from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import CommitUnknown, StoreError
 from pravega_spark.limits import OUTAGE_LEASE_FRACTION
+from pravega_spark.process_locks import new_lock
 
 _SHORTEST_SECONDS = 1.0
 """A shorter pause matters to no lease."""
@@ -48,7 +48,7 @@ class LeaseWatch:
 
     def __init__(self) -> None:
         """Know nothing yet."""
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._began = self._answered = math.inf
         self._outages, self._gaps = _Pauses(), _Pauses()
         self._clocks: tuple[int, float] | None = None

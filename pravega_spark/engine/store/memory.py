@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import threading
+import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +16,7 @@ import pyarrow as pa
 from pravega_spark.engine.store.base import Entry, Put
 from pravega_spark.engine.store.object_keys import check_key, check_prefix
 from pravega_spark.engine.store.root_marker import is_same
+from pravega_spark.process_locks import new_rlock
 
 _NAMED: weakref.WeakValueDictionary[str, MemoryStore] = weakref.WeakValueDictionary()
 _private = itertools.count(1)
@@ -64,6 +65,12 @@ class _Folders:
             del self._children[folder]
             path = folder
 
+    def rebuild(self, keys: Iterable[str]) -> None:
+        """Hold these keys alone: a forked child may have a change that was half made."""
+        self._children.clear()
+        for key in keys:
+            self.add(key)
+
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the folders directly in a folder."""
         children = self._children.get(folder, ())
@@ -92,7 +99,7 @@ class MemoryStore:
 
     The default clock counts writes, so that the same calls give the same listing. A named store,
     which several parts of a process share by its URL, uses the time of day. Reads are one operation
-    on a dict; a lock keeps the folders in step with it.
+    on a dict; a lock keeps the folders in step with it. A forked child has a copy of the objects.
     """
 
     is_local = True
@@ -105,7 +112,7 @@ class MemoryStore:
         self._name = f"private-{next(_private)}" if name is None else name
         self._objects: dict[str, _Object] = {}
         self._folders = _Folders()
-        self._lock = threading.RLock()
+        self._lock = new_rlock()
         self._clock_ms = clock_ms or itertools.count(1).__next__
         _NAMED[self._name] = self
 
@@ -244,3 +251,12 @@ class MemoryStore:
             found = [(key, self._objects[key]) for key in keys]
         shown = (item for item in found if before is None or item[0] < before)
         return [Entry(key, len(entry.data), entry.modified_ms) for key, entry in shown]
+
+
+def _rebuild_folders() -> None:
+    for store in list(_NAMED.values()):
+        store._folders.rebuild(store._objects)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_rebuild_folders)

@@ -11,7 +11,6 @@ import base64
 import email.utils
 import functools
 import hashlib
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from pravega_spark.engine.store.s3_settings import Form, S3Settings
 from pravega_spark.engine.store.silence import Silence
 from pravega_spark.engine.store.supplier_log import taken_failures
 from pravega_spark.limits import OBJECT_CALLS
+from pravega_spark.process_locks import new_lock
 
 logger = own_logger(__name__)
 
@@ -100,7 +100,7 @@ class S3Client:
         """
         self._settings = settings
         self._silence = Silence(on_silence)
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._session = settings.session()
         self._forms, self.endpoint_url = self._prepared(None)
         self._credentials: Any = None

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import os
-import threading
 
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.limits import OPEN_STREAMS
+from pravega_spark.process_locks import new_lock
 
 
 class _OpenStreams:
     """The open streams by store and name; a forked child starts with none."""
 
     def __init__(self) -> None:
+        self._lock = new_lock()
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, also the lock: a thread of the parent may hold it forever."""
-        self._lock = threading.Lock()
+        """Forget everything."""
         self._streams: dict[tuple[Store, str], StreamLog] = {}
 
     def get(self, store: Store, name: str) -> StreamLog:

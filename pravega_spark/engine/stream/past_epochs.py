@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 
 from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json, typed
 from pravega_spark.engine.layout.epochs import Layout, Lineage, no_such_segment
@@ -23,6 +22,7 @@ from pravega_spark.engine.stream.records import (
 )
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog, DataLoss
+from pravega_spark.lazy_property import lazy_property
 from pravega_spark.model import Epoch
 
 FIRST_LIFE = 1
@@ -91,7 +91,7 @@ class PastLayout:
         """Return this layout, which has all that the history has since its oldest epoch."""
         return self if number >= self.oldest_epoch else None
 
-    @cached_property
+    @lazy_property
     def lineage(self) -> Lineage:
         """The successors and predecessors of segments."""
         return Lineage(self)

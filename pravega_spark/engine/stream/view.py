@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timezone
-from functools import cached_property
 from typing import ParamSpec, TypeVar
 
 from pravega_spark.engine.layout.epochs import Layout, Lineage, no_such_segment
@@ -54,6 +53,7 @@ from pravega_spark.errors import (
     NoSuchStream,
     StaleIdentity,
 )
+from pravega_spark.lazy_property import lazy_property
 from pravega_spark.model import (
     END,
     Epoch,
@@ -131,7 +131,7 @@ class StreamView:
         """The oldest epoch that the log's state keeps."""
         return self.record.oldest_epoch
 
-    @cached_property
+    @lazy_property
     def active(self) -> Epoch:
         """The active epoch."""
         return self.epoch(self.record.active_epoch)
@@ -186,7 +186,7 @@ class StreamView:
             changes[name] = note
         return changes
 
-    @cached_property
+    @lazy_property
     def transactions(self) -> dict[str, OpenTransaction]:
         """The transactions without an outcome, by id."""
         return {
@@ -208,14 +208,14 @@ class StreamView:
         text = self.snapshot.domains.get(f"{SUBSCRIBER_PREFIX}{name}")
         return None if text is None else self._read(decode_subscriber, name, text)
 
-    @cached_property
+    @lazy_property
     def subscribers(self) -> list[SubscriberRecord]:
         """The present subscribers, by name."""
         names = self.snapshot.names(SUBSCRIBER_PREFIX)
         found = (self.subscriber(name.removeprefix(SUBSCRIBER_PREFIX)) for name in sorted(names))
         return [record for record in found if record is not None and not record.removed]
 
-    @cached_property
+    @lazy_property
     def samples(self) -> list[SampleRecord]:
         """The retention set, oldest first."""
         domains = self.snapshot.domains
@@ -225,19 +225,19 @@ class StreamView:
         )
         return [self._read(decode_sample, version, text) for version, text in sorted(found)]
 
-    @cached_property
+    @lazy_property
     def fence(self) -> FenceRecord:
         """The newest fencing token."""
         text = self.snapshot.domains.get(FENCE_DOMAIN)
         return FenceRecord() if text is None else self._read(decode_fence, text)
 
-    @cached_property
+    @lazy_property
     def revision_mark(self) -> RevisionMark | None:
         """The mark of a revisioned stream, or None."""
         text = self.snapshot.domains.get(MARK_DOMAIN)
         return None if text is None else self._read(decode_mark, text)
 
-    @cached_property
+    @lazy_property
     def shared_state(self) -> StreamCut | None:
         """The cut before the newest state of a state synchronizer, without which it is lost.
 
@@ -255,14 +255,14 @@ class StreamView:
             return None
         return StreamCut(self.stream, self.life, {segment_id: offset})
 
-    @cached_property
+    @lazy_property
     def restored_ms(self) -> int | None:
         """When a restore began this life, or None if none did, or one of an earlier version."""
         text = self.snapshot.domains.get(RESTORED_DOMAIN)
         found = None if text is None else self._read(decode_restoration, text)
         return None if found is None or found.life != self.life else found.time_ms
 
-    @cached_property
+    @lazy_property
     def total_bytes(self) -> int:
         """Bytes of all events of this life, also of truncated ones."""
         ids = (int(n.removeprefix(SEGMENT_PREFIX)) for n in self.snapshot.names(SEGMENT_PREFIX))
@@ -285,17 +285,17 @@ class StreamView:
                         sizes[segment_id] = size
         return SizedCut(cut.positions, sizes)
 
-    @cached_property
+    @lazy_property
     def lineage(self) -> Lineage:
         """The successors and predecessors of segments."""
         return Lineage(self)
 
-    @cached_property
+    @lazy_property
     def head(self) -> StreamCut:
         """The first readable cut."""
         return StreamCut(self.stream, self.life, self.record.head)
 
-    @cached_property
+    @lazy_property
     def located_head(self) -> LocatedCut:
         """The head as a located cut."""
         return locate(self, self.head)
@@ -324,12 +324,12 @@ class StreamView:
         time = datetime.fromtimestamp(last.time_ms / 1_000, timezone.utc)
         return f" by {last.by} at version {last.version} ({time:%Y-%m-%d %H:%M:%S} UTC)"
 
-    @cached_property
+    @lazy_property
     def tail(self) -> StreamCut:
         """The cut after the last event: the active segments at their next offsets."""
         return self.located_tail.cut
 
-    @cached_property
+    @lazy_property
     def located_tail(self) -> LocatedCut:
         """The tail as a located cut."""
         return locate(self, StreamCut.LATEST)

@@ -7,7 +7,6 @@ the table's history lists every change. A Codec converts between the state and i
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -23,6 +22,7 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.tables.row_files import Rows
 from pravega_spark.engine.tables.state_table import Decide, StateTable, TableChange, TableState
 from pravega_spark.errors import IllegalState
+from pravega_spark.process_locks import new_lock
 
 COMPACTED_DOMAIN = "pravega.compacted"
 """Domain: the version of the table before its last compaction."""
@@ -83,7 +83,7 @@ class Synchronizer(Generic[_State]):
         self.table = StateTable(store, path, codec.schema, codec.key, runtime)
         self._codec = codec
         self._on_update = on_update
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._local: tuple[Rows, Versioned[_State]] | None = None
         self._made: tuple[Rows, _State] | None = None
         """The last state that an update of this process produced, and its rows."""

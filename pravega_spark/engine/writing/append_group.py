@@ -19,6 +19,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch
 from pravega_spark.engine.writing.append_leader import AppendLeader
 from pravega_spark.engine.writing.open_append import OpenAppend
+from pravega_spark.process_locks import new_lock
 
 logger = own_logger(__name__)
 
@@ -33,7 +34,7 @@ class AppendGroup:
         """Begin without batches."""
         self._stream = stream
         self._runtime = stream.runtime
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._waiting: list[OpenAppend] = []
         self.is_led = False
         """Whether a commit is under way, which a batch that is staged now waits for."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -47,6 +46,7 @@ from pravega_spark.errors import (
 from pravega_spark.limits import COMPRESSION, RESTAGE_VERSIONS
 from pravega_spark.model import EventPointer
 from pravega_spark.names import check_name
+from pravega_spark.process_locks import new_lock
 
 
 class BatchPositions:
@@ -125,7 +125,7 @@ class BatchCommitter:
         """The columns of the events that are written; those of a later schema once it is known."""
         self._fencing_token = fencing_token
         self._session = self.last = self._previous = self.note_number = 0
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         """Held while numbers change that the thread that prepares reads, too."""
         self.note: str | None = None
         if writer_id is None:

@@ -18,6 +18,7 @@ from pravega_spark.limits import (
     AUTOMATIC_NOTE_SECONDS,
     EVENT_TIME_NOTE_SECONDS,
 )
+from pravega_spark.process_locks import new_rlock
 
 
 class NotedTimes:
@@ -30,7 +31,7 @@ class NotedTimes:
         self._mark_id = mark_id
         mark = mark_of(stream.view(refresh=False), mark_id)
         self._last_us = None if mark is None else mark.time_us
-        self._lock = threading.RLock()  # a signal handler may write during a write
+        self._lock = new_rlock()  # a signal handler may write during a write
         self._is_automatic = False
         self._events: EventTimes | None = None
         self._has_unnoted = False

@@ -46,6 +46,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.limits import PREPARE_AHEAD_BYTES
 from pravega_spark.names import table_of_log
+from pravega_spark.process_locks import new_lock
 
 logger = own_logger(__name__)
 
@@ -87,7 +88,7 @@ class WriteQueue:
         """The batches that are being prepared or committed."""
         self._prepared: deque[PreparedBatch] = deque()
         self._is_committing = False
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         """Held for moments, only by threads that prepare or commit."""
         self._failed: FailedWrites | None = None
         self._lost_writes = 0

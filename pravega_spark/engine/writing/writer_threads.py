@@ -33,6 +33,7 @@ from pravega_spark.limits import (
     WRITER_STUCK_SECONDS,
     WRITER_THREADS,
 )
+from pravega_spark.process_locks import new_lock
 
 logger = own_logger(__name__)
 
@@ -75,13 +76,13 @@ class WriterThreads:
 
     def __init__(self) -> None:
         """Begin without threads."""
+        self._lock = new_lock()
         self.renew()
 
     def renew(self) -> None:
         """Forget all threads and work, because threads do not survive a fork."""
         self._ready: SimpleQueue[tuple[WriterWork, bool]] = SimpleQueue()
         """Work, and whether it was claimed already."""
-        self._lock = threading.Lock()
         self._numbers = count(1)
         self._threads = self._waiting = 0
         """All threads, and those that wait for work or are about to."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.limits import LAG_HISTORY_BATCHES
+from pravega_spark.process_locks import new_lock
 from pravega_spark.spark.monitor.query_lag import Progress, QueryLag, SourceLag, lag_of
 from pravega_spark.spark.source_offsets import find_record
 
@@ -60,7 +60,7 @@ class StreamLagListener(StreamingQueryListener):
     def __init__(self, *, root: str | None = None, history: int = LAG_HISTORY_BATCHES) -> None:
         """Keep the last ``history`` measurements; ``root`` is that of :func:`query_lag`."""
         self._root = root
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._limit = history
         self._history: deque[QueryLag] = deque(maxlen=history)
         self._progress: dict[str, Progress] = {}

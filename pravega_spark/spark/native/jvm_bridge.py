@@ -7,11 +7,11 @@ generated code. All of these classes live on the driver; tasks run Spark's Parqu
 from __future__ import annotations
 
 from importlib.resources import files
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.errors import IllegalState
+from pravega_spark.process_locks import new_lock
 from pravega_spark.spark import native
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 logger = own_logger(__name__)
 
 _KNOWN = "_pravega_spark_compiled"
-_lock = Lock()
+_lock = new_lock()
 
 
 def chunk_reads(spark: SparkSession) -> Any:
