@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from pravega_spark.errors import BatchConflict, StaleIdentity
@@ -80,6 +81,26 @@ def test_previous_release_moves_a_query_on_and_its_batches_are_known_by_number(
     query.plan(3, {"end": 101})
     with pytest.raises(BatchConflict):
         query.write(3, rows(20, 25))
+
+
+def test_previous_release_goes_on_beside_the_record_of_a_batch_of_several_streams(
+    query: Query,
+) -> None:
+    """It stops in one stream, as between two commits; its number is known without an origin."""
+    named = Query(query.root, query.checkpoint, options={"scope": "s"})
+    named.columns = {"stream": "string", **query.columns}
+
+    def batch(first: int) -> pa.RecordBatch:
+        return rows(first, first + 2).add_column(0, "stream", pa.array(["s/a", "s/b"]))
+
+    named.write(0, batch(0))
+    assert run_release("0.1.0", WRITE, query.root, 10, 1) == f"{[0, *range(10, 15)]}\n"
+    named.write(1, batch(10))
+    named.write(2, batch(20))
+    assert run_release("0.1.0", WRITE, query.root, 30, 2, 3) == (
+        f"{[0, *range(10, 15), 20, *range(30, 35)]}\n"
+    )
+    assert read(query.root, "s/b") == [1, 11, 21]
 
 
 def test_backup_and_restore_by_the_previous_release_keep_a_batchs_identity(query: Query) -> None:

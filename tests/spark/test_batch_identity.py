@@ -109,6 +109,26 @@ def test_two_frames_of_a_batch_need_ids_of_their_own(lines: Lines) -> None:
     assert lines.events() == ["a", "b", "c", "d"]
 
 
+def test_batch_that_was_not_acknowledged_goes_to_the_streams_that_it_had(lines: Lines) -> None:
+    def run(stream: str, where: str = "true", **options: str) -> None:
+        routed = lines.frame.where(where).selectExpr("event", f"{stream} stream")
+        writer = routed.writeStream.format("pravega").option("root", lines.root)
+        lines._finish(writer.options(**options))
+
+    by_row = "if(event < 'b', 's/a', 's/b')"
+    run(by_row)
+    lines.add("2", "c", "d")
+    run(by_row)
+    for name in ("1", ".1.crc"):
+        (lines.checkpoint / "commits" / name).unlink(missing_ok=True)
+    with pytest.raises(PySparkException, match=r"is in s/b, and no record .* acceptReplay=1"):
+        run("'s/a'")
+    run(by_row)
+    lines.add("3", "e")
+    run(by_row, where="false")  # without rows
+    assert (lines.events("s/a"), lines.events("s/b")) == (["a"], ["b", "c", "d"])
+
+
 def test_restored_stream_takes_a_later_batch_by_the_option(lines: Lines) -> None:
     lines.run()
     copy = lines.root + "-copy"
