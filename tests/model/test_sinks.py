@@ -34,7 +34,13 @@ from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.writing.split_batch import read_split_batch
-from pravega_spark.errors import BatchConflict, NoSuchStream, StaleIdentity
+from pravega_spark.errors import (
+    BatchConflict,
+    NoSuchStream,
+    NoSuchTable,
+    RootChanged,
+    StaleIdentity,
+)
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import StreamConfiguration
 from tests.harness.failpoints import at_failpoint
@@ -64,7 +70,7 @@ SINKS: dict[str, list[dict[str, str]]] = {
 }
 VERBS = (
     *("append", "append", "run", "run", "run", "run", "options", "options"),
-    *("rollback", "copy", "switch", "save", "restore", "route", "route", "route"),
+    *("rollback", "copy", "switch", "save", "restore", "route", "route", "route", "away"),
 )
 CRASHES = (
     "none",
@@ -293,14 +299,9 @@ class World:
 
     def run_batch(self, query: Query, stop: str, chosen: random.Random) -> bool:
         """Plan and write one batch; False at the end of the source."""
-        number = self.pending()
+        number = self.next_batch(query, chosen)
         if number is None:
-            offsets = self.numbers("offsets")
-            number = offsets[-1] + 1 if offsets else 0
-            first = self.end(number - 1)
-            if first >= len(self.source):
-                return False
-            self.plan(query, number, chosen.randint(first + 1, len(self.source)))
+            return False
         if stop == "planned":
             raise Stopped
         self.write(query, number, stop)
@@ -312,6 +313,43 @@ class World:
         self.lasting += [change.what for change in self.changes if change.what not in ended]
         self.changes.clear()
         return True
+
+    def next_batch(self, query: Query, chosen: random.Random) -> int | None:
+        """Plan a batch, unless one must be repeated; None at the end of the source."""
+        number = self.pending()
+        if number is not None:
+            return number
+        offsets = self.numbers("offsets")
+        number = offsets[-1] + 1 if offsets else 0
+        first = self.end(number - 1)
+        if first >= len(self.source):
+            return None
+        self.plan(query, number, chosen.randint(first + 1, len(self.source)))
+        return number
+
+    def do_away(self, a: float, b: float) -> None:
+        """Run a query while its root is an empty folder, as a disk that is not mounted."""
+        query = self.query()
+        number = self.next_batch(query, random.Random(b))
+        if not number:  # batch 0 makes a root
+            return
+        rows = self.batch(query, self.end(number - 1), self.end(number))
+        other = self.root.rename(next(self.names))
+        self.root.mkdir()
+        try:
+            self.send(query, number, rows)
+            assert not rows.num_rows, "an empty folder took the place of the root"
+        except (RootChanged, NoSuchTable):
+            pass
+        assert list(self.root.iterdir()) == []
+        self.root.rmdir()
+        other.rename(self.root)
+
+    def send(self, query: Query, number: int, rows: pa.RecordBatch) -> None:
+        if self.mode.startswith("frames"):
+            query.save(number, rows, knows_checkpoint=True)
+        else:
+            query.write(number, rows)
 
     def plan(self, query: Query, number: int, end: int) -> None:
         self.planned = max(self.planned, end)
@@ -333,10 +371,7 @@ class World:
             self.note_apart(range(first, last))
         try:
             with _stopping(stop), _warnings() as warned:
-                if self.mode.startswith("frames"):
-                    query.save(number, rows, knows_checkpoint=True)
-                else:
-                    query.write(number, rows)
+                self.send(query, number, rows)
         except Stopped:
             self.recorded.add(number)
             if stop == "committed":

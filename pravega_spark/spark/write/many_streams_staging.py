@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from pravega_spark.engine.store import ensure_probed, open_store
 from pravega_spark.limits import STAGING_THREADS, TASK_BYTES
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.commit_messages import TaskCommitMessage
 from pravega_spark.spark.write.frame_target import FramePlan, plan_in_task
 from pravega_spark.spark.write.input_columns import InputColumns
-from pravega_spark.spark.write.staging_plan import make_root
+from pravega_spark.spark.write.staging_plan import is_new_root
 from pravega_spark.spark.write.stream_column import StreamColumn
 from pravega_spark.spark.write.task_run import TaskRun
 from pravega_spark.spark.write.task_staging import ChunkStager, events_of
@@ -61,8 +62,9 @@ def stage_many(
             while sum(stager.size for stager in stagers) > TASK_BYTES:
                 max(stagers, key=lambda stager: stager.size).drain_largest()
         task = TaskRun.current()
-        if not streams and task.batch == 0 and settings.create_if_missing:
-            make_root(settings, task)  # or the next batch, with rows, would miss it
+        is_first = not streams and task.batch == 0 and settings.create_if_missing
+        if is_first and is_new_root(settings, task):
+            ensure_probed(open_store(settings.root))  # or the next batch would miss the root
         return {
             name: TaskCommitMessage(
                 found.plan.staging.life, found.plan.staging.version, found.stager.finish()

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pravega_spark.engine.key_management import ChunkKey
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.store.root_marker import read_root
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
@@ -66,9 +65,8 @@ def plan_staging(
     except NoSuchStream:
         if not settings.create_if_missing:
             raise
-        configuration = new()
-        make_root(settings, task)
-        _create(settings, configuration)
+        is_new_root(settings, task)  # first: what else is wrong is so because it is not there
+        _create(settings, new())
         view = stream.view()
     if view.record.state is not StreamState.ACTIVE:
         raise sealed_error(view)
@@ -85,11 +83,11 @@ def plan_staging(
     return plan, view
 
 
-def make_root(settings: WriteSettings, task: TaskRun | None) -> None:
-    """Make the root if it has no marker; raise RootChanged if the query has used it before."""
+def is_new_root(settings: WriteSettings, task: TaskRun | None) -> bool:
+    """Return whether the root has no marker; raise RootChanged if the query has used it before."""
     store = open_store(settings.root)
     if read_root(store) is not None:
-        return
+        return False
     if task is None:
         raise NewRoot
     if task.batch:
@@ -101,7 +99,7 @@ def make_root(settings: WriteSettings, task: TaskRun | None) -> None:
             "query again; if the root is new for this query, first create the stream: "
             f"pravega-spark stream create --root {store.url} --create-scope {stream}"
         )
-    ensure_probed(store)
+    return True
 
 
 def _create(settings: WriteSettings, configuration: StreamConfiguration) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from pravega_spark.errors import NoSuchTable, RootChanged
 from pravega_spark.manager import StreamManager
+from pravega_spark.policies import StreamConfiguration
 from tests.harness.query_checkpoints import Query, table_query
 from tests.harness.spark_writing import TEXT, read, rows
 
@@ -91,6 +92,22 @@ def test_stream_that_people_create_in_a_new_root_takes_a_later_batch(query: Quer
     StreamManager(query.root).create_scope("s")
     query.write(7, batch(query, 0, 5))
     assert events(query) == list(range(5))
+
+
+@pytest.mark.parametrize("options", [{}, {"badrecords": "dlq"}])
+def test_typed_stream_whose_root_is_away_is_not_said_to_lack_its_schema(
+    tmp_path: Path, write: Callable[..., Any], options: dict[str, str]
+) -> None:
+    query = Query(tmp_path / "root", tmp_path / "checkpoint", columns=TYPED)
+    query.options |= options
+    manager = StreamManager(query.root)
+    manager.create_scope("s")
+    manager.create_stream("s/a", StreamConfiguration(schema=pa.schema([("n", pa.int64())])))
+    write(query, 0, batch(query, 0, 5))
+    with away(query.root), pytest.raises(RootChanged):
+        write(query, 1, batch(query, 5, 10))
+    write(query, 1, batch(query, 5, 10))
+    assert events(query) == list(range(10))
 
 
 def test_table_whose_root_is_away_is_not_made(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ def test_columns_are_found_in_any_case(tmp_path: Path) -> None:
 
 
 def test_columns_that_differ_in_case_only_need_one_that_is_written_alike(tmp_path: Path) -> None:
+    StreamManager(tmp_path).create_scope("s")
     batch_writer(tmp_path, {"event": "string", "EVENT": "long"})
     with pytest.raises(InvalidOption, match="columns Event, EVENT differ in case only"):
         batch_writer(tmp_path, {"Event": "string", "EVENT": "string"})

@@ -210,8 +210,12 @@ def test_refusal_of_a_querys_plan_is_raised_in_its_tasks(tmp_path: Path) -> None
 def test_unsuitable_frame_is_refused_with_the_next_step(
     tmp_path: Path, columns: dict[str, str], options: dict[str, str], message: str
 ) -> None:
+    with pytest.raises(InvalidOption, match=message):  # a new root is left to the tasks
+        batch_writer(tmp_path, columns, **options).write(iter([]))
+    StreamManager(tmp_path).create_scope("s")
     with pytest.raises(InvalidOption, match=message):
         batch_writer(tmp_path, columns, **options)
+    assert not StreamManager(tmp_path).stream_exists("s/a")
 
 
 def test_kafka_columns_that_its_sink_ignores_are_ignored(tmp_path: Path) -> None:

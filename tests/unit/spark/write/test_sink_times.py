@@ -121,6 +121,7 @@ def test_a_delay_needs_times_and_a_writer(tmp_path: Path) -> None:
 def test_times_without_a_zone_are_refused_with_the_cast(
     tmp_path: Path, columns: dict[str, str], options: dict[str, str]
 ) -> None:
+    StreamManager(tmp_path).create_scope("s")
     with pytest.raises(InvalidOption, match=r"time zone.*CAST\(at AS TIMESTAMP\)"):
         batch_writer(tmp_path, columns, **options)
 
