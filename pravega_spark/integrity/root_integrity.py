@@ -18,10 +18,12 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import events_path
 from pravega_spark.engine.tables.due_hints import DUE_FOLDER
 from pravega_spark.engine.tables.maintenance_table import MAINTENANCE_TABLE
-from pravega_spark.engine.tables.scopes import GROUPS_FOLDER, STREAM, Scope
+from pravega_spark.engine.tables.scopes import GROUPS_FOLDER
 from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE
 from pravega_spark.errors import CorruptLog, Damaged, NoSuchScope, NoSuchStream, StoreRefused
 from pravega_spark.integrity.log_integrity import DamagedObject, Integrity, check_log
+from pravega_spark.integrity.lost_streams import FROM_COPY, lost_streams
+from pravega_spark.integrity.notes_integrity import check_leases, check_notes, check_root_notes
 from pravega_spark.integrity.stream_integrity import check_stream
 from pravega_spark.names import (
     MAX_SCOPE_LENGTH,
@@ -34,7 +36,6 @@ from pravega_spark.names import (
 
 _DECISIONS_TABLE: Final = "_transactions"
 """The decisions of joint transactions."""
-_FROM_COPY: Final = "Put it back from a copy (docs/backup.md)."
 
 
 def check_root(
@@ -47,6 +48,7 @@ def check_root(
     if names:
         for name in names:
             found = list(_check_named(store, name, deep))
+            found += lost_streams(store, {name, table_log(*split_stream(name))})
             if not found:
                 raise NoSuchStream(
                     f"there is no stream, reader group or key-value table {name}.", stream=name
@@ -59,10 +61,11 @@ def check_root(
     for scope in store.folders(""):
         if is_name(scope, MAX_SCOPE_LENGTH):
             yield from _check_scope(store, scope, deep)
+    yield from lost_streams(store)
 
 
 def _check_marker(store: Store) -> Integrity:
-    """Check the objects at the top of the root: its marker and its clock record."""
+    """Check the objects at the top of the root: marker, clock record, batches, due hints."""
     found = Integrity("(root)")
     try:
         if read_root(store, refresh=True) is None:
@@ -74,6 +77,7 @@ def _check_marker(store: Store) -> Integrity:
         if decode_record(store.get(CLOCK_KEY)) is None:
             reason = "the clock record is torn; the next run that deletes by age begins a new one"
             found.rebuilt.append(DamagedObject(CLOCK_KEY, reason))
+    check_root_notes(store, found)
     return found
 
 
@@ -81,10 +85,12 @@ def _check_table(store: Store, path: str, shown: str, deep: bool) -> Iterator[In
     """Check a table that need not exist; one that has objects and no log has lost that."""
     log = Log(store, path)
     found = check_log(log, shown, deep=deep)
-    if found is None:
+    if found is not None:
+        check_notes(store, path, found)
+    else:
         found = Integrity(shown, is_deep=deep)
         try:
-            check_not_lost(log, path, "the table", _FROM_COPY, counts=_is_of_a_log)
+            check_not_lost(log, path, "the table", FROM_COPY, counts=_is_of_a_log)
         except CorruptLog as error:
             found.add_damage(error, path)
         if found.is_sound:
@@ -108,31 +114,11 @@ def _check_scope(store: Store, scope: str, deep: bool) -> Iterator[Integrity]:
     index = list(_check_table(store, f"{scope}/_scope", f"{scope} (index)", deep))
     if not index and found:
         lost = Integrity(f"{scope} (index)", is_deep=deep)
-        reason = f"the scope's index is lost, and the scope holds {found[0].name}. {_FROM_COPY}"
+        reason = f"the scope's index is lost, and the scope holds {found[0].name}. {FROM_COPY}"
         lost.damage.append(DamagedObject(f"{scope}/_scope", reason))
         index = [lost]
     yield from index
     yield from found
-    if index and index[0].is_sound:
-        yield from _listed_without_log(store, scope, found)
-
-
-def _listed_without_log(
-    store: Store, scope: str, found: Sequence[Integrity]
-) -> Iterator[Integrity]:
-    """Yield the streams that the index lists and that have no folder, but a file in its place.
-
-    A row without any object is a creation that was killed; its next call ends it.
-    """
-    seen = {part.name for part in found}
-    with contextlib.suppress(NoSuchScope):
-        for name in Scope(store, scope).names()[STREAM]:
-            full = f"{scope}/{name}"
-            if full not in seen and (store.exists(full) or store.exists(events_path(full))):
-                lost = Integrity(full)
-                reason = f"a file is in the place of the stream's folder. {_FROM_COPY}"
-                lost.damage.append(DamagedObject(full, reason))
-                yield lost
 
 
 def _check_named(store: Store, full: str, deep: bool) -> Iterator[Integrity]:
@@ -146,7 +132,9 @@ def _check_named(store: Store, full: str, deep: bool) -> Iterator[Integrity]:
         yield from _check_table(store, folded, f"{full} (folded table)", deep)
     group = f"{scope}/{GROUPS_FOLDER}/{name}"
     if store.folders(group):
-        yield from _check_table(store, group, f"{full} (reader group)", deep)
+        for found in _check_table(store, group, f"{full} (reader group)", deep):
+            check_leases(store, group, found)
+            yield found
 
 
 def _streams(store: Store, log_name: str, shown: str, deep: bool) -> Iterator[Integrity]:
@@ -154,7 +142,7 @@ def _streams(store: Store, log_name: str, shown: str, deep: bool) -> Iterator[In
     path = events_path(log_name)
     try:
         if stream.log.refresh() is None:
-            check_not_lost(stream.log, log_name, "the stream", _FROM_COPY)
+            check_not_lost(stream.log, log_name, "the stream", FROM_COPY)
             return
     except Damaged as error:
         found = Integrity(shown, is_deep=deep)

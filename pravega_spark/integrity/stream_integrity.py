@@ -25,9 +25,11 @@ from pravega_spark.integrity.log_integrity import (
     damaged_object,
     file_damage,
 )
+from pravega_spark.integrity.notes_integrity import check_notes, check_transaction_lease
 from pravega_spark.model import SegmentRange
 from pravega_spark.transactions.manifest_codec import ManifestKind
 from pravega_spark.transactions.manifests import Manifests, read_new
+from pravega_spark.transactions.transaction_paths import transaction_folder
 
 
 def check_stream(stream: StreamLog, name: str = "", *, deep: bool = False) -> Integrity:
@@ -46,11 +48,15 @@ def check_stream(stream: StreamLog, name: str = "", *, deep: bool = False) -> In
             lambda: stream.view().snapshot.commit_deletion_mark,
         )
         found.damage += _damaged_chunks(stream, view, found)
-        found.damage += _damaged_archives(stream, view)
+        found.damage += _damaged_archives(stream)
         found.damage += _damaged_transactions(stream, view)
+        for transaction_id in view.transactions:
+            folder = transaction_folder(stream, transaction_id)
+            check_transaction_lease(stream.store, folder, found)
     except Damaged as error:
         found.add_damage(error, stream.path)
     check_beside_log(stream.log.reader, found)
+    check_notes(stream.store, stream.path, found)
     return found
 
 
@@ -83,9 +89,12 @@ def _damaged_chunks(
                 yield DamagedObject(key, reason)
 
 
-def _damaged_archives(stream: StreamLog, view: StreamView) -> Iterator[DamagedObject]:
-    """Yield the damaged archives of records that left the state."""
-    for entry in stream.store.list(f"{archive_folder(stream.path)}/{view.life}"):
+def _damaged_archives(stream: StreamLog) -> Iterator[DamagedObject]:
+    """Yield the damaged archives of records that left the state, of all lives.
+
+    A restore may go back to a version of an earlier life, whose archives count then.
+    """
+    for entry in stream.store.list(archive_folder(stream.path)):
         try:
             read_archived(stream.store, entry.key)
         except Damaged as error:

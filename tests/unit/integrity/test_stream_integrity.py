@@ -276,7 +276,10 @@ def test_killed_creation_and_foreign_folder_are_no_alarm(
     (root / "notes").mkdir()
     (root / "notes" / "x.txt").write_text("x")
     (root / "notes" / "deep").mkdir()
-    assert fsck(root, capsys) == (0, "")
+    status, said = fsck(root, capsys)
+    assert status == 0
+    assert said.startswith("s/half: s/half: the index lists it, it has no object, and nothing else")
+    assert main(["fsck", "s/half", "--root", str(root)]) == 0
 
 
 def test_chunks_without_a_key_service_are_not_checked_and_a_refused_key_is_a_finding(

@@ -1,0 +1,112 @@
+"""Streams that a root names and that have no object: lost ones, and creations that were killed.
+
+A row of a scope's index is written before its stream, so it proves nothing by itself. What else
+names a stream was written when the stream existed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+from pravega_spark.engine.json_codec import digested_line
+from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.stream.stream_log import events_path
+from pravega_spark.engine.tables.due_hints import DUE_FOLDER
+from pravega_spark.engine.tables.row_files import Row
+from pravega_spark.engine.tables.scopes import GROUP, GROUPS_FOLDER, Scope
+from pravega_spark.engine.writing.split_batch import FOLDER as BATCHES_FOLDER
+from pravega_spark.errors import Damaged, NoSuchScope
+from pravega_spark.integrity.log_integrity import DamagedObject, Integrity
+from pravega_spark.names import MAX_SCOPE_LENGTH, is_name, table_of_log
+from pravega_spark.reader_groups.group_state import Phase
+from pravega_spark.reader_groups.group_table import open_group_state
+from pravega_spark.transactions.decision_log import DecisionLog
+
+FROM_COPY: Final = "Put it back from a copy (docs/backup.md)."
+
+
+def lost_streams(store: Store, only: Collection[str] | None = None) -> Iterator[Integrity]:
+    """Yield the streams, and the logs of tables, that are named and have no folder.
+
+    Whatever has a folder is checked by that. ``only`` are the names to look for; None: all.
+    """
+    rows = dict(_rows(store))
+    named = dict.fromkeys(rows, "")
+    for what, streams in _namings(store, rows):
+        named |= {name: what for name in streams if not named.get(name)}
+    for name, what in sorted(named.items()):
+        if (only is None or name in only) and not store.folders(name):
+            yield from _without_folder(store, name, what)
+
+
+def _without_folder(store: Store, name: str, what: str) -> Iterator[Integrity]:
+    table = table_of_log(name)
+    found = Integrity(name if table is None else f"{table} (table)")
+    if store.exists(name) or store.exists(events_path(name)):
+        reason = f"a file is in the place of the stream's folder. {FROM_COPY}"
+        found.damage.append(DamagedObject(name, reason))
+    elif what:
+        reason = (
+            f"all of its objects are lost: {what} shows that it existed. Put its folder back from "
+            "a copy and call restore_stream (docs/backup.md). Whoever opens it before that begins "
+            "a new life of it, which is empty."
+        )
+        found.damage.append(DamagedObject(name, reason))
+    else:
+        reason = (
+            "the index lists it, it has no object, and nothing else names it: its creation was "
+            "killed, and the next call ends it. If it ever had events, put its folder back first"
+        )
+        found.rebuilt.append(DamagedObject(name, reason))
+    if Log(store, events_path(name)).refresh() is None:  # or it has been created since
+        yield found
+
+
+def _scopes(store: Store) -> list[str]:
+    return [scope for scope in store.folders("") if is_name(scope, MAX_SCOPE_LENGTH)]
+
+
+def _rows(store: Store) -> Iterator[tuple[str, Row]]:
+    """Yield the streams and the logs of tables that the indexes list; damage is told elsewhere."""
+    for scope in _scopes(store):
+        with contextlib.suppress(NoSuchScope, Damaged):
+            index = Scope(store, scope)
+            index.check_exists()
+            rows = index.table.read().rows
+            yield from ((f"{scope}/{k}", row) for k, row in rows.items() if row["kind"] != GROUP)
+
+
+def _namings(
+    store: Store, rows: Mapping[str, Row]
+) -> Iterator[tuple[str, Iterable[str]]]:  # fmt: skip
+    """Yield what names streams that have existed, with their names."""
+    has_lived = [name for name, row in rows.items() if row["life"] > 1 or row["version"] >= 0]
+    yield "its row in the index of its scope", has_lived
+    for scope in _scopes(store):
+        for group in store.folders(f"{scope}/{GROUPS_FOLDER}"):
+            with contextlib.suppress(Damaged):
+                found = open_group_state(store, f"{scope}/{group}").fetch()
+                if found is not None and found.state.phase is not Phase.DELETED:
+                    yield f"reader group {scope}/{group}", found.state.lives
+    with contextlib.suppress(Damaged):
+        for token, record in DecisionLog(store).read().items():
+            yield f"joint transaction {token}", [name for name, _ in record.participants]
+    for key, batch in _records(store, BATCHES_FOLDER):
+        yield f"the batch of several streams in {key}", batch["streams"]
+    for key, hints in _records(store, DUE_FOLDER):
+        scope, _, file = key.removeprefix(f"{DUE_FOLDER}/").rpartition("/")
+        if file.startswith("streams-"):
+            yield f"the maintenance of the root ({key})", [f"{scope}/{n}" for n in hints["tables"]]
+
+
+def _records(store: Store, folder: str) -> Iterator[tuple[str, Mapping[str, Mapping[str, object]]]]:
+    """Yield the intact records below a folder, which have a digest each."""
+    for entry in store.list(folder):
+        with contextlib.suppress(FileNotFoundError):
+            line = digested_line(store.get(entry.key))
+            if line is not None:
+                yield entry.key, json.loads(line)
