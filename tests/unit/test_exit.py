@@ -129,16 +129,18 @@ def late(root):
     "Threads write after the main function, and each callback writes the next event."
     manager = StreamManager(root)
     writers = [manager.create_writer("nyc/flights") for _ in range(2)]
-    def work(following):
-        threading.main_thread().join()
+    def work(before):
+        before.join()
         time.sleep(0.05)
         for n in range(20):
             writers[0].write_event(b"%d" % n, f"key-{n}")
-        if following:
-            threading.Thread(target=work, args=(following - 1,)).start()
-        else:
+        if threads[-1] is threading.current_thread():
             write(0)
-    threading.Thread(target=work, args=(3,)).start()
+    threads = [threading.main_thread()]
+    for _ in range(4):  # since Python 3.12 a process that ends starts no more threads
+        threads.append(threading.Thread(target=work, args=(threads[-1],)))
+    for thread in threads[1:]:
+        thread.start()
     def write(n):
         if n < 80:
             future = writers[n % 2].write_event(b"%d" % n, "k")

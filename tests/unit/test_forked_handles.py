@@ -195,7 +195,7 @@ def cases(world: World) -> dict[str, tuple[Any, set[str], dict[str, tuple[Any, .
         "byte_writer": (
             world.byte_writer,
             {"write", "flush", "close"},
-            {"write": (b"d",), "truncate_before": (0,), "readinto": (bytearray(1),)},
+            {"write": (b"d",), "truncate_before": (0,), "readinto": (bytearray(1),), "seek": (0,)},
         ),
         "byte_reader": (
             world.byte_reader,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
 
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
@@ -27,6 +26,7 @@ from pravega_spark.errors import (
     StaleIdentity,
     TruncatedData,
 )
+from pravega_spark.lazy_property import lazy_property
 from pravega_spark.model import StreamCut
 from pravega_spark.spark.kafka_values import warn_of_leftovers
 from pravega_spark.spark.read.assigned_segments import (
@@ -78,7 +78,7 @@ class OffsetPlanner:
         self._root_ids: set[str | None] = set()
         self._idle: tuple[StreamOffsets, tuple[tuple[str, int], ...]] | None = None
 
-    @cached_property
+    @lazy_property
     def root_id(self) -> str | None:
         """The token of the root's marker; None if there is no root."""
         root = read_root(open_store(self._settings.root))
