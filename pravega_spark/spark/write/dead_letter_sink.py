@@ -31,10 +31,8 @@ from pravega_spark.spark.write.many_streams_sink import (
     commit_each,
     complete_parts,
 )
-from pravega_spark.spark.write.numbered_write import (
-    application_batch,
-    check_repeated,
-)
+from pravega_spark.spark.write.numbered_write import application_batch
+from pravega_spark.spark.write.repeated_write import check_repeated
 from pravega_spark.spark.write.sink import PravegaBatchWriter, PravegaStreamWriter
 from pravega_spark.spark.write.staging_plan import StagingPlan
 from pravega_spark.spark.write.task_staging import ChunkStager

@@ -33,13 +33,8 @@ from pravega_spark.spark.write.commit_messages import (
     complete,
 )
 from pravega_spark.spark.write.frame_target import FramePlan, plan_in_task, plan_on_driver
-from pravega_spark.spark.write.numbered_write import (
-    application_batch,
-    check_repeated,
-    check_same_rows,
-    known_origins,
-    query_batch,
-)
+from pravega_spark.spark.write.numbered_write import application_batch, query_batch
+from pravega_spark.spark.write.repeated_write import check_repeated, check_same_rows, known_origins
 from pravega_spark.spark.write.task_run import TaskRun, application
 from pravega_spark.spark.write.task_staging import stage
 

@@ -26,9 +26,10 @@ from pravega_spark.engine.writing.batch_origin import origin_of
 from pravega_spark.engine.writing.split_batch import SplitBatch, StreamPart
 from pravega_spark.errors import BatchConflict
 from pravega_spark.spark.settings import WriteSettings
-from pravega_spark.spark.write.numbered_write import NumberedSource, check_same_rows
+from pravega_spark.spark.write.repeated_write import check_same_rows
 from pravega_spark.spark.write.same_rows import committed_digest, staged_digest
 from pravega_spark.spark.write.stopped_batch import Known, known_of, lacks, placing_options
+from pravega_spark.spark.write.write_source import WriteSource
 
 logger = own_logger(__name__)
 
@@ -69,8 +70,8 @@ class SplitWrite:
         return self.identity.check(known, view)
 
     @property
-    def _source(self) -> NumberedSource:
-        assert isinstance(self.identity.source, NumberedSource)
+    def _source(self) -> WriteSource:
+        assert isinstance(self.identity.source, WriteSource)
         return self.identity.source
 
     @property

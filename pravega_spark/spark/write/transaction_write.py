@@ -21,7 +21,8 @@ from pravega_spark.engine.writing.batch_identity import NumberedBatch
 from pravega_spark.engine.writing.batch_origin import BatchOrigin, decode_origin
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.frame_target import FramePlan, columns_of
-from pravega_spark.spark.write.numbered_write import application_writer, check_equal
+from pravega_spark.spark.write.numbered_write import application_writer
+from pravega_spark.spark.write.repeated_write import check_equal
 from pravega_spark.spark.write.same_rows import staged_digest
 from pravega_spark.spark.write.staging_plan import StagingPlan
 from pravega_spark.transactions import transaction_lifecycle
