@@ -16,6 +16,7 @@ from pravega_spark.reader_groups.group_configuration import ReaderGroupConfigura
 from pravega_spark.reader_groups.group_generation import check_retained, next_generation
 from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_state import GroupState
+from pravega_spark.reader_groups.reader_leases import record_heartbeats
 
 CutsOrCheckpoint = GroupCheckpoint | Mapping[str, StreamCut | str]
 ResetTarget = CutsOrCheckpoint | ReaderGroupConfiguration | None
@@ -23,15 +24,20 @@ ResetTarget = CutsOrCheckpoint | ReaderGroupConfiguration | None
 
 
 def reset_group(group: GroupLifecycle, target: ResetTarget) -> int:
-    """Begin a new generation at a target and return its number."""
+    """Begin a new generation at a target and return its number.
 
-    def generator(state: GroupState) -> tuple[GroupState, int]:
-        after = _begun(group, state, target)
-        return after, after.generation
+    Streams that the target does not name stay where the readers' last heartbeats say.
+    """
 
-    def prepare(state: GroupState) -> GenerationChange:
+    def prepare(seen: GroupState) -> GenerationChange:
+        heartbeats = group.leases.heartbeats(seen, group.runtime)
+
+        def generator(state: GroupState) -> tuple[GroupState, int]:
+            after = _begun(group, record_heartbeats(state, heartbeats), target)
+            return after, after.generation
+
         will_hold_data = isinstance(target, ReaderGroupConfiguration) and target.holds_data
-        return GenerationChange(generator, will_hold_data, _target_text(target, state))
+        return GenerationChange(generator, will_hold_data, _target_text(target, seen))
 
     return begin_generation(group, "RESET READER GROUP", prepare, "it was reset")
 
@@ -41,7 +47,8 @@ def preview_reset(group: GroupLifecycle, state: GroupState, target: ResetTarget)
 
     Positions that a joint transaction has prepared count as undecided.
     """
-    return _begun(group, replace(state, prepared={}), target)
+    reported = group.leases.with_heartbeats(state, group.runtime)
+    return _begun(group, replace(reported, prepared={}), target)
 
 
 def _begun(group: GroupLifecycle, state: GroupState, target: ResetTarget) -> GroupState:

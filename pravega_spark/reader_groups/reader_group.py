@@ -101,11 +101,11 @@ class ReaderGroup(NotPicklable):
 
         To change the configuration without going back, call ``update``.
 
-        ``to`` is a checkpoint, cuts by stream (other streams stay at their recorded cuts), or
-        another configuration with its start cuts. By default it is the last completed checkpoint,
-        or the configured start if the group has none. Pending checkpoints fail. A stream that was
-        created again begins in its present life if a cut of that life, 'earliest', 'latest' or a
-        configuration names it; otherwise the call raises InvalidStreamCut.
+        ``to`` is a checkpoint, cuts by stream (other streams stay at the last reported positions),
+        or another configuration with its start cuts. By default it is the last completed
+        checkpoint, or the configured start if the group has none. Pending checkpoints fail. A
+        stream that was created again begins in its present life if a cut of that life, 'earliest',
+        'latest' or a configuration names it; otherwise the call raises InvalidStreamCut.
 
         Raises NoSuchReaderGroup, InvalidStreamCut; TruncatedData for a cut whose segments have no
         record any more, and for any given cut below the head if the group holds data.

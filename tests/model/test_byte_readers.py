@@ -77,12 +77,21 @@ class Bytes:
         """The head that each process has set itself, or learnt from an error."""
 
     def process(self) -> Process:
-        return self.dice.choice(self.processes)
+        """Return a process that changes something: most often the second one."""
+        return self.processes[self.dice.random() < 0.8]
 
     # ------------------------------------------------------------------------------- what changes
 
     def write(self) -> None:
         if self.is_sealed:
+            return
+        if self.dice.random() < 0.4:  # events of another program, in one chunk
+            data = bytes((len(self.data) + n) * 7 % 251 for n in range(9 * BLOCK))
+            with self.process().create_writer(S) as events:
+                parts = [data[at : at + BLOCK] for at in range(0, len(data), BLOCK)]
+                events.write_events(parts, routing_key="key")
+            self.data += data
+            self.cuts[len(self.data)] = self.processes[0].tail(S)
             return
         with self.process().create_byte_writer(S) as writer:
             for _ in range(self.dice.randint(1, 3)):
@@ -109,13 +118,19 @@ class Bytes:
         self.head = self.known[id(process)] = at
         self.heads.add(at)
 
+    def overtake(self) -> None:
+        """Let a reader stand anywhere, and another process truncate and rewrite what is there."""
+        self.seek()
+        self.truncate()
+        self.maintain()
+        self.read()
+
     def maintain(self) -> None:
         process = self.process()
-        self.clock.sleep(3)
+        self.clock.sleep(10)
+        process.compact_stream(S, head_after="1 s", include_newest=True)
         if self.dice.random() < 0.7:
-            process.compact_stream(S, head_after="1 s", include_newest=True)
-        if self.dice.random() < 0.7:
-            self.clock.sleep(3)
+            self.clock.sleep(10)
             process.sweep_stream(S, grace="1 s", retain="1 s")
 
     def seal(self) -> None:
@@ -133,7 +148,7 @@ class Bytes:
     # ----------------------------------------------------------------------------- what is read
 
     def open(self) -> None:
-        process = self.process()
+        process = self.dice.choice(self.processes)
         reader = process.create_byte_reader(S, timeout=0)
         assert reader.tell() == self.head
         self.known[id(process)] = self.head
@@ -154,7 +169,9 @@ class Bytes:
         for _ in range(self.dice.choice((1, 1, 3, 8))):
             if opened in self.readers:
                 nth = self.dice.randint(1, 6) if self.dice.random() < 0.25 else 0
-                self._read(opened, self.dice.choice((1, 5, BLOCK, 3 * BLOCK, 20 * BLOCK)), nth)
+                self._read(
+                    opened, self.dice.choice((1, 5, BLOCK, BLOCK, 3 * BLOCK, 20 * BLOCK)), nth
+                )
 
     def _read(self, opened: Opened, size: int, nth: int) -> None:
         reader, at = opened.reader, opened.reader.tell()
@@ -212,8 +229,19 @@ class Bytes:
 
 
 VERBS = (
-    *("write", "write", "truncate", "truncate", "maintain", "open", "open", "seek", "seek"),
-    *("read", "read", "read", "read", "read", "read", "seal", "delete"),
+    *(
+        "write",
+        "write",
+        "truncate",
+        "truncate",
+        "maintain",
+        "maintain",
+        "open",
+        "open",
+        "seek",
+        "seek",
+    ),
+    *("read", "read", "read", "overtake", "overtake", "overtake", "seal", "delete"),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from weakref import WeakValueDictionary
 
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store, open_store
@@ -12,7 +13,11 @@ from pravega_spark.process_locks import new_lock
 
 
 class _OpenStreams:
-    """The open streams by store and name; a forked child starts with none."""
+    """The open streams by store and name; a forked child starts with none.
+
+    A stream is kept while anybody uses it, and the last ones also when nobody does. So all users of
+    a stream in a process know what one of them has changed.
+    """
 
     def __init__(self) -> None:
         self._lock = new_lock()
@@ -20,17 +25,19 @@ class _OpenStreams:
 
     def reset(self) -> None:
         """Forget everything."""
-        self._streams: dict[tuple[Store, str], StreamLog] = {}
+        self._used = WeakValueDictionary[tuple[Store, str], StreamLog]()
+        self._last: dict[tuple[Store, str], StreamLog] = {}
 
     def get(self, store: Store, name: str) -> StreamLog:
         """Return the open stream, or open it."""
         key = (store, name)
         with self._lock:
-            stream = self._streams.get(key)
+            stream = self._last.get(key)
             if stream is None:
-                if len(self._streams) >= OPEN_STREAMS:
-                    self._streams.pop(next(iter(self._streams)))
-                stream = self._streams[key] = StreamLog(store, name)
+                stream = self._used.get(key) or StreamLog(store, name)
+                if len(self._last) >= OPEN_STREAMS:
+                    self._last.pop(next(iter(self._last)))
+                self._last[key] = self._used[key] = stream
             return stream
 
 

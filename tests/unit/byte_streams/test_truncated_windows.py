@@ -6,15 +6,80 @@ from pathlib import Path
 
 import pytest
 
+from pravega_spark.byte_streams import block_queue
 from pravega_spark.byte_streams.byte_positions import ByteSegment
 from pravega_spark.byte_streams.byte_windows import ByteWindows
+from pravega_spark.engine.stream import open_streams
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import SegmentTruncated
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.reading_world import Process
 from tests.harness.truncating import truncate
 
 S = "s/b"
+
+
+def test_all_users_of_a_stream_know_its_head_however_many_streams_a_process_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_streams, "OPEN_STREAMS", 2)
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    for name in (S, "s/1", "s/2", "s/3"):
+        manager.create_stream(name, StreamConfiguration(ScalingPolicy.fixed(1)))
+    with manager.create_byte_writer(S) as writer:
+        writer.write(bytes(range(100)))
+    reader = manager.create_byte_reader(S)
+    assert reader.read(1) == b"\0"
+    for name in ("s/1", "s/2", "s/3"):
+        manager.tail(name)
+    with manager.create_byte_writer(S) as writer:
+        writer.truncate_before(50)
+    with pytest.raises(SegmentTruncated, match=r"byte 1 .* byte 50"):
+        reader.read(1)
+
+
+def of_blocks(monkeypatch: pytest.MonkeyPatch) -> tuple[StreamManager, StreamManager, bytes]:
+    """Return two processes, and the 100 bytes of a stream: one chunk of ten blocks."""
+    monkeypatch.setattr(block_queue, "BLOCK_BYTES", 10)
+    clock = FakeRuntime()
+    store = memory(clock)
+    near, far = Process(clock, store), Process(clock, store)
+    near.create_scope("s")
+    near.create_stream(S, StreamConfiguration(ScalingPolicy.fixed(1)))
+    data = bytes(range(100))
+    with near.create_writer(S) as writer:
+        writer.write_events([data[at : at + 10] for at in range(0, 100, 10)], routing_key="k")
+    return near, far, data
+
+
+def truncate_and_sweep(process: StreamManager, at: int) -> None:
+    """Truncate, write the chunk of the head again without what is below it, and delete the old."""
+    with process.create_byte_writer(S) as writer:
+        writer.truncate_before(at)
+    process._runtime.sleep(10)
+    assert process.compact_stream(S, head_after="1 s", include_newest=True).heads == 1
+    process._runtime.sleep(10)
+    process.sweep_stream(S, grace="1 s", retain="1 s")
+
+
+@pytest.mark.parametrize("at", [40, 44, 49, 50, 99])
+def test_a_chunk_that_another_process_wrote_again_from_the_head_on_is_found_again(
+    monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    near, far, data = of_blocks(monkeypatch)
+    reader = near.create_byte_reader(S, timeout=0)
+    truncate_and_sweep(far, 44)
+    reader.seek(at)
+    if at < 44:
+        with pytest.raises(SegmentTruncated, match=r"byte 40 .* byte 44") as info:
+            reader.read(1)
+        assert (info.value.head_offset, reader.tell()) == (44, at)
+        reader.seek(44)
+    assert reader.read(1) == data[reader.tell() - 1 : reader.tell()]
+    assert reader.read(100) == (data[max(at, 44) + 1 :] or None)
 
 
 @pytest.mark.parametrize("at", [40, 55])

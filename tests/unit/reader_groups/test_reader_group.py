@@ -72,6 +72,20 @@ def test_reset_to_the_last_checkpoint_and_to_cuts() -> None:
         world.group("s/never").reset()
 
 
+def test_a_reset_of_one_stream_leaves_the_others_where_their_readers_say() -> None:
+    world = World(names=(NAME, "s/u"))
+    again = world.write(4, NAME)
+    world.write(4, "s/u")
+    group = world.created()
+    reader = group.create_reader("a")
+    drain(reader)
+    world.runtime.sleep(21)
+    drain(reader)  # its heartbeat reports all, and no commit does
+    assert group.stream_cuts()["s/u"].positions[0] == 0
+    group.reset({NAME: "earliest"})
+    assert drain(group.create_reader("b")) == again
+
+
 def test_reset_to_segments_without_a_record_is_refused() -> None:
     world = World()
     world.write(4)
