@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, overload
@@ -78,9 +77,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         """Whether any short bytes are a key, so that the hot paths need no further check."""
         self._writer: EventStreamWriter | None = None
         self._lost: PravegaSparkError | None = None
-        """A failure that futures, or a call of another thread, have told: a flush raises it."""
-        self._told: int | None = None
-        """The thread whose call has raised it; its own flush does not again."""
+        """A failure since the last flush, which the next one raises, whoever has told it."""
         self._is_closed = False
         on_open(self, lambda table: table._is_closed)
 
@@ -275,7 +272,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
     def flush(self, timeout: float | None = None) -> None:
         """Wait until all puts and removals of this handle are durable.
 
-        Raises once the failure of those since the last flush, also one that futures have told.
+        Raises once the failure of those since the last flush, whoever has told it meanwhile.
         """
         writer = self._writer
         if writer is not None:
@@ -283,12 +280,12 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
                 with translated():
                     self._flush(writer, timeout)
             except PravegaSparkError:
-                if self._is_known(writer):
+                is_refused = writer._queue.pending.is_own_thread  # in a callback
+                if self._is_lost(writer) and not is_refused:
                     self._lost = None
                 raise
-        lost = self._lost
-        if lost is not None and self._told != threading.get_ident():
-            self._lost = None
+        lost, self._lost = self._lost, None
+        if lost is not None:
             raise of_table(lost) from lost
 
     def _flush(self, writer: EventStreamWriter, timeout: float | None) -> None:
@@ -312,21 +309,20 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
                 raise of_table(error) from error
         return self._write(payload, routing_key)
 
-    def _is_known(self, writer: EventStreamWriter) -> bool:
-        """Let the next put open another writer if this one failed.
-
-        Returns whether the failure was reported before this call. It is then of other puts, and
-        the call can be made; the next flush raises it.
-        """
+    def _is_lost(self, writer: EventStreamWriter) -> bool:
+        """Return whether a writer has failed; the next put then opens another one."""
         failure = writer._queue.failure
         if failure is None:
             return False
-        is_known = writer._queue.is_failure_repeated
         with self._index.lock:
             if self._writer is writer:  # no other thread was first
-                self._writer = None
-                self._lost, self._told = failure, None if is_known else threading.get_ident()
-        return is_known
+                self._writer, self._lost = None, failure
+        return True
+
+    def _is_known(self, writer: EventStreamWriter) -> bool:
+        """Return whether a failure was reported before this call: then it can be made."""
+        is_known = writer._queue.is_failure_repeated
+        return self._is_lost(writer) and is_known
 
     def _open_writer(self) -> EventStreamWriter:
         self._index.guard.check()

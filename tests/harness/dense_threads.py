@@ -17,14 +17,20 @@ from faulthandler import dump_traceback
 from types import FrameType
 from typing import Any
 
-from tests.harness.line_interrupts import OURS, STORAGE
+from tests.harness.line_interrupts import OURS
 
 HANG_SECONDS = 20.0
 """A run that takes longer hangs; one takes some milliseconds."""
 _PAUSE_SECONDS, _STEP_SECONDS = 0.003, 0.0002
 _MOST_PAUSES = 5
-_THROUGH = tuple(f"{OURS}/{name}" for name in ("engine/log/", "engine/chunks/", "arguments"))
-"""Where nothing pauses: what is shared by handles lies elsewhere."""
+_HANDLES = tuple(
+    f"{OURS}/{name}"
+    for name in (
+        "byte_streams/", "engine/shared_calls.py", "engine/writing/", "event_writer.py",
+        "handles.py", "key_value/", "reader_groups/", "shared_state/", "transactions/",
+    )
+)  # fmt: skip
+"""What threads share lies here; elsewhere none pauses."""
 
 
 class Hang(AssertionError):
@@ -55,7 +61,7 @@ class DenseThreads:
     def run(self, seed: int, bodies: Sequence[Callable[[], object]]) -> None:
         """Run each body in a thread, all from the same moment; raise Hang, or a body's error."""
         rng = random.Random(seed)
-        self.pauses, self.chance = {}, rng.choice((0.0, 0.002, 0.01, 0.05))
+        self.pauses, self.chance = {}, rng.choice((0.0, 0.005, 0.02, 0.1))
         start = threading.Barrier(max(1, len(bodies)))
         failures: list[BaseException] = []
 
@@ -86,9 +92,8 @@ class DenseThreads:
         self.steps += 1
 
     def _called(self, frame: FrameType, event: str, arg: Any) -> Any:
-        name = frame.f_code.co_filename
-        is_ours = self.rng is not None and name.startswith(OURS) and name != STORAGE
-        return self._line if is_ours and not name.startswith(_THROUGH) else None
+        is_ours = self.rng is not None and frame.f_code.co_filename.startswith(_HANDLES)
+        return self._line if is_ours else None
 
     def _line(self, frame: FrameType, event: str, arg: Any) -> Any:
         rng = self.rng

@@ -52,6 +52,8 @@ class MarkedStore(MemoryStore):
         super().__init__(f"threads-{next(_roots)}", clock_ms=lambda: time.time_ns() // 1_000_000)
         self.newest: dict[str, int] = {}
         self.fault: tuple[int, str] | None = None
+        self.seconds = 0.0
+        """How long a commit takes."""
         self._left = itertools.count()
 
     def _is_spoiled(self, key: str) -> bool:
@@ -60,6 +62,8 @@ class MarkedStore(MemoryStore):
         return next(self._left) == self.fault[0]
 
     def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
+        if self.seconds:
+            time.sleep(self.seconds)
         kind = self.fault[1] if self.fault and self._is_spoiled(key) else ""
         if kind == "refused":
             raise StoreError(f"{key}: refused by the plan.")
@@ -131,9 +135,10 @@ class World:
         self.clock, self.numbers = itertools.count(), itertools.count(1)
         self.calls: list[Call] = []
         self.prepare()
-        if self.dice.random() < 0.25:
+        self.store.seconds = self.dice.choice((0.0, 0.0, 0.001))
+        if self.dice.random() < 0.3:
             kind = self.dice.choice(("refused", "refused", "lost request", "lost answer"))
-            self.store.fault = self.dice.randrange(12), kind
+            self.store.fault = self.dice.randrange(8), kind
 
     def prepare(self) -> None:
         """Create the stream, and open the handle."""

@@ -34,7 +34,8 @@ class Writing(World):
         known = [one for one in self.calls if one.future is not None]
         if not known:
             return
-        chosen = dice.sample(known, min(len(known), dice.choice((1, 1, 3))))
+        count = min(len(known), dice.choice((1, 1, 3)))
+        chosen = known[-count:] if dice.random() < 0.6 else dice.sample(known, count)
         call.values = tuple(one.values for one in chosen)
         futures = [one.future for one in chosen]
         way = dice.randrange(4)
@@ -80,6 +81,11 @@ class Writing(World):
 
         caller = threading.get_ident()
         call.future.add_done_callback(called)
+
+    def later(self, call: Call, dice: random.Random) -> None:
+        """Write, and wait for it: in a callback of the same writer that is refused."""
+        self.write(call, dice)
+        self.wait(Call(call.thread, "wait", call.began), dice)
 
     callback_verbs: ClassVar[tuple[str, ...]]
 
@@ -168,7 +174,7 @@ class Writing(World):
 
 class EventWorld(Writing):
     verbs = ("write", "write", "many", "then", "wait", "flush", "close", "leave", "quick_flush")
-    callback_verbs = ("write", "many", "then", "wait", "flush", "close", "fail")
+    callback_verbs = ("write", "many", "then", "wait", "later", "flush", "close", "fail")
     segments = 2
 
     def open(self) -> None:

@@ -94,7 +94,7 @@ def test_tasks_that_share_a_handle_are_told_the_truth(kind: str, dense: DenseThr
 @pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("kind", ["events", "bytes", "table", "transactions", "reader"])
+@pytest.mark.parametrize("kind", WORLDS)
 def test_a_child_that_is_forked_among_threads_is_refused(kind: str, dense: DenseThreads) -> None:
     for seed in range(sized(10, 2_000, "SHARED_HANDLE_SEEDS")):
         play(kind, seed, dense, play_in_threads, "fork", "fork")

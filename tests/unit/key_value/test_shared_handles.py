@@ -167,3 +167,28 @@ def test_a_flush_in_a_callback_that_has_closed_the_table_is_refused(
     assert [type(error) for error in told] == [IllegalState]
     table.close()
     assert [entry.value for entry in table.entries()] == [b"1", b"2", b"3"]
+
+
+def test_a_flush_that_is_refused_in_a_callback_leaves_the_failure_to_the_next_one(
+    store: Spy, table: KeyValueTable
+) -> None:
+    table.put("a", "1").result(WAIT)
+    go, called = threading.Event(), threading.Event()
+
+    def full(operation: str, key: str) -> None:
+        if operation.startswith(("put", "stage")):
+            assert go.wait(WAIT)
+            raise StoreFull("full")
+
+    def flush(_: object) -> None:
+        with pytest.raises(IllegalState):
+            table.flush()
+        called.set()
+
+    store.hook = full
+    table.put("b", "2").add_done_callback(flush)
+    go.set()
+    assert called.wait(WAIT)
+    with pytest.raises(StoreFull):
+        table.flush()
+    table.flush()
