@@ -124,6 +124,7 @@ class JointTransaction(CommittedByBlock, NotPicklable):
         self._part(stream).write_table(table, routing_key=routing_key, event_time=event_time)
 
     def _part(self, stream: str) -> Transaction:
+        self._guard.check()
         if self._status is TransactionStatus.ABORTED:
             raise self._ended()
         part = self._parts.get(stream)
