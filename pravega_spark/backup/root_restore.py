@@ -263,13 +263,17 @@ def _carry_out_decided(store: Store, runtime: Runtime) -> None:
 
 
 def _torn(stream: StreamLog) -> tuple[str, ...]:
-    """Return the decided joint transactions of which a restored stream should have a part."""
+    """Return the decided joint transactions of which a restored stream should have a part.
+
+    These are all since the stream was created, also those of a life that the copy does not reach.
+    """
     view, torn = stream.view(), list[str]()
-    lives = continued_lives(stream, view)
+    first_life = min(continued_lives(stream, view))
     decisions = open_decisions(stream.store, stream.runtime)
     decisions.read()
     for record in decisions.decided():
-        if record.life_of(stream.name) in lives:
+        life = record.life_of(stream.name)
+        if life is not None and life >= first_life:
             part = ended_part(view, record.token)
             outcome = None if part is None else view.outcome(part)
             if outcome is None or not outcome.committed:

@@ -122,6 +122,24 @@ def test_a_restore_names_a_decided_transaction_of_which_a_stream_lacks_its_part(
     assert copy.restore_stream("s/y").torn == (token,), "the same report"
 
 
+def test_a_restore_names_a_transaction_of_a_life_that_the_copy_does_not_reach(
+    manager: StreamManager, tmp_path: Path
+) -> None:
+    manager.restore()
+    manager = StreamManager(tmp_path / "root")
+    commit_and_die(manager, 0)
+    (part,) = manager.list_transactions("s/x")
+    target = tmp_path / "copy"
+    shutil.copytree(tmp_path / "root", target)
+    log = target / "s/y/events/_delta_log"
+    for commit in sorted(log.glob("0*.json"))[1:]:  # those since the restore are among them
+        commit.unlink()
+    opened = StreamManager(target)
+    for _ in range(2):
+        done = opened.restore().streams
+        assert (done["s/x"].torn, done["s/y"].torn) == ((), (part.transaction_id[8:],))
+
+
 def test_a_restore_brings_back_the_decisions_of_the_root(
     manager: StreamManager, tmp_path: Path
 ) -> None:
