@@ -27,6 +27,7 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.errors import IllegalState
 from pravega_spark.limits import (
     MOST_WRITER_THREADS,
     WRITER_STREAM_THREADS,
@@ -92,9 +93,16 @@ class WriterThreads:
         self._shares: WeakKeyDictionary[object, _Share] = WeakKeyDictionary()
 
     def waker(self, work: WriterWork) -> Callable[[], None]:
-        """Return a function that makes a thread look at this work; it may be called too often."""
-        if not self._threads:
-            self._start(self._begin)
+        """Return a function that makes a thread look at this work; it may be called too often.
+
+        Raises IllegalState if there is no thread and none can be started.
+        """
+        if not self._threads and not self._start(self._begin):
+            raise IllegalState(
+                "no thread can be started that would commit: the system refuses one, or the "
+                "process ends (since Python 3.12 it starts none once its main thread has ended). "
+                "Open the first writer earlier."
+            )
         return partial(self._ready.put, (work, False))
 
     @property

@@ -13,6 +13,7 @@ import pytest
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.writing import writer_threads
 from pravega_spark.engine.writing.writer_threads import WRITER_POOL, WriterThreads
+from pravega_spark.errors import IllegalState
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.limits import WRITER_STREAM_THREADS
 from tests.harness.small_streams import all_events, make_stream
@@ -281,3 +282,17 @@ def test_work_that_is_added_just_before_a_thread_rests_is_done() -> None:
     work = WorkInTheLastMoment(WriterThreads(), Stream())
     work.add(lambda: None)
     until(lambda: work.done == 2)
+
+
+def test_first_writer_of_a_process_that_can_start_no_thread_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread at interpreter shutdown")
+
+    threads = WriterThreads()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(IllegalState, match="no thread can be started that would commit"):
+            Work(threads, Stream())
+    Work(threads, Stream())
