@@ -430,7 +430,7 @@ class World:
         if self.mode.endswith("streams"):
             targets = list(STREAMS[:2]) if self.is_elsewhere else [self.options.get("path", name)]
         elif self.mode.endswith("letters"):
-            targets = [STREAMS[3 if is_bad else 2]]
+            targets = ["s/ty", "s/ty-dlq"] if is_bad else ["s/ty"]
         writer = "txn:app" if self.mode.startswith("frames") else "spark.q-1"
         for target in targets:
             try:
