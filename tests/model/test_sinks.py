@@ -215,14 +215,23 @@ class World:
             self.note_doubles()
 
     def do_route(self, a: float, b: float) -> None:
-        """Let rows that the checkpoint has not done go elsewhere, or nowhere."""
+        """Let rows of the batch that is pending, or of later ones, go elsewhere, or nowhere."""
         if len(self.checkpoints) > 1 or self.mode.endswith("table"):
             return
         chosen, before = random.Random(b), list(self.source)
-        for row in range(self.end(max([*self.numbers("commits"), -1])), len(self.source)):
-            if chosen.random() < a and self.source[row][0] != LEFT_OUT:
-                name = chosen.choice(["s/ma", "s/mb", "s/mc", LEFT_OUT])
-                self.source[row] = name, chosen.random() < 0.5
+        first, pending = self.end(max([*self.numbers("commits"), -1])), self.pending()
+        last = len(self.source) if pending is None else self.end(pending)
+        rows = [row for row in range(first, last) if self.source[row][0] != LEFT_OUT]
+        if chosen.random() < 0.3:  # each stream keeps its number of rows
+            routes = [self.source[row] for row in rows]
+            chosen.shuffle(routes)
+            for row, route in zip(rows, routes, strict=True):
+                self.source[row] = route
+        else:
+            for row in rows:
+                if chosen.random() < a:
+                    name = chosen.choice(["s/ma", "s/mb", "s/mc", LEFT_OUT])
+                    self.source[row] = name, chosen.random() < 0.5
         if self.source != before:
             self.changes.append(Change("route", source=before))
 
