@@ -30,6 +30,8 @@ SCOPES = ("a", "a-b", "a.c")
 NAMES = tuple(f"{scope}/{name}" for scope in SCOPES for name in ("s", "t"))
 STREAM = "a-b/s"
 GROUP = "a/g"
+GROUPS = tuple(f"{scope}/g" for scope in SCOPES)
+TABLES = tuple(f"{scope}/k" for scope in SCOPES)
 _roots = itertools.count()
 
 
@@ -43,7 +45,10 @@ class CountedRoot:
             self.manager.create_scope(scope)
         for name in NAMES:
             self.manager.create_stream(name)
-        self.manager.create_reader_group(GROUP, {STREAM: StreamCut.EARLIEST})
+        for name in GROUPS:
+            self.manager.create_reader_group(name, {STREAM: StreamCut.EARLIEST})
+        for name in TABLES:
+            self.manager.create_key_value_table(name)
         self.sizes: dict[int, int] = {}
         self.is_read: set[int] = set()
         self.changes: Counter[str] = Counter()
@@ -82,6 +87,17 @@ class CountedRoot:
             low, high = first.key_range.low, first.key_range.high
             ranges = [(low, (low + high) / 2), ((low + high) / 2, high)]
             self.manager.scale_stream(STREAM, [first.segment_id], ranges)
+            self.changes["splits"] += 1
+
+    def scale_widely(self) -> None:
+        """Split a segment into more of them than anybody reads at once."""
+        active = self.manager.stream(STREAM).segments()
+        if len(active) < 6:
+            chosen = self.rng.choice(list(active))
+            low, high = chosen.key_range.low, chosen.key_range.high
+            borders = [low + (high - low) * n / 34 for n in range(34)] + [high]
+            ranges = list(itertools.pairwise(borders))
+            self.manager.scale_stream(STREAM, [chosen.segment_id], ranges)
             self.changes["splits"] += 1
 
     def read(self) -> None:
@@ -152,7 +168,9 @@ class CountedRoot:
 
     def check_page(self) -> None:
         with web_client(self.manager) as client:
-            assert pages_of(client, self.rng.randint(1, 4)) == sorted(NAMES)
+            limit = self.rng.randint(1, 4)
+            for kind, names in (("streams", NAMES), ("groups", GROUPS), ("tables", TABLES)):
+                assert pages_of(client, kind, limit) == sorted(names), kind
             scope, stream = STREAM.split("/")
             limit = self.rng.choice((1, 3, 50))
             answer = client.get(f"/api/streams/{scope}/{stream}/events", params={"limit": limit})
@@ -169,22 +187,23 @@ def number_of(event: Event) -> int:
     return int(bytes(event.data).split(b":")[0])
 
 
-def pages_of(client: TestClient, limit: int) -> list[str]:
-    """Return the streams of all pages of a list."""
+def pages_of(client: TestClient, kind: str, limit: int) -> list[str]:
+    """Return the names of all pages of a list, in their order."""
     found, after = list[str](), None
     while True:
         query = {"limit": limit} | ({} if after is None else {"after": after})
-        answer = client.get("/api/streams", params=query).json()
-        assert answer["total"] == len(NAMES)
-        found += [f"{row['scope']}/{row['stream']}" for row in answer["streams"]]
+        answer = client.get(f"/api/{kind}", params=query).json()
+        rows = answer[kind]
+        found += [f"{row['scope']}/{row[kind[:-1]]}" for row in rows]
         after = answer["next"]
         if after is None:
-            return sorted(found) if len({*found}) == len(found) else found
+            assert answer["total"] == len(found), kind
+            return found
 
 
 VERBS = (
     *("write", "write", "write_a_batch", "commit_a_transaction"),
-    *("scale", "scale", "read", "read", "truncate"),
+    *("scale", "scale", "scale_widely", "read", "read", "truncate"),
 )
 
 
