@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import random
 import re
 import threading
 import traceback
@@ -29,6 +30,7 @@ from pravega_spark.lazy_property import lazy_property
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.stream_schema import StreamSchema
+from tests.harness.tiers import sized
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
@@ -41,8 +43,27 @@ _SPOILT = ("detach", "fileno", "isatty", "writelines", "readline", "readlines", 
 """What ``io`` adds to files, in terms of the other methods."""
 
 
+def in_child(child: Callable[[], Any]) -> Any:
+    """Return what a forked child returns; kill it if it is stuck, also at its end."""
+    context = get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: sender.send(_caught(child)), daemon=True)
+    try:
+        process.start()
+        assert receiver.poll(_SECONDS), "the child hangs"
+        found = receiver.recv()
+        process.join(_SECONDS)
+        assert process.exitcode == 0
+        return found
+    finally:
+        process.kill()
+        process.join()
+        receiver.close()
+        sender.close()
+
+
 def everything_held(child: Callable[[], Any]) -> Any:
-    """Return what a forked child returns while a thread here holds all locks; kill it if stuck."""
+    """Return what a forked child returns while a thread here holds all locks."""
     held, release = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -53,21 +74,14 @@ def everything_held(child: Callable[[], Any]) -> Any:
             held.set()
             release.wait(2 * _SECONDS)
 
-    context = get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
     holder = threading.Thread(target=hold)
     holder.start()
-    assert held.wait(_SECONDS)
-    process = context.Process(target=lambda: sender.send(_caught(child)), daemon=True)
     try:
-        process.start()
-        assert receiver.poll(_SECONDS), "the child hangs"
-        return receiver.recv()
+        assert held.wait(_SECONDS)
+        return in_child(child)
     finally:
         release.set()
         holder.join()
-        process.kill()
-        process.join()
 
 
 def _caught(call: Callable[[], Any]) -> Any:
@@ -317,6 +331,54 @@ def test_managers_streams_and_groups_work_in_a_child(world: World) -> None:
     assert everything_held(lambda: works_in_child(world)) == [
         f"{before + 3} {state + 1}", f"{before + 6} {state + 2}", "1",
     ]  # fmt: skip
+
+
+@pytest.mark.long
+def test_children_of_a_parent_whose_threads_work_never_wait(tmp_path: Path) -> None:
+    world = World(str(tmp_path / "root"))
+    numbers, over, failed = itertools.count(), threading.Event(), list[BaseException]()
+
+    def open_again() -> None:
+        manager = StreamManager(world.manager._store.url)
+        assert manager.stream_info("s/other").segments
+
+    def commit() -> None:
+        with world.transactions.begin_transaction() as transaction:
+            transaction.write_event(b"5", "k")
+
+    def put() -> None:
+        world.table.put(f"k{next(numbers) % 20}", b"1").result()
+        world.table.get("k1")
+
+    uses: list[Callable[[], object]] = [
+        lambda: world.writer.write_event(b"5", "k").result(),
+        lambda: world.group_reader.read_next_event(0.01),
+        lambda: world.state.update_state(lambda state, updates: updates.append(1)),
+        lambda: sum(1 for _ in world.manager.read("s/other")),
+        open_again, commit, put,
+    ]  # fmt: skip
+
+    def work(use: Callable[[], object]) -> None:
+        try:
+            while not over.is_set():
+                use()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(use,)) for use in uses]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(sized(4, 400, "FORKED_CHILDREN")):
+            over.wait(random.random() / 50)
+            found = in_child(lambda: [outcome(use) for use in uses[:3]] + works_in_child(world))
+            assert [text[:13] for text in found[:3]] == ["ForkedProcess"] * 3
+            assert found[-1] == "1", found
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert failed == []
 
 
 def test_child_whose_parent_changed_the_folders_of_a_memory_store_lists_what_it_has() -> None:
