@@ -177,8 +177,10 @@ class ReadingWorld:
 
     def scale(self) -> None:
         life = self.any_life(sealed=False)
-        if life is None:
-            return
+        if life is not None:
+            self.scale_life(life)
+
+    def scale_life(self, life: Life) -> None:
         if self.dice.random() < 0.6:
             self._save(life, self.judge.tail(life.name))
         stream = self.process().stream(life.name)
@@ -198,8 +200,10 @@ class ReadingWorld:
 
     def truncate(self) -> None:
         life = self.any_life()
-        if life is None:
-            return
+        if life is not None:
+            self.truncate_life(life)
+
+    def truncate_life(self, life: Life) -> None:
         known = self.dice.choice([*life.cuts, self.tail(life)])
         try:
             done = self.process().truncate_stream(life.name, known.cut)
@@ -261,8 +265,10 @@ class ReadingWorld:
 
     def delete(self) -> None:
         life = self.any_life()
-        if life is None or self.dice.random() < 0.5:
-            return
+        if life is not None and self.dice.random() < 0.5:
+            self.delete_life(life)
+
+    def delete_life(self, life: Life) -> None:
         process = self.process()
         if not life.is_sealed:
             process.seal_stream(life.name)
