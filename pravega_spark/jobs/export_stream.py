@@ -59,7 +59,8 @@ if TYPE_CHECKING:
 PROG = "export_stream"
 _TEXTS = (CSV, JSON)
 """Formats without a type for bytes."""
-_LOSSLESS = {CSV: TIME_OPTIONS, JSON: JSON_OPTIONS}
+_SPACES = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+_LOSSLESS = {CSV: {**TIME_OPTIONS, **_SPACES}, JSON: JSON_OPTIONS}
 """Options with which text loses nothing; the user's own come after them."""
 _PLACE = ("timestamp", "segment_id", "offset")
 _EVENTS = {

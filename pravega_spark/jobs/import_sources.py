@@ -85,11 +85,12 @@ def _options(arguments: Namespace) -> dict[str, str]:
     """Return the options of Spark's format: by themselves they lose no value of a row.
 
     Spark's own defaults make null of a value that does not fit, drop what a row of CSV has too
-    much, take columns of CSV by their place and not by the header, and ignore the columns of
-    Parquet that the first file lacks. An option of the user's comes first, in any case.
+    much, end it at a line break inside of quotes, take columns of CSV by their place and not by
+    the header, and ignore the columns of Parquet that the first file lacks. An option of the user's
+    comes first, in any case.
     """
     strict = {
-        "csv": {"mode": "FAILFAST", "enforceSchema": "false"},
+        "csv": {"mode": "FAILFAST", "enforceSchema": "false", "multiLine": "true"},
         "json": {"mode": "FAILFAST"} if arguments.typed else {},  # else the line is the event
         "parquet": {"mergeSchema": "true"},
     }.get(arguments.source, {})

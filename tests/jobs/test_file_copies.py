@@ -73,6 +73,9 @@ def test_lines_are_events_as_they_are_with_each_key_in_the_order_of_the_files(
         assert by_user[f"u{i}"] == expected
 
 
+HOSTILE = ("", " ", '"', "\\", "a\nb,c", "\r\n", "\t", "null", '\\",')
+
+
 @pytest.mark.parametrize("kind", ["csv", "delta", "json", "parquet"][: sized(1, 4)])
 @pytest.mark.long
 def test_export_and_import_again_make_the_same_events(copies: Copies, kind: str) -> None:
@@ -80,7 +83,8 @@ def test_export_and_import_again_make_the_same_events(copies: Copies, kind: str)
     manager.create_stream("s/in")
     with manager.create_writer("s/in") as writer:
         for n in range(40):
-            writer.write_event(f"event {n}, ü".encode(), routing_key=f"k{n % 4}" if n % 5 else None)
+            text = f"{HOSTILE[n % len(HOSTILE)]} {n}, ü{HOSTILE[n % len(HOSTILE)]}"
+            writer.write_event(text.encode(), routing_key=f"k{n % 4}" if n % 5 else None)
     target = copies.folder / "out"
     options = ["--option", "header=true"] if kind == "csv" else []
     given = ["--to", kind, "--path", target, *options]
