@@ -282,10 +282,13 @@ class Copies:
     def archive(self, root: Root) -> None:
         """Let the records of writers go to their archive; leases run out meanwhile."""
         for name in STREAMS:
-            self.append_to(root, name, self.dice.choice(WRITERS))
+            for writer_id in WRITERS:
+                self.append_to(root, name, writer_id)
         root.runtime.sleep(10 * 3_600)
         for name in STREAMS:
-            self.append_to(root, name, self.dice.choice(WRITERS))
+            with root.manager.create_writer(name) as writer:
+                root.events[name].append(self.value("n"))
+                writer.write_event(root.events[name][-1])
             root.manager.sweep_stream(name, grace="1 h", retain="1 h", keep_records="1 h")
 
     # ------------------------------------------------------------------------------ transactions
@@ -369,6 +372,8 @@ class Copies:
         Each stream and table is of the one moment or of the other.
         """
         target, has_died, has_come = MemoryStore(), False, False
+        if self.dice.random() < 0.3:
+            self.archive(root)
         before = self.state(root)
 
         def go_on() -> None:

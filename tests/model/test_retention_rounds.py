@@ -245,6 +245,7 @@ class RetentionWorld:
         before = {event for event in self.written if event not in self.gone}
         host = self.dice.choice(self.hosts)
         manager = self.managers[self.hosts.index(host)]
+        goes = manager.retention(NAME).explain().goes
         result = manager.maintain(kinds=RETENTION)
         assert not result.failures, result.failures
         left = {bytes(event.data) for event in self.manager.read(NAME)}
@@ -258,6 +259,9 @@ class RetentionWorld:
         if host.wall_ms >= self.clock.wall_ms and not self.was_ahead:
             self.check_late(left)
             assert stays.events == len(left)
+            if deleted := before - left:
+                ages = goes.events, round(goes.seconds)
+                assert ages == (len(deleted), round(max(map(self.age, deleted)))), f"{goes} went"
             assert oldest - stays.seconds < 1, f"explained as {stays}, and {oldest} s old"
         return result.kinds[MaintenanceKind.RETENTION].looked_at
 
