@@ -369,7 +369,7 @@ def test_children_of_a_parent_whose_threads_work_never_wait(tmp_path: Path) -> N
     for thread in threads:
         thread.start()
     try:
-        for _ in range(sized(4, 400, "FORKED_CHILDREN")):
+        for _ in range(sized(4, 150, "FORKED_CHILDREN")):
             over.wait(random.random() / 50)
             found = in_child(lambda: [outcome(use) for use in uses[:3]] + works_in_child(world))
             assert [text[:13] for text in found[:3]] == ["ForkedProcess"] * 3
