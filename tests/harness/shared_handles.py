@@ -56,15 +56,17 @@ class MarkedStore(MemoryStore):
         """How long a commit takes."""
         self._left = itertools.count()
 
-    def _is_spoiled(self, key: str) -> bool:
-        if self.fault is None or "/_pravega/" in key:  # which maintains the log
-            return False
-        return next(self._left) == self.fault[0]
+    def _spoiled(self, key: str) -> str:
+        """Return the fault of this call, if it has one; maintenance of the log does not count."""
+        fault = self.fault  # which the end of the program takes away
+        if fault is None or "/_pravega/" in key or next(self._left) != fault[0]:
+            return ""
+        return fault[1]
 
     def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
         if self.seconds:
             time.sleep(self.seconds)
-        kind = self.fault[1] if self.fault and self._is_spoiled(key) else ""
+        kind = self._spoiled(key)
         if kind == "refused":
             raise StoreError(f"{key}: refused by the plan.")
         if kind == "lost request":
@@ -76,7 +78,7 @@ class MarkedStore(MemoryStore):
         return Put.UNKNOWN if kind == "lost answer" else answer
 
     def put(self, key: str, data: Any, *, durable: bool = True) -> None:
-        if self.fault and self._is_spoiled(key):
+        if self._spoiled(key):
             raise StoreError(f"{key}: refused by the plan.")
         super().put(key, data, durable=durable)
 
