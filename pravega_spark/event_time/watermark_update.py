@@ -21,10 +21,16 @@ from pravega_spark.engine.stream.time_marks import (
     MARK_PREFIX,
     WATERMARK_PREFIX,
     encode_watermark,
+    marks_of,
     watermarks_of,
 )
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.stream.watermarks import Advance, locate_clipped, next_watermark
+from pravega_spark.engine.stream.watermarks import (
+    Advance,
+    locate_clipped,
+    next_advance,
+    next_watermark,
+)
 from pravega_spark.limits import MAX_WATERMARKS
 from pravega_spark.model import Watermark, WriterMark
 
@@ -108,7 +114,7 @@ def _thinned(view: StreamView, is_silent: Silent) -> Sequence[Watermark]:
     the head, except for the last of them, serve no reader and leave first.
     """
     known = watermarks_of(view)
-    if len(known) < MAX_WATERMARKS or next_watermark(view, known, is_silent)[0] is None:
+    if len(known) < MAX_WATERMARKS or not next_advance(known, marks_of(view), is_silent).bounds:
         return ()
     head = view.located_head
     below = [one for one in known if head.is_at_or_after(locate_clipped(view, one))]

@@ -21,10 +21,11 @@ from pravega_spark.engine.stream.time_marks import (
     encode_watermark,
     left_after,
     mark_of,
+    marks_of,
     watermarks_of,
 )
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.stream.watermarks import next_watermark
+from pravega_spark.engine.stream.watermarks import next_advance, watermark_at
 from pravega_spark.limits import MAX_WATERMARKS
 from pravega_spark.model import StreamCut, WriterMark
 
@@ -79,10 +80,11 @@ def _recorded(view: StreamView, time_us: int) -> dict[str, str | None]:
     If the state is full, it takes the place of the last one: only an update, which can write the
     history, thins the older ones.
     """
-    known = watermarks_of(view)
-    shown, _ = next_watermark(view, known)
-    if shown is None or time_us >= shown.lower_us:
+    known, marks = watermarks_of(view), marks_of(view)
+    bounds = next_advance(known, marks).bounds
+    if bounds is None or time_us >= bounds.lower_us:
         return {}
+    shown = watermark_at(view, bounds, known, marks)
     domains: dict[str, str | None] = {
         f"{WATERMARK_PREFIX}{view.version + 1}": encode_watermark(shown)
     }

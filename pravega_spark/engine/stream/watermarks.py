@@ -10,7 +10,7 @@ one until it has caught up, has left, or is silent for too long.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from pravega_spark.engine.layout.epochs import Layout
@@ -19,7 +19,7 @@ from pravega_spark.engine.layout.located_cut import LocatedCut, Order, locate, r
 from pravega_spark.engine.stream.time_marks import REMOVED_US, marks_of, watermarks_of
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidStreamCut
-from pravega_spark.model import StreamCut, TimeWindow, Watermark, WriterMark
+from pravega_spark.model import END, NOT_REACHED, StreamCut, TimeWindow, Watermark, WriterMark
 
 
 class Bounds(NamedTuple):
@@ -78,7 +78,7 @@ def furthest(layout: Layout, cuts: Iterable[StreamCut]) -> LocatedCut:
     Cuts of which the stream knows nothing any more do not count.
     """
     best = locate(layout, StreamCut.EARLIEST)
-    for cut in dict.fromkeys(cuts):
+    for cut in _joined(layout, cuts):
         try:
             other = locate(layout, cut).above_head()
         except InvalidStreamCut:  # of events that a restore of the log did not bring back
@@ -94,19 +94,59 @@ def furthest(layout: Layout, cuts: Iterable[StreamCut]) -> LocatedCut:
     return best
 
 
+def _joined(layout: Layout, cuts: Iterable[StreamCut]) -> Iterator[StreamCut]:
+    """Yield few cuts with the same furthest one: those that differ in offsets alone are one.
+
+    Thousands of writers note their positions in a few epochs, and to locate a cut takes long.
+    """
+    special: tuple[int, ...]
+    alike = dict[tuple[tuple[int, ...], tuple[int, ...]], list[tuple[int, ...]]]()
+    for cut in cuts:
+        positions = cut.positions
+        offsets, special = tuple(positions.values()), ()
+        if END in offsets or NOT_REACHED in offsets:
+            special = tuple(min(offset, 0) for offset in offsets)
+        alike.setdefault((tuple(positions), special), []).append(offsets)
+    for (segments, _), found in alike.items():
+        held = found
+        for place, segment_id in enumerate(segments):
+            if layout.has_segment(segment_id):  # beyond its end a restore brought nothing back
+                end = layout.segment(segment_id).next_offset
+                held = [offsets for offsets in held if offsets[place] <= end]
+        if held:
+            most = map(max, zip(*held, strict=True))
+            yield StreamCut(layout.stream, layout.life, dict(zip(segments, most, strict=True)))
+
+
+def next_advance(
+    known: Sequence[Watermark],
+    marks: Sequence[WriterMark],
+    is_silent: Callable[[WriterMark], bool] = lambda mark: False,
+) -> Advance:
+    """Return what the marks of a view say after the last known watermark, without its cut."""
+    previous = Bounds(known[-1].lower_us, known[-1].upper_us) if known else None
+    return advance(previous, marks, is_silent)
+
+
+def watermark_at(
+    view: StreamView, bounds: Bounds, known: Sequence[Watermark], marks: Sequence[WriterMark]
+) -> Watermark:
+    """Return the watermark of these bounds that follows the last known one."""
+    cuts = [mark.cut for mark in marks] + [watermark.cut for watermark in known[-1:]]
+    return Watermark(*bounds, furthest(view, cuts).cut)
+
+
 def next_watermark(
     view: StreamView,
     known: Sequence[Watermark],
     is_silent: Callable[[WriterMark], bool] = lambda mark: False,
 ) -> tuple[Watermark | None, Advance]:
     """Return the watermark that follows the last known one in a view, if any."""
-    marks, last = marks_of(view), known[-1] if known else None
-    previous = None if last is None else Bounds(last.lower_us, last.upper_us)
-    found = advance(previous, marks, is_silent)
+    marks = marks_of(view)
+    found = next_advance(known, marks, is_silent)
     if found.bounds is None:
         return None, found
-    cuts = [mark.cut for mark in marks] + ([last.cut] if last else [])
-    return Watermark(*found.bounds, furthest(view, cuts).cut), found
+    return watermark_at(view, found.bounds, known, marks), found
 
 
 def known_watermarks(view: StreamView) -> list[Watermark]:

@@ -18,8 +18,9 @@ from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_settings import stream_settings
+from pravega_spark.engine.stream.time_marks import marks_of
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.stream.watermarks import known_watermarks, next_watermark, window_at
+from pravega_spark.engine.stream.watermarks import known_watermarks, next_advance, window_at
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import StreamCut
 from pravega_spark.schemas.sql_types import quoted_name
@@ -145,7 +146,7 @@ def _holds(end: StreamEnd, counted: Mapping[str, int | None]) -> bool:
 
 
 def _writers(view: StreamView) -> list[str]:
-    _, advance = next_watermark(view, known_watermarks(view))
+    advance = next_advance(known_watermarks(view), marks_of(view))
     return sorted(mark.writer_id for mark in advance.held_by)
 
 
