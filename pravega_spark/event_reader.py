@@ -225,6 +225,7 @@ class EventReader(NotPicklable):
                     event_format=state.view.event_format,
                     columns=None if wanted is None else wanted.columns,
                     where=None if wanted is None else wanted.where,
+                    soon=wanted is None,
                 )
                 while (batch := self._next_batch(state, batches)) is not None:
                     self._stream.ensure_durable(state.view)
@@ -340,7 +341,7 @@ class EventReader(NotPicklable):
         return self._range(rng)
 
     def _range(self, rng: SegmentRange) -> Iterator[Event]:
-        for batch in read_range(self._stream, rng, payload_bytes=0):
+        for batch in read_range(self._stream, rng, payload_bytes=0, soon=True):
             yield from self._decode(rng, batch)
 
     def next_cut(self, cut: StreamCut | str, approx_events: int) -> StreamCut:

@@ -35,7 +35,9 @@ class SegmentBuffer:
         """Begin at the range's start; the first chunk is read at the first call."""
         self._range = rng
         self._stream = stream
-        self._batches = read_range(stream, rng, batch_rows=GROUP_BUFFER_EVENTS, payload_bytes=0)
+        self._batches = read_range(
+            stream, rng, batch_rows=GROUP_BUFFER_EVENTS, payload_bytes=0, soon=True
+        )
         self._batch: pa.RecordBatch | None = None
         self._at = self._left = 0
         self._events: Iterator[Event] | None = None

@@ -132,7 +132,7 @@ class RevisionedStream(ClosedByBlock, NotPicklable):
         return self._values(rng)
 
     def _values(self, rng: SegmentRange) -> Iterator[RevisionedValue]:
-        for batch in read_range(self._stream, rng):
+        for batch in read_range(self._stream, rng, soon=True):
             offsets, events = batch.column("offset"), batch.column("event")
             for offset, event in zip(offsets.to_pylist(), events.to_pylist(), strict=True):
                 value = event if self._deserializer is None else self._deserializer(event)

@@ -37,6 +37,11 @@ _FIRST_PAGE, _GROWTH, _PAGE_CHUNKS = 1_024, 4, 256
 
 Small first pages make the first event of a long segment as fast as that of a short one.
 """
+_FEW_CHUNKS = (16, 48, 192)
+"""So many chunks are read one after the other for one who wants the first event soon.
+
+Multiples of what an object store is asked for at the same time: all of a segment takes no longer.
+"""
 
 OnLoss = Callable[[SegmentRange, PravegaSparkError], None]
 """Takes a part of the range that cannot be read, and why; raises, or returns to skip the part."""
@@ -59,6 +64,7 @@ def read_range(
     event_format: EventFormat | None = None,
     where: Any = None,
     ahead: bool = False,
+    soon: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events of ``rng`` in order; return only at its end.
 
@@ -70,6 +76,7 @@ def read_range(
     that reads chunks of a typed stream without its log is given the format. With ``where``, an
     expression of ``pyarrow.compute``, only the events for which it is true are in the batches,
     which may be empty. With ``ahead`` the next chunks are fetched and decoded in the background.
+    With ``soon``, for one who takes event by event, the first batches are of few chunks.
     ``on_loss`` decides about events that are truncated (TruncatedData), that no chunk of the log
     holds, or whose file is lost (both DataLoss): by default it raises. Raises CorruptChunk for a
     damaged file; StaleIdentity or NoSuchStream if the life of the range has ended when the log is
@@ -80,6 +87,7 @@ def read_range(
     reader.event_format = event_format
     reader.where = where
     reader.ahead = ahead
+    reader.few = [*_FEW_CHUNKS] if soon else []
     return reader.batches()
 
 
@@ -107,6 +115,8 @@ class _RangeReader:
         self.event_format: EventFormat | None = None
         self.where: Any = None
         self.ahead = False
+        self.few: list[int] = []
+        """How many chunks the next reads take at most; without limit once it is empty."""
         self._filter: WhereExpression | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -117,7 +127,7 @@ class _RangeReader:
                 self._look_up()
                 continue
             try:
-                yield from self._read(self._refs, held)
+                yield from self._read(self._refs, self._few_of(held))
             except FileNotFoundError:
                 misses = misses + 1 if self._at == missed_at else 1
                 missed_at = self._at
@@ -137,6 +147,13 @@ class _RangeReader:
         rest = self._rest()
         gap = first_gap(rest, self._refs)
         return rest if gap is None else replace(rest, end=gap.start)
+
+    def _few_of(self, held: SegmentRange) -> SegmentRange:
+        """Return what the next read takes of a part that the known chunks hold."""
+        if not self.few:
+            return held
+        ends = [ref.end for ref in self._refs if ref.end > self._at][: self.few.pop(0)]
+        return replace(held, end=min(held.end, ends[-1]))
 
     def _read(self, refs: Sequence[ChunkRef], rng: SegmentRange) -> Iterator[pa.RecordBatch]:
         store, path, rows = self._stream.store, self._stream.path, self._batch_rows
@@ -192,9 +209,10 @@ class _RangeReader:
         """Find the next chunks in the log, or report the events that it does not hold."""
         rest = self._rest()
         try:
-            end = min(rest.end, self._at + self._page)
-            self._refs = self._stream.chunks(replace(rest, end=end))
-            self._page *= _GROWTH if len(self._refs) < _PAGE_CHUNKS else 1
+            if not self._look_up_few(rest):
+                end = min(rest.end, self._at + self._page)
+                self._refs = self._stream.chunks(replace(rest, end=end))
+                self._page *= _GROWTH if len(self._refs) < _PAGE_CHUNKS else 1
         except TruncatedData:  # of this page; the whole rest may be below the head
             self._lose(self._head_offset(), truncated(self._stream.view(refresh=False), rest))
         except DataLoss as error:
@@ -202,6 +220,17 @@ class _RangeReader:
             gap = first_gap(rest, self._refs)
             if gap is not None and gap.start == self._at:
                 self._lose(gap.end, error)
+
+    def _look_up_few(self, rest: SegmentRange) -> bool:
+        """Find the first chunks alone if they have an event each; return whether they have."""
+        if len(self.few) < len(_FEW_CHUNKS):
+            return False
+        most = self.few[0]
+        refs = self._stream.chunks(replace(rest, end=min(rest.end, self._at + most)))
+        if len(refs) < most:
+            return False
+        self._refs = refs
+        return True
 
     def _head_offset(self) -> int:
         """Return the first readable offset of the segment; the range's end if it has none."""

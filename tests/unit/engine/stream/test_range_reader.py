@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,16 +11,22 @@ from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.log.actions import Body, Remove
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import range_reader
 from pravega_spark.engine.stream.range_reader import LOOK_UPS, fail, read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import DataLoss, PravegaSparkError, TruncatedData
-from pravega_spark.model import SegmentRange
+from pravega_spark.limits import OBJECT_CALLS
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.shared_state.revisioned_stream import RevisionedStream, RevisionedValue
 from tests.harness.fake_runtime import NOW_MS
 from tests.harness.small_streams import make_stream, reopen, write
 from tests.harness.small_tables import commit
 from tests.harness.spy_store import Spy
 from tests.harness.truncating import truncate
+
+S = "s/t"
 
 Reports = list[tuple[int, int, type[PravegaSparkError]]]
 
@@ -133,6 +141,85 @@ def test_first_event_needs_few_chunks_in_a_segment_of_any_length(
     assert events == [b"%d" % n for n in range(3, count)]
     assert max(found) <= 40
     assert sum(found) == count - 3
+
+
+def fetches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Collect how many chunks each call fetches from memory."""
+    found: list[int] = []
+    real = MemoryStore.get_many
+
+    def get_many(store: MemoryStore, keys: Sequence[str]) -> list[bytes | None]:
+        if keys and keys[0].endswith(".parquet"):
+            found.append(len(keys))
+        return real(store, keys)
+
+    monkeypatch.setattr(MemoryStore, "get_many", get_many)
+    return found
+
+
+def round_trips(fetched: list[int]) -> int:
+    """How often one waits for an object store that is asked for so many objects at once."""
+    return sum(-(-files // OBJECT_CALLS) for files in fetched)
+
+
+@pytest.mark.parametrize(
+    ("count", "events"), [(15, 1), (17, 1), (70, 1), (400, 1), (70, 3), (100, 20), (6, 400)]
+)
+def test_the_first_of_many_tiny_chunks_comes_soon_and_all_of_them_as_soon_as_ever(
+    count: int, events: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, rng, _ = chunked(count, events)
+    fetched = fetches(monkeypatch)
+    whole = [batch.num_rows for batch in read_range(stream, rng)]
+    waits = round_trips(fetched)
+    fetched.clear()
+    batches = read_range(stream, rng, soon=True)
+    rows = [next(batches).num_rows]
+    assert sum(fetched) <= 16
+    rows += [batch.num_rows for batch in batches]
+    assert sum(fetched) == count
+    assert round_trips(fetched) == waits
+    assert sum(rows) == sum(whole) == count * events
+    assert len(rows) <= len(whole) + 3
+
+
+def read_values(values: RevisionedStream) -> Iterator[RevisionedValue]:
+    return values.read_from(values.fetch_oldest_revision())
+
+
+def read_by_group(manager: StreamManager) -> object:
+    group = manager.create_reader_group("s/g", [S])
+    with group.create_reader("r") as reader:
+        event = reader.read_next_event(5).event
+        assert event is not None
+        return event.data
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        lambda manager: next(manager.read(S)).data,
+        lambda manager: next(manager.follow(S, StreamCut.EARLIEST)).data,
+        lambda manager: (
+            next(manager.create_reader(S).read_range(manager.segment_ranges(S)[0])).data
+        ),
+        read_by_group,
+        lambda manager: next(read_values(manager.revisioned_stream(S))).value,
+    ],
+    ids=["read", "follow", "range", "group", "revisioned"],
+)
+def test_who_reads_event_by_event_begins_with_few_chunks(
+    first: Callable[[StreamManager], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = StreamManager(f"memory://{uuid.uuid4().hex}")
+    manager.create_scope("s")
+    manager.create_stream(S)
+    with manager.create_writer(S) as writer:
+        for number in range(60):
+            writer.write_event(b"%d" % number, "k").result()
+    fetched = fetches(monkeypatch)
+    assert first(manager) == b"0"
+    assert fetched == [16]
 
 
 def test_known_chunks_are_read_without_any_call_to_the_log() -> None:
