@@ -151,7 +151,7 @@ RECENT_FILES = 4_096
 DECODED_TEXT_CHARACTERS = 8 * 1024 * 1024
 """A process caches decoded records of one kind up to this many characters of their JSON."""
 OPEN_STREAMS = 1_024
-"""Streams that a process keeps open."""
+"""Streams that a process keeps open though nobody uses them; of more, some are opened again."""
 STATE_TABLE_FILE_ROWS = 512
 """Most rows in one file of a state table. A change of one row rewrites one or two files."""
 HISTORY_MERGE_FILES = 16

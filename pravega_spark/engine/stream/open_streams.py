@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from weakref import WeakValueDictionary
 
+from pravega_spark.engine.eviction import make_room
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -15,7 +16,7 @@ from pravega_spark.process_locks import new_lock
 class _OpenStreams:
     """The open streams by store and name; a forked child starts with none.
 
-    A stream is kept while anybody uses it, and the last ones also when nobody does. So all users of
+    A stream is kept while anybody uses it, and some also when nobody does. So all users of
     a stream in a process know what one of them has changed.
     """
 
@@ -26,18 +27,17 @@ class _OpenStreams:
     def reset(self) -> None:
         """Forget everything."""
         self._used = WeakValueDictionary[tuple[Store, str], StreamLog]()
-        self._last: dict[tuple[Store, str], StreamLog] = {}
+        self._kept: dict[tuple[Store, str], StreamLog] = {}
 
     def get(self, store: Store, name: str) -> StreamLog:
         """Return the open stream, or open it."""
         key = (store, name)
         with self._lock:
-            stream = self._last.get(key)
+            stream = self._kept.get(key)
             if stream is None:
                 stream = self._used.get(key) or StreamLog(store, name)
-                if len(self._last) >= OPEN_STREAMS:
-                    self._last.pop(next(iter(self._last)))
-                self._last[key] = self._used[key] = stream
+                make_room(self._kept, OPEN_STREAMS, SYSTEM.random)
+                self._kept[key] = self._used[key] = stream
             return stream
 
 

@@ -21,6 +21,7 @@ from pravega_spark.serve import root_watch
 from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.root_watch import RootWatch
 from pravega_spark.serve.served_root import ServedRoot
+from pravega_spark.serve.stream_watch import StreamWatch
 from tests.harness.lively_root import HOSTILE, make_lively_root
 from tests.harness.web_world import BEARER, TOKEN, new_manager, web_client
 
@@ -318,16 +319,21 @@ def test_a_damaged_stream_is_a_row_and_hides_no_other(
         assert (answer.status_code, answer.json()["error"]["type"]) == (status, kind)
 
 
-def test_a_root_of_more_streams_than_are_watched_forgets_the_oldest(
+def test_a_root_of_somewhat_more_streams_than_are_watched_finds_most_watches_again(
     manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(root_watch, "MAX_WATCHES", 2)
+    monkeypatch.setattr(root_watch, "MAX_WATCHES", 100)
     watch = RootWatch(ServedRoot(manager), AnswerCache(), 3.0)
-    first = watch.stream("nyc/flights")
-    assert watch.stream("nyc/flights") is first
-    watch.stream("shop/orders")
-    watch.stream("shop/clicks")
-    assert watch.stream("nyc/flights") is not first
+    names = [f"nyc/s{number}" for number in range(103)]
+    last: dict[str, StreamWatch] = {}
+    found = 0
+    for _ in range(10):
+        for name in names:
+            new = watch.stream(name)
+            found += last.get(name) is new
+            last[name] = new
+    assert len(watch._watches) == 100
+    assert found > 0.7 * 9 * len(names)
 
 
 # ------------------------------------------------------------------------- the document, metrics
