@@ -3,7 +3,8 @@ r"""Texts that others gave, as people may see them: no character moves the curso
 Tags, notes, keys, names of checkpoints, ids of applications and names of files may hold escape
 sequences of terminals, line breaks and marks that turn the direction of a line. They are stored and
 handed out as they are. Where a person reads them, in a table, an error, a log or on a page, each
-such character stands as its escape in Python: ``\x1b``, ``\n``, ``\u202e``.
+such character stands as its escape in Python: ``\x1b``, ``\n``, ``\u202e``. So do characters
+without any width, such as the mark of the byte order (``\ufeff``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ _MOVING: Final = re.compile(
     "["
     "\x00-\x1f\x7f-\x9f"  # C0 with line breaks and tabs, DEL, C1
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # what turns the direction of a text
+    "\u00ad\u200b\u2060-\u2064\ufeff"  # what nobody sees, though it makes two texts differ
     "\u2028\u2029"  # separators of lines and paragraphs
     "\ud800-\udfff"  # lone surrogates, which no terminal can be given
     "]"

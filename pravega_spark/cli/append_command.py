@@ -27,7 +27,7 @@ from pravega_spark.cli.input_records import (
 from pravega_spark.cli.open_writes import OpenWrites, say_durable
 from pravega_spark.cli.output import output_option, show_done, shown_as_it_is
 from pravega_spark.cli.root_option import open_root, root_option
-from pravega_spark.errors import InvalidInput, SchemaMismatch
+from pravega_spark.errors import InvalidInput
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.units import count_text
 
@@ -37,6 +37,7 @@ _Marks = list[tuple[int, str | None]]
 """Numbers of records, each with the digest of so many; None if that is not known."""
 _FIRST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 1_000, 50_000, 16 << 20
 """How many records are read before a note of a writer id names them; more with each note."""
+_UNWRITTEN = "Nothing was written; correct"
 _NOTE_VERSION = 2
 """Notes without a version are of 0.1.0, whose digests are of JSON as it had rewritten it."""
 
@@ -112,11 +113,6 @@ def append(
                 manager.create_writer(name, writer_id=writer_id, large_events=large_events)
             )
             run.write(writer, _shown(run.skip(writer, records), stack))
-    except InvalidInput as error:
-        problem = str(error)
-        if isinstance(error, SchemaMismatch):  # of the writer, which has one row at a time
-            problem = f"{run.next_place()}: {problem.replace('row 0, ', '', 1)}"
-        raise InvalidInput(f"{problem}{run.durable_text(error)}") from error
     except BaseException as error:
         say_durable(f"stream {name}", run.durable_text(error), error)
         raise
@@ -159,7 +155,7 @@ class _Append:
                 count += 1
                 yield record
 
-    def next_place(self) -> str:
+    def _next_place(self) -> str:
         """Return what errors call the record after those that were written."""
         number = self.skipped + self.writes.begun + 1
         before, file = next(each for each in reversed(self._files) if each[0] < number)
@@ -257,7 +253,12 @@ class _Append:
 
     def _write(self, writer: EventStreamWriter, record: _Record) -> None:
         key, event = record
-        self.writes.add(writer.write_event(event, routing_key=key))
+        try:
+            write = writer.write_event(event, routing_key=key)
+        except InvalidInput as error:  # the writer has one row at a time, and wrote those before
+            problem = str(error).replace("row 0, ", "", 1).replace(_UNWRITTEN, "Correct", 1)
+            raise InvalidInput(f"{self._next_place()}: {problem}") from error
+        self.writes.add(write)
 
     def _note(self, writer: EventStreamWriter, ahead: Iterable[_Record]) -> None:
         records, digest = self.skipped + self.writes.begun, self._digest.copy()

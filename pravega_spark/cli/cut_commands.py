@@ -34,6 +34,7 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidStreamCut, NoSuchCut, NoSuchStream, TruncatedData
 from pravega_spark.model import END, StreamCut, segment_text
 from pravega_spark.names import log_title
+from pravega_spark.units import count_text
 
 _COLUMNS = (
     TableColumn("NAME", "name"),
@@ -189,10 +190,11 @@ def _show(record: dict[str, Any], output: str) -> None:
     cells.append(("CUT", record["cut"]))
     if record["valid"]:
         for heading, key in (("BEFORE-IT", "before"), ("AFTER-IT", "after")):
-            amount = f"{record[f'events_{key}']:,} events, {size(record[f'bytes_{key}'])}"
+            events = count_text(record[f"events_{key}"], "event")
+            amount = f"{events}, {size(record[f'bytes_{key}'])}"
             cells.append((heading, amount))
         if record["lost_events"]:
-            cells.append(("TRUNCATED", f"{record['lost_events']:,} events after it"))
+            cells.append(("TRUNCATED", f"{count_text(record['lost_events'], 'event')} after it"))
     else:
         cells.append(("INVALID", record["reason"]))
     show_block(cells)

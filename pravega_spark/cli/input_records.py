@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import contextlib
 import csv
 import io
@@ -123,8 +124,17 @@ def read_rows(
 
 def place_of(file: str, number: int, line: int | None = None) -> str:
     """Return what errors call a record of a file, with its line where that has another number."""
-    name = "the input" if file == "-" else file
-    return f"record {number:,} of {name}{'' if line in (None, number) else f' (line {line:,})'}"
+    at = "" if line in (None, number) else f" (line {line:,})"
+    return f"record {number:,} of {_title(file)}{at}"
+
+
+def _title(file: str) -> str:
+    return "the input" if file == "-" else file
+
+
+def without_mark(line: bytes, number: int) -> bytes:
+    """Return a line of an input without the mark of the byte order that the first one may have."""
+    return line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
 
 
 def _opened(file: str) -> contextlib.AbstractContextManager[IO[bytes]]:
@@ -137,7 +147,7 @@ def _lines(file: str, stream: IO[bytes], separator: str | None) -> Iterator[Inpu
         if separator is None:
             yield None, event
             continue
-        key, found, rest = event.partition(separator.encode())
+        key, found, rest = without_mark(event, number).partition(separator.encode())
         if not found:
             raise InvalidInput(f"{place_of(file, number)} has no key separator {separator!r}.")
         yield key_of(place_of(file, number), key), rest
@@ -184,14 +194,16 @@ def _csv_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
             names = list(rows.fieldnames or ())
             twice = [name for name in names if names.count(name) > 1]
             if twice:
-                raise InvalidInput(f"the header of {file} names the field {twice[0]!r} twice.")
+                raise InvalidInput(
+                    f"the header of {_title(file)} names the field {twice[0]!r} twice."
+                )
             for number, row in enumerate(rows, 1):
                 where = place_of(file, number, rows.line_num)
                 if None in row or None in row.values():
                     raise InvalidInput(f"{where} has other fields than the header.")
                 yield where, row
         except (csv.Error, UnicodeDecodeError) as error:
-            raise InvalidInput(f"{file} is no CSV in UTF-8: {error}.") from error
+            raise InvalidInput(f"{_title(file)} is no CSV in UTF-8: {error}.") from error
 
 
 def _parquet_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
@@ -202,7 +214,7 @@ def _parquet_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
     try:
         yield from _placed(file, pq.ParquetFile(source).iter_batches())
     except (pa.ArrowInvalid, OSError) as error:
-        raise InvalidInput(f"{file} cannot be read as Parquet: {error}.") from error
+        raise InvalidInput(f"{_title(file)} cannot be read as Parquet: {error}.") from error
 
 
 def _arrow_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
@@ -218,7 +230,7 @@ def _arrow_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
             batches = (opened.get_batch(i) for i in range(opened.num_record_batches))
         yield from _placed(file, batches)
     except (pa.ArrowInvalid, OSError) as error:
-        raise InvalidInput(f"{file} cannot be read as Arrow IPC: {error}.") from error
+        raise InvalidInput(f"{_title(file)} cannot be read as Arrow IPC: {error}.") from error
 
 
 def _placed(file: str, batches: Iterable[pa.RecordBatch]) -> Iterator[_PlacedRow]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
-from pravega_spark.arguments import shown
+from pravega_spark.arguments import is_whole, shown
 from pravega_spark.cli.value_forms import BASE64, FORMS, HEX, TEXT, of_bytes, to_bytes
 from pravega_spark.errors import InvalidInput
 from pravega_spark.key_value.key_value_table import KeyValueTable
@@ -16,6 +17,9 @@ from pravega_spark.key_value.table_entry import TableEntry
 from pravega_spark.key_value.table_key import Key, KeyType
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_DIGITS: Final = re.compile("-?[0-9]{1,400}")
+"""A whole number as a text; zeros may lead, as in columns of one width."""
 
 keys_option = click.option(
     "-k",
@@ -83,9 +87,6 @@ class KeyForm:
 
 
 def _whole(table: str, value: object) -> int:
-    try:
-        if isinstance(value, (int, str)) and not isinstance(value, bool):
-            return int(value)
-    except ValueError:
-        pass
+    if is_whole(value) or (isinstance(value, str) and _DIGITS.fullmatch(value)):
+        return int(value)  # type: ignore[call-overload, no-any-return]
     raise InvalidInput(f"a key of table {table} is a whole number, got {shown(value)}.")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from pravega_spark.cli.exact_json import parse_json
+from pravega_spark.cli.input_records import without_mark
 from pravega_spark.cli.kvt_keys import KeyForm, keys_option, values_option
 from pravega_spark.cli.open_writes import OpenWrites, say_durable
 from pravega_spark.cli.output import confirm, examples, output_option, show_done, yes_option
@@ -72,12 +73,13 @@ def put(
         puts = OpenWrites()
         try:
             with manager.key_value_table(table) as opened:
-                _put_all(opened, _entries(KeyForm(opened, key_form), value_form, separator), puts)
+                _put_all(opened, KeyForm(opened, key_form), value_form, separator, puts)
         except BaseException as error:
             say_durable(f"table {table}", puts.durable_text("put", error), error)
             raise
         count = puts.begun
-        show_done({"table": table, "puts": count}, f"Put {count:,} entries in {table}.", output)
+        entries = "1 entry" if count == 1 else f"{count:,} entries"
+        show_done({"table": table, "puts": count}, f"Put {entries} in {table}.", output)
         return
     assert value is not None
     with manager.key_value_table(table) as opened:
@@ -98,27 +100,27 @@ def _value(key: str, form: str, text: str) -> bytes:
 
 
 def _put_all(
-    table: KeyValueTable, entries: Iterator[tuple[Any, bytes, bytes]], puts: OpenWrites
+    table: KeyValueTable, form: KeyForm, value_form: str, separator: str | None, puts: OpenWrites
 ) -> None:
-    """Put entries, and wait until all are durable."""
-    for primary, secondary, value in entries:
-        puts.add(table.put(primary, value, secondary))
-    puts.end()
+    """Put the entries of the standard input, and wait until all are durable.
 
-
-def _entries(
-    form: KeyForm, value_form: str, separator: str | None
-) -> Iterator[tuple[Any, bytes, bytes]]:
-    """Yield the entries of the standard input. Raises InvalidInput, which names the line."""
+    Raises InvalidInput, which names the line, for one that is no entry of the table.
+    """
     for number, line in enumerate(sys.stdin.buffer, 1):
         try:
-            text = _text(line)
-            if separator is not None:
-                yield _separated(form, value_form, text, separator)
-            elif text.strip():
-                yield _parsed(form, value_form, text)
+            text = _text(without_mark(line, number))
+            if separator is None and not text.strip():
+                continue
+            primary, secondary, value = (
+                _parsed(form, value_form, text)
+                if separator is None
+                else _separated(form, value_form, text, separator)
+            )
+            write = table.put(primary, value, secondary)
         except InvalidInput as error:
             raise InvalidInput(f"line {number:,} of the input: {error}") from error
+        puts.add(write)
+    puts.end()
 
 
 def _text(line: bytes) -> str:

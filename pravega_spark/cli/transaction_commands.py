@@ -30,6 +30,7 @@ from pravega_spark.cli.transaction_records import (
     stream_records,
 )
 from pravega_spark.model import TransactionStatus
+from pravega_spark.units import count_text
 
 if TYPE_CHECKING:
     from pravega_spark.manager import StreamManager
@@ -133,7 +134,7 @@ def abort(
     """Discard the events of an open TRANSACTION, in all streams of a joint one."""
     manager, store = open_root(root)
     record = find_transaction(manager, store, transaction, streams)
-    events = f" with {record['events']:,} events" if record.get("events") else ""
+    events = f" with {count_text(record['events'], 'event')}" if record.get("events") else ""
     where = names(record["streams"])
     if record["status"] not in _FINAL:
         confirm(f"Abort {transaction} of {where}{events}?", yes=yes)

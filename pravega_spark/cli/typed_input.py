@@ -54,7 +54,10 @@ def read_typed(
         empty = {n for n in row if is_csv and row[n] == "" and not _is_text(kinds.get(n))}
         yield (
             key,
-            {n: None if n in empty else _value(where, n, kinds.get(n), row[n]) for n in row},
+            {
+                n: None if n in empty else _value(where, n, kinds.get(n), row[n], is_csv)
+                for n in row
+            },
         )
 
 
@@ -63,12 +66,12 @@ def row_bytes(row: Mapping[str, Any]) -> bytes:
     return json.dumps(row, default=repr, ensure_ascii=True).encode()
 
 
-def _value(where: str, name: str, kind: pa.DataType | None, value: Any) -> Any:
+def _value(where: str, name: str, kind: pa.DataType | None, value: Any, is_csv: bool) -> Any:
     """Return a value as its column takes it; an unknown column is left to the writer's check."""
     if kind is None or value is None:
         return value
     try:
-        return _converted(kind, value)
+        return _converted(kind, value, is_csv)
     except (ValueError, TypeError, LookupError, ArithmeticError):
         raise InvalidInput(
             f"{where}: column {name} is {kind}, which cannot hold {shown(value)}; correct it."
@@ -79,26 +82,33 @@ def _is_text(kind: pa.DataType | None) -> bool:
     return kind is None or types.is_string(kind)
 
 
-def _converted(kind: pa.DataType, value: Any) -> Any:
+def _converted(kind: pa.DataType, value: Any, is_csv: bool) -> Any:
+    """Return a value as a type holds it; CSV and keys of JSON's objects have texts alone."""
     if types.is_list(kind):
-        return [None if v is None else _converted(kind.value_type, v) for v in _nested(value, list)]
+        inner = kind.value_type
+        return [None if v is None else _converted(inner, v, is_csv) for v in _nested(value, list)]
     if types.is_map(kind):
         entries = _nested(value, dict)
         pairs = entries.items() if isinstance(entries, dict) else entries
         return {
-            _converted(kind.key_type, key): None if v is None else _converted(kind.item_type, v)
+            _converted(kind.key_type, key, True): (
+                None if v is None else _converted(kind.item_type, v, is_csv)
+            )
             for key, v in pairs
         }
     if types.is_struct(kind):
         fields = {field.name: field.type for field in kind}
         return {
-            key: v if v is None or key not in fields else _converted(fields[key], v)
+            key: v if v is None or key not in fields else _converted(fields[key], v, is_csv)
             for key, v in _nested(value, dict).items()
         }
     if isinstance(value, JsonNumber):
         return _of_number(kind, value.decimal())
     if isinstance(value, str) and not types.is_string(kind):
-        return _OF_TEXT[kind.id](value)
+        found = _OF_TEXT[kind.id](value)
+        if not is_csv and isinstance(found, (int, float)) and math.isfinite(found):
+            raise ValueError(value)  # JSON has numbers and booleans, all but NaN and infinities
+        return found
     if types.is_floating(kind) and is_whole(value):
         return _float(kind, Decimal(value))
     return value
@@ -136,9 +146,16 @@ def _time(text: str) -> datetime:
     return datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
 
 
+def _digits(text: str) -> str:
+    """Return the text of a number; Python also takes 1_000 and digits of any script."""
+    if "_" in text or not text.isascii():
+        raise ValueError(text)
+    return text
+
+
 def _of_float_text(kind: pa.DataType) -> Callable[[str], float]:
     def read(text: str) -> float:
-        found = float(text)
+        found = float(_digits(text))
         return (
             found
             if not math.isfinite(found) and "n" in text.lower()
@@ -150,9 +167,12 @@ def _of_float_text(kind: pa.DataType) -> Callable[[str], float]:
 
 _OF_TEXT: Final[dict[int, Callable[[str], Any]]] = {
     pa.bool_().id: lambda text: _FLAGS[text.strip().lower()],
-    **{kind.id: int for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
+    **{
+        kind.id: lambda text: int(_digits(text))
+        for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+    },
     **{kind.id: _of_float_text(kind) for kind in (pa.float32(), pa.float64())},
-    pa.decimal128(1).id: Decimal,
+    pa.decimal128(1).id: lambda text: Decimal(_digits(text)),
     pa.date32().id: date.fromisoformat,
     pa.timestamp("us").id: _time,
     pa.binary().id: lambda text: base64.b64decode(text, validate=True),

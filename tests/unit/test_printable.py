@@ -42,14 +42,16 @@ PLAIN = r"Zürich 東京 🛫 \n 50 % [red] <b>"
 _COLUMNS = (TableColumn("NAME", "name"), TableColumn("TAGS", "tags", ",".join))
 
 
-def test_what_moves_the_cursor_or_turns_a_line_is_escaped_and_nothing_else() -> None:
+def test_what_moves_turns_or_hides_is_escaped_and_nothing_else() -> None:
     escaped = {n for n in range(sys.maxunicode + 1) if not is_printable(chr(n))}
     controls = {n for n in range(sys.maxunicode + 1) if unicodedata.category(chr(n)) == "Cc"}
     kinds = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
     turning = {n for n in range(0x3000) if unicodedata.bidirectional(chr(n)) in kinds}
     marks = {0x200E, 0x200F, 0x061C}
     surrogates = set(range(0xD800, 0xE000))
-    assert escaped == controls | turning | marks | {0x2028, 0x2029} | surrogates
+    unseen = {0xAD, 0x200B, *range(0x2060, 0x2065), 0xFEFF}
+    assert escaped == controls | turning | marks | {0x2028, 0x2029} | surrogates | unseen
+    assert printable("\ufeffq\xad") == r"\ufeffq\xad"
     assert printable(HOSTILE) == SHOWN
     assert printable(SHOWN) == SHOWN  # what was escaped stays
     assert printable(PLAIN) == PLAIN

@@ -4,8 +4,9 @@ const COUNT = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
-// Control characters, marks that turn a text's direction, separators of lines, lone surrogates.
-const MOVING = /[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]/gu;
+// Control characters, marks that turn a text's direction, separators of lines, lone
+// surrogates, characters without any width.
+const MOVING = /[\x00-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2064\u2066-\u2069\ud800-\udfff\ufeff]/gu;
 const SHORT_ESCAPES = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
 
 function escaped(character) {

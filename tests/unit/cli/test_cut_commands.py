@@ -97,7 +97,7 @@ def test_a_cut_over_a_scale_and_below_the_head_is_told(shell: Shell, stream: str
     assert [segment["before"] for segment in found["segments"]] == [7, 0, 0]
     below = shell.json("cut", "parse", "s/a@1:0#0=1")
     assert (below["lost_events"], below["events_before"], below["events_after"]) == (1, 0, 16)
-    assert "TRUNCATED  1 events after it" in shell.ok("cut", "parse", "s/a@1:0#0=1")
+    assert "TRUNCATED  1 event after it" in shell.ok("cut", "parse", "s/a@1:0#0=1")
 
 
 def test_a_cut_that_is_none_of_its_stream_says_why(shell: Shell, stream: str) -> None:

@@ -107,6 +107,24 @@ def test_a_writer_id_refuses_another_input_whatever_its_name(shell: Shell) -> No
     assert [data for _, data in events(shell)] == [b"1", b"2", b"3", b"0"]
 
 
+def test_a_mark_of_the_byte_order_is_no_part_of_the_first_key(shell: Shell) -> None:
+    mark = "\ufeff".encode()
+    shell.ok("stream", "append", "s/a", "--key-separator", ",", stdin=mark + b"k,1\nk,2\n")
+    assert events(shell) == [("k", b"1"), ("k", b"2")]
+    shell.ok("stream", "append", "s/a", stdin=mark + b"3\n")
+    assert events(shell)[2] == (None, mark + b"3")  # without a key the line is the event
+
+
+def test_what_a_writer_refuses_is_named_by_its_record(shell: Shell, tmp_path: Path) -> None:
+    lines = b"k,1\n" + b"k" * 65_537 + b",2\n"
+    error = shell.failed("stream", "append", "s/a", "--key-separator", ",", stdin=lines)
+    assert "record 2 of the input: " in error
+    assert error.endswith(" 1 event of this run is durable.\n")
+    for form in ("csv", "parquet", "arrow"):
+        error = shell.failed("stream", "append", "s/a", "--format", form, stdin=b'a,b\n"x\n')
+        assert "InvalidInput: the input " in error, error
+
+
 def test_a_bad_record_says_what_was_written_and_a_writer_id_goes_on(shell: Shell) -> None:
     append = ("stream", "append", "s/a", "--format", "json", "--writer-id", "w")
     error = shell.failed(*append, stdin=b'{"a": 1}\nbad\n')

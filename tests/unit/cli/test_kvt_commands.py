@@ -163,6 +163,32 @@ def test_the_lines_of_the_input_are_put(shell: Shell, table: str) -> None:
         assert error.endswith(". 1 put of this run is durable.\n")
         assert value(shell, "w") == b"0"
     assert "no separator" in shell.failed("kvt", "put", table, "--separator", "\t", stdin=b"x\n")
+    error = shell.failed("kvt", "put", table, stdin=b'{"key": "", "value": "x"}\n')
+    assert "line 1 of the input: a primary key of table s/t must not be empty." in error
+    assert (
+        shell.ok("kvt", "put", table, "--separator", ",", stdin=b"p,3") == "Put 1 entry in s/t.\n"
+    )
+
+
+def test_a_mark_of_the_byte_order_is_no_part_of_the_first_key(shell: Shell, table: str) -> None:
+    mark = "\ufeff".encode()
+    shell.ok("kvt", "put", table, "--separator", ",", stdin=mark + b"q,1\n" + mark + b"r,2\n")
+    shell.ok("kvt", "put", table, stdin=mark + b'{"key": "x", "value": "3"}\n')
+    shell.ok("kvt", "put", table, stdin=mark)
+    kept = ("a", "ab", "b", "c", "q", "x", "\ufeffr")  # in the midst it is what the user wrote
+    assert tuple(shell.manager.key_value_table(table).keys()) == kept
+
+
+def test_a_key_of_a_table_of_numbers_is_digits(shell: Shell) -> None:
+    shell.manager.create_key_value_table("s/t", KeyValueTableConfiguration("long"))
+    shell.ok("kvt", "put", "s/t", "--separator", ",", stdin=b"007,a\n-3,b\n")
+    assert (value(shell, 7), value(shell, -3)) == (b"a", b"b")
+    for wrong in ("1_0", "+5", " 6", "6 ", "", "٣", "1.0", "9" * 500):
+        error = shell.failed("kvt", "put", "s/t", "--separator", ",", stdin=f"{wrong},x".encode())
+        assert "line 1 of the input: a key of table s/t is a whole number, got" in error
+    error = shell.failed("kvt", "put", "s/t", "--separator", ",", stdin=b"1,x\n%d,x\n" % 2**63)
+    assert f"line 2 of the input: the key {2**63} of table s/t does not fit 64 bits." in error
+    assert "1 put of this run is durable." in error
 
 
 def test_value_with_two_equal_fields_is_shown_as_it_is_or_not_at_all(

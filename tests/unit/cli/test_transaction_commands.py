@@ -100,7 +100,7 @@ def test_an_abort_needs_yes_and_discards_the_events(
 ) -> None:
     one = begun(writer, b"x")
     status, _, err = run("txn", "abort", one)
-    assert (status, f"Abort {one} of s/a with 1 events?" in err) == (MISUSED, True)
+    assert (status, f"Abort {one} of s/a with 1 event?" in err) == (MISUSED, True)
     assert manager.transaction("s/a", one).status is TransactionStatus.OPEN
     status, out, _ = run("txn", "abort", one, "--yes", "--output", "json")
     assert json.loads(out) == {"transaction": one, "streams": ["s/a"], "status": "ABORTED"}

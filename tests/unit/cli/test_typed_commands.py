@@ -49,6 +49,9 @@ ROW: dict[str, Any] = {
 """A row as JSON has it, both given and printed."""
 
 
+INT = pa.int32()
+
+
 def created(shell: Shell) -> None:
     shell.manager.create_stream(S, StreamConfiguration(schema=SCHEMA))
 
@@ -198,6 +201,9 @@ def test_a_row_that_does_not_fit_is_named(shell: Shell) -> None:
     error = shell.failed("stream", "append", S, stdin=good * 2 + b'{"delay": 1, "carrier": null}\n')
     assert "record 3 of the input: an event for stream" in error
     assert "row 0" not in error
+    assert "Correct the row" in error
+    assert "2 events of this run are durable" in error
+    assert "Nothing was written" not in error
     assert "--event is for raw" in shell.failed("stream", "append", S, "--event", "a", stdin=good)
     error = shell.failed("stream", "append", S, "--format", "lines", stdin=good)
     assert "json, csv, parquet or arrow" in error
@@ -224,6 +230,22 @@ def test_numbers_of_json_are_exact_or_refused_in_typed_rows(shell: Shell) -> Non
     shell.failed("stream", "append", S, "--format", "csv", "--csv-null", "NULL", stdin=csv)
     shell.ok("stream", "append", S, "--format", "csv", stdin=b"carrier,delay\nUA,\n")
     assert rows(shell)[-1]["delay"] is None
+
+
+def test_a_text_of_json_is_no_number_and_one_of_csv_is(shell: Shell) -> None:
+    kinds = {"i": pa.int64(), "f": pa.float64(), "b": pa.bool_(), "m": pa.map_(pa.int32(), INT)}
+    schema = StreamSchema.of(pa.schema([*kinds.items(), ("l", pa.list_(INT))]))
+    shell.manager.create_stream("s/n", StreamConfiguration(schema=schema))
+    append = ("stream", "append", "s/n", "--format")
+    bad = ('{"i": "1"}', '{"f": "1.5"}', '{"b": "true"}', '{"l": ["1"]}', '{"m": {"1": "2"}}')
+    for row in bad:
+        assert "which cannot hold" in shell.failed(*append, "json", stdin=row.encode())
+    shell.ok(*append, "json", stdin=b'{"i": 1, "f": "NaN", "b": true, "m": {"1": 2}, "l": [1]}\n')
+    shell.ok(*append, "csv", stdin=b"i,f,b\n 1,1.5,true\n")
+    for number in ("1_0", "٣"):
+        error = shell.failed(*append, "csv", stdin=f"i,f\n{number},1\n".encode())
+        assert "which cannot hold" in error
+    assert len(list(shell.manager.read("s/n"))) == 2
 
 
 def test_a_text_of_csv_is_null_in_raw_and_typed_streams(shell: Shell) -> None:
