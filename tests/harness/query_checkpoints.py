@@ -37,6 +37,10 @@ class Query:
     columns: dict[str, str] = field(default_factory=lambda: dict(TEXT))
     options: dict[str, str] = field(default_factory=lambda: {"path": "s/a"})
     kind: str = "pravega"
+    execution: str | None = None
+    """What tells an attempt of a batch from others, unless the run and the number."""
+    is_in_thread: bool = False
+    """Whether ``foreachBatch`` writes in a thread of its own, whose tasks see no properties."""
     location: str | None = None
     """The checkpoint as the option names it, unless by its path."""
 
@@ -83,7 +87,12 @@ class Query:
 
     def _stage(self, writer: Any, number: int, parts: Iterable[pa.RecordBatch]) -> list[Any]:
         of_task = pickle.loads(pickle.dumps(writer))
-        task = TaskRun(self.query_id, self.run, None if self.query_id is None else number)
+        task = TaskRun(run=self.run)
+        if self.is_in_thread:
+            task = TaskRun()
+        elif self.query_id is not None:
+            execution = self.execution or f"{self.run}.{number}"
+            task = TaskRun(self.query_id, self.run, number, attempt=execution)
         with mock.patch.object(TaskRun, "current", return_value=task):
             messages = [of_task.write(iter([part])) for part in parts]
             for message in messages:

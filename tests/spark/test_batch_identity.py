@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -107,6 +109,43 @@ def test_two_frames_of_a_batch_need_ids_of_their_own(lines: Lines) -> None:
     assert lines.events() == ["b", "d"]
     lines.for_each(parts("app", "app/odd"))
     assert lines.events() == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("way", ["group", "inherits", "names checkpoint"])
+def test_two_frames_of_a_batch_are_known_by_its_execution(
+    spark: SparkSession, lines: Lines, way: str
+) -> None:
+    """With a job group set between them, or in threads; and the batch runs again."""
+    context = spark.sparkContext
+
+    def save(frame: DataFrame, number: int) -> None:
+        spark.createDataFrame([], "event string")  # makes the session active in a thread
+        options = {"root": lines.root, "txnAppId": "app", "txnVersion": str(number)}
+        if way == "names checkpoint":
+            options["checkpointLocation"] = str(lines.checkpoint)
+        frame.write.format("pravega").mode("append").options(**options).save("s/a")
+
+    def write_both(batch: DataFrame, number: int) -> None:
+        for which in ("a", "b"):
+            part = batch.where(f"event = '{which}'")
+            if way == "group":
+                context.setJobGroup("counting", "x")
+                save(part, number)
+                context.setJobGroup(f"counting {which}", "x")
+                continue
+            target = inheritable_thread_target(spark)(save) if way == "inherits" else save
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(target, part, number).result()
+
+    def write_all(batch: DataFrame, number: int) -> None:
+        context.setJobGroup("counting b", "x")
+        save(batch, number)
+
+    with pytest.raises(PySparkException, match=r"with other rows .*app/good"):
+        lines.for_each(write_both)
+    if way != "names checkpoint":
+        lines.for_each(write_all)
+    assert lines.events() == ["a"]
 
 
 def test_batch_that_was_not_acknowledged_goes_to_the_streams_that_it_had(lines: Lines) -> None:

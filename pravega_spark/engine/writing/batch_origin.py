@@ -34,23 +34,39 @@ class BatchOrigin:
     """The query, its run, its batch, and a digest of the ends of the batch's sources.
 
     Outside of a query ``query`` and ``batch`` are None, and ``run`` is Spark's job group in its
-    application, if there is one. ``ends`` is None if the checkpoint cannot be read.
+    application, if there is one. ``ends`` is None if the checkpoint cannot be read. ``attempt`` is
+    "(application)/(execution)" for a write in ``foreachBatch``, "(application)" for one in a thread
+    of it, and None where the run says as much.
     """
 
     query: str | None = None
     run: str | None = None
     batch: int | None = None
     ends: str | None = None
+    attempt: str | None = None
 
     def encode(self) -> str | None:
         """Return the text of the note; None if there is nothing to say."""
         if self == BatchOrigin():
             return None
-        return to_json([self.query, self.run, self.batch, self.ends])
+        return to_json([self.query, self.run, self.batch, self.ends, self.attempt])
 
     def is_same_run(self, other: BatchOrigin | None) -> bool:
         """Return whether one run made both."""
         return other is not None and self.run is not None and self.run == other.run
+
+    def needs_rows_of(self, known: BatchOrigin | None) -> bool:
+        """Return whether a write under the known number must have the same rows.
+
+        Another execution of the same batch may rightly have others, and a script that runs again.
+        Of a write in a thread the execution is unknown, so it may be the same.
+        """
+        if known is None or self.attempt is None or known.attempt is None:
+            return self.is_same_run(known)
+        here, _, mine = self.attempt.partition("/")
+        there, _, its = known.attempt.partition("/")
+        is_again = "" not in (mine, its) and mine != its and self.batch == known.batch
+        return here == there and not is_again
 
     def check(
         self, where: str, writer_id: str, number: int, last: int, known: BatchOrigin | None
@@ -68,25 +84,27 @@ class BatchOrigin:
         fields: dict[str, Any] = {"writer_id": writer_id, "number": number, "last": last}
         if self.query != known.query:
             raise BatchConflict(f"{what}: it is of another query. {OTHER_ID}", **fields)
-        if self.batch is None or known.batch is None or self.batch > known.batch:
+        if self.batch is None or known.batch is None:
             return
         if self.batch < known.batch:
             raise BatchConflict(
                 f"{what}: the query went back, so these are other rows. {_NEW}", **fields
             )
-        if None not in (self.ends, known.ends) and self.ends != known.ends:
+        is_same = self.batch == known.batch
+        if is_same and None not in (self.ends, known.ends) and self.ends != known.ends:
             raise BatchConflict(
                 f"{what}: its sources end elsewhere, so these are other rows. {_NEW}", **fields
             )
-        if number < last and self.is_same_run(known):
-            raise BatchConflict(f"{what}: numbers of one batch must increase. {OTHER_ID}", **fields)
+        if number < last and self.needs_rows_of(known):
+            raise BatchConflict(f"{what}: a query's numbers must increase. {OTHER_ID}", **fields)
 
     def __str__(self) -> str:
         """Return what people read in errors."""
         if self.query is None:
             return "no query" if self.run is None else f"job group {self.run}"
         ends = "unknown ends" if self.ends is None else f"ends {self.ends}"
-        return f"batch {self.batch} of query {self.query} ({ends}, run {self.run})"
+        batch = "a batch" if self.batch is None else f"batch {self.batch}"
+        return f"{batch} of query {self.query} ({ends}, run {self.run})"
 
 
 class BatchSource:
@@ -118,7 +136,7 @@ def origin_of(record: WriterRecord | None) -> BatchOrigin | None:
 def decode_origin(text: str | None) -> BatchOrigin | None:
     """Read what :meth:`BatchOrigin.encode` wrote; None for any other text."""
     try:
-        query, run, batch, ends = json.loads(text or "")
+        query, run, batch, ends, attempt = json.loads(text or "")
     except (ValueError, TypeError):
         return None
-    return BatchOrigin(query, run, batch, ends)
+    return BatchOrigin(query, run, batch, ends, attempt)

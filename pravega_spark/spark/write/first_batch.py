@@ -44,8 +44,9 @@ class FirstBatch:
             return
         checkpoint = source.checkpoint
         try:
-            if checkpoint is None or checkpoint.query_id() != source.task.query_id:
+            if checkpoint is None:
                 raise ValueError("the write does not know it")
+            checkpoint.check_is_of(source.task.query_id)
             if checkpoint.created_ms() >= restored_ms:
                 return
         except UNREADABLE as error:

@@ -6,6 +6,7 @@ The driver makes one for each write, from what its tasks saw, and commits with i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pravega_spark.engine.stream.records import WriterRecord
 from pravega_spark.engine.stream.view import StreamView
@@ -48,8 +49,15 @@ def application_batch(
     if settings.application is None:
         return None
     name, number = settings.application
-    run = run_of(messages).of(application)
+    run = attempt_of(settings, run_of(messages), application)
+    if run.query_id is None and settings.checkpoint is not None:
+        run = replace(run, query_id=_checkpoint_query_id(settings.checkpoint))
     return _CheckedSource(settings, run, application_writer(name)).numbered(number)
+
+
+def attempt_of(settings: WriteSettings, task: TaskRun, application: str | None) -> TaskRun:
+    """Return what a batch write's task saw, with a run and an attempt of this application."""
+    return task.of(application, is_in_query=settings.checkpoint is not None)
 
 
 def application_writer(name: str) -> str:

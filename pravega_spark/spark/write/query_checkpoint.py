@@ -44,7 +44,11 @@ class QueryCheckpoint:
 
     def query_id(self) -> str:
         """Return the id of the query whose folder it is."""
-        return _query_id(self.location)
+        return str(json.loads(_open(self.location).get("metadata"))["id"])
+
+    def check_is_of(self, query_id: str | None) -> None:
+        """Raise ValueError if it is the folder of another query; what it is, is read once."""
+        _check_is_of(self, query_id)
 
     def created_ms(self) -> int:
         """Return when the query was started for the first time."""
@@ -67,8 +71,13 @@ class QueryCheckpoint:
 
 
 @lru_cache(maxsize=64)
-def _query_id(location: str) -> str:
-    return str(json.loads(_open(location).get("metadata"))["id"])
+def _check_is_of(checkpoint: QueryCheckpoint, query_id: str | None) -> None:
+    """Raise ValueError for another query, which is not remembered.
+
+    People delete the folder, and the next query has it: what a path was says nothing about now.
+    """
+    if checkpoint.query_id() != query_id:
+        raise ValueError("it is the checkpoint of another query")
 
 
 def _open(location: str) -> Store:

@@ -59,12 +59,12 @@ def _record(root: str, name: str, writer_id: str) -> WriterRecord | None:
 def check_same_rows(
     stream: StreamLog, identity: NumberedBatch, chunks: Sequence[StagedChunk]
 ) -> None:
-    """Raise BatchConflict if this run wrote other rows under the number of a repeated write."""
+    """Raise BatchConflict if it must not write other rows under the number of a repeated write."""
     known = archived_records.find_writer(stream, stream.known_view(), identity.writer_id)
     before = origin_of(known)
     if known is None or known.last != identity.number:
         return
-    if not identity.source.origin(before).is_same_run(before):
+    if not identity.source.origin(before).needs_rows_of(before):
         return
     here = committed_digest(stream, known.version)
     check_equal(stream.name, identity, here, staged_digest(stream, chunks))
@@ -77,7 +77,7 @@ def check_equal(where: str, identity: NumberedBatch, here: str | None, given: st
         group = "" if origin.query else " Give each run of a script a job group of its own."
         raise BatchConflict(
             f"{where} has number {identity.number} of {identity.writer_id!r} from {origin}, and "
-            f"this write is of the same run, with other rows ({here}; now {given}). "
+            f"this write repeats it with other rows ({here}; now {given}). "
             f"{OTHER_ID}{group}",
             writer_id=identity.writer_id,
             number=identity.number,

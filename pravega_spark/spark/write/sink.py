@@ -33,7 +33,7 @@ from pravega_spark.spark.write.commit_messages import (
     complete,
 )
 from pravega_spark.spark.write.frame_target import FramePlan, plan_in_task, plan_on_driver
-from pravega_spark.spark.write.numbered_write import application_batch, query_batch
+from pravega_spark.spark.write.numbered_write import application_batch, attempt_of, query_batch
 from pravega_spark.spark.write.repeated_write import check_repeated, check_same_rows, known_origins
 from pravega_spark.spark.write.task_run import TaskRun, application
 from pravega_spark.spark.write.task_staging import stage
@@ -90,12 +90,15 @@ class PravegaBatchWriter(DataSourceArrowWriter):
 
     @property
     def _is_skipped(self) -> bool:
-        """Whether a task stages nothing: the number is known, and not from this very run.
+        """Whether a task stages nothing: the number is known, and its rows do not matter.
 
-        A number that comes again within one run may have other rows, which the driver compares.
+        Where they must be the same, the driver compares them.
         """
-        mine = BatchOrigin(run=TaskRun.current().of(self._application).run)
-        return self._known is not None and not any(map(mine.is_same_run, self._known))
+        if self._known is None:
+            return False
+        task = attempt_of(self.settings, TaskRun.current(), self._application)
+        mine = BatchOrigin(run=task.run, batch=task.batch, attempt=task.attempt)
+        return not any(map(mine.needs_rows_of, self._known))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the chunks of all partitions, in the order of the partitions."""

@@ -14,6 +14,8 @@ _BATCH_ID = "streaming.sql.batchId"
 _JOB_GROUP = "spark.jobGroup.id"
 _DESCRIPTION = "spark.job.description"
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
+_EXECUTION = "spark.sql.execution.root.id"
+"""The outermost execution: in ``foreachBatch`` one for each attempt of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +26,16 @@ class TaskRun:
 
     ``checkpoint`` is the query's folder in the session's folder of checkpoints, for a query with a
     name; without a name no later run finds it.
+
+    ``attempt`` tells the executions of one batch apart, which the job group does not, since
+    ``foreachBatch`` may set it at any time: Spark's application and the execution in it.
     """
 
     query_id: str | None = None
     run: str | None = None
     batch: int | None = None
     checkpoint: str | None = None
+    attempt: str | None = None
 
     @classmethod
     def current(cls) -> TaskRun:
@@ -37,22 +43,35 @@ class TaskRun:
         context = TaskContext.get()
         if context is None:
             return cls()
-        query_id, batch, run, description, folder = map(
+        query_id, batch, run, description, folder, execution = map(
             context.getLocalProperty,
-            (QUERY_ID, _BATCH_ID, _JOB_GROUP, _DESCRIPTION, _CHECKPOINTS),
+            (QUERY_ID, _BATCH_ID, _JOB_GROUP, _DESCRIPTION, _CHECKPOINTS, _EXECUTION),
         )
         if query_id is None:
             return cls(run=run)
         name = (description or "").partition("\nid = ")[0]
         is_named = bool(folder and name) and not name.startswith("id = ")
         number = int(batch) if batch is not None else None
-        return cls(query_id, run, number, f"{folder}/{name}" if is_named else None)
+        return cls(query_id, run, number, f"{folder}/{name}" if is_named else None, execution)
 
-    def of(self, application: str | None) -> TaskRun:
-        """Return this with a run that no other application has: people repeat job groups."""
-        if self.run is None or application is None:
-            return self
-        return replace(self, run=f"{self.run} of application {application}")
+    def of(self, application: str | None, *, is_in_query: bool) -> TaskRun:
+        """Return this with a run and an attempt that no other application has.
+
+        People repeat job groups, and Spark counts executions from 0. The tasks of a thread that
+        ``foreachBatch`` started see nothing of the query, so their attempt is the application;
+        ``is_in_query`` says that the write names a query's checkpoint.
+        """
+        if application is None:
+            return replace(self, attempt=None)
+        attempt = None
+        if self.query_id is not None and self.attempt is not None:
+            attempt = f"{application}/{self.attempt}"
+        elif self.query_id is None and is_in_query:
+            attempt = application
+        run = f"application {application}" if attempt == application else None
+        if self.run is not None:
+            run = f"{self.run} of application {application}"
+        return replace(self, run=run, attempt=attempt)
 
 
 @dataclass(kw_only=True)

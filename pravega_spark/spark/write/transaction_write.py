@@ -107,7 +107,7 @@ def _check_same(
     before = decode_origin(last.origin)
     origin = identity.source.origin(before)
     origin.check(where, identity.writer_id, identity.number, last.number, before)
-    if chunks and origin.is_same_run(before) and last.number == identity.number:
+    if chunks and origin.needs_rows_of(before) and last.number == identity.number:
         here, given = staged_digest(stream, last.chunks), staged_digest(stream, chunks)
         check_equal(where, identity, here, given)
 

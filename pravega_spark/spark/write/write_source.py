@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import open_store
@@ -48,13 +48,13 @@ class WriteSource(BatchSource):
         return {} if self._ends is None else {"offsets": list(self._ends.lines)}
 
     def origin(self, known: BatchOrigin | None) -> BatchOrigin:
-        """Return the query, run, batch, and the ends of its sources, which are read once."""
+        """Return the query, run, batch, attempt, and the ends of its sources, read once."""
         if self._origin is None:
             task = self.task
-            found = BatchOrigin(task.query_id, task.run, task.batch)
+            found = BatchOrigin(task.query_id, task.run, task.batch, attempt=task.attempt)
             self._ends = self._read_ends(found, known)
             digest = None if self._ends is None else self._ends.digest
-            self._origin = BatchOrigin(task.query_id, task.run, task.batch, digest)
+            self._origin = replace(found, ends=digest)
         return self._origin
 
     def _read_ends(self, found: BatchOrigin, known: BatchOrigin | None) -> BatchEnds | None:
@@ -69,8 +69,8 @@ class WriteSource(BatchSource):
         try:
             if checkpoint is None:
                 raise ValueError("the write does not know it")
-            if not was_read and checkpoint.query_id() != found.query:
-                raise ValueError("it is the checkpoint of another query")
+            if not was_read:
+                checkpoint.check_is_of(found.query)
             return checkpoint.ends(found.batch)
         except UNREADABLE as error:
             if not is_later:

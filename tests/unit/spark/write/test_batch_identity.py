@@ -18,6 +18,7 @@ from pravega_spark.engine.stream.records import NOTE_PREFIX
 from pravega_spark.errors import BatchConflict
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.write import query_checkpoint
+from pravega_spark.spark.write.first_batch import FirstBatch
 from pravega_spark.spark.write.query_checkpoint import QueryCheckpoint
 from tests.harness.query_checkpoints import Query, table_query
 from tests.harness.spark_writing import read, rows
@@ -200,7 +201,8 @@ def test_number_across_runs_is_skipped_and_not_staged(query: Query) -> None:
     query.save(3, rows(0, 5))
     (message,) = restarted(query).save(3, rows(5, 10))
     assert message.chunks == []
-    restarted(query).save(4, rows(5, 10), txnversion="2")  # a later batch, such as a fixed number
+    later = restarted(query, application="app-2")
+    later.save(4, rows(5, 10), txnversion="3")  # a later batch, such as a fixed number
     assert read(query.root) == list(range(5))
 
 
@@ -217,7 +219,7 @@ def test_job_group_is_a_run_in_its_application_alone(query: Query) -> None:
 
 def test_numbers_that_fall_within_a_batch_are_refused(query: Query) -> None:
     query.save(1, rows(0, 5), txnversion="3")
-    with pytest.raises(BatchConflict, match="numbers of one batch must increase"):
+    with pytest.raises(BatchConflict, match="numbers must increase"):
         query.save(1, rows(5, 10), txnversion="2")
 
 
@@ -324,3 +326,93 @@ def test_checkpoint_that_only_hadoop_reaches_holds_up_no_batch(
         assert time.monotonic() - began < 5
     assert caplog.text.count(f"(checkpoint {url}: ") == 1
     assert read(query.root) == [0, 1, 2]
+
+
+def test_two_frames_are_compared_whatever_job_group_is_set_between_them(query: Query) -> None:
+    query.save(0, rows(0, 5))
+    query.run = "counting"
+    query.execution = "run-1.0"
+    with pytest.raises(BatchConflict, match="with other rows"):
+        query.save(0, rows(5, 10))
+    query.save(0, rows(0, 5))
+    assert read(query.root) == list(range(5))
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_batch_that_runs_again_under_the_same_job_group_is_skipped(
+    query: Query, version: str
+) -> None:
+    grouped = restarted(query, run="counting", execution="7")
+    grouped.save(1, rows(0, 2), txnversion="2")
+    grouped.save(1, rows(2, 5), txnversion="3")
+    again = restarted(query, run="counting", execution="9")
+    (message,) = again.save(1, rows(5, 10), txnversion=version)
+    assert message.chunks == []
+    assert read(query.root) == list(range(5))
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_later_batch_under_a_known_number_is_refused_in_one_application(
+    query: Query, version: str
+) -> None:
+    query.save(3, rows(0, 5))
+    with pytest.raises(BatchConflict, match=r"with other rows|numbers must increase"):
+        query.save(4, rows(5, 10), txnversion=version)
+
+
+def test_first_batch_of_a_run_alone_reads_what_a_run_begins_with(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[int] = []
+    monkeypatch.setattr(FirstBatch, "check", lambda first: checked.append(first.number))
+    for number in range(3):
+        query.plan(number, {"end": number})
+        query.save(number, rows(number, number + 1), knows_checkpoint=True)
+    assert checked == [0]
+
+
+def in_thread(query: Query, application: str = "app-1") -> Query:
+    query.plan(0)
+    return restarted(query, is_in_thread=True, application=application)
+
+
+def test_thread_with_the_checkpoint_is_of_its_query(query: Query, tmp_path: Path) -> None:
+    thread = in_thread(query)
+    thread.save(0, rows(0, 5), knows_checkpoint=True)
+    thread.save(0, rows(0, 5), knows_checkpoint=True)
+    with pytest.raises(BatchConflict, match=r"a batch of query q-1 .* with other rows"):
+        thread.save(0, rows(5, 10), knows_checkpoint=True)
+    (message,) = in_thread(query, application="app-2").save(0, rows(5, 10), knows_checkpoint=True)
+    assert message.chunks == []
+    other = Query(query.root, tmp_path / "new", query_id="q-2")
+    with pytest.raises(BatchConflict, match="it is of another query"):
+        in_thread(other).save(0, rows(5, 10), knows_checkpoint=True)
+    assert read(query.root) == list(range(5))
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_frame_in_a_thread_is_compared_with_one_beside_it(query: Query, is_first: bool) -> None:
+    thread = in_thread(query)
+    first, second = (thread, query) if is_first else (query, thread)
+    first.save(0, rows(0, 5), knows_checkpoint=True)
+    with pytest.raises(BatchConflict, match="with other rows"):
+        second.save(0, rows(5, 10), knows_checkpoint=True)
+
+
+@pytest.mark.parametrize("is_thread", [True, False])
+def test_checkpoint_folder_that_is_used_again_is_that_of_the_new_query(
+    query: Query, is_thread: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(query: Query) -> str:
+        query.plan(0, {"end": 1})
+        writer = in_thread(query) if is_thread else query
+        writer.save(0, rows(0, 5), knows_checkpoint=True, txnappid=str(query.query_id))
+        note = f"{NOTE_PREFIX}txn:{query.query_id}"
+        found = json.loads(open_stream(str(query.root), "s/a").view().snapshot.domains[note])[0]
+        return str(json.loads(found)[0 if is_thread else 3])
+
+    ends = run(query)
+    shutil.rmtree(query.checkpoint)
+    again = run(restarted(query, query_id="q-2"))
+    assert again == ("q-2" if is_thread else ends)
+    assert not caplog.records
