@@ -131,6 +131,19 @@ def log_title(name: str) -> str:
     return f"stream {name}" if table is None else f"table {table}"
 
 
+def copied_back_advice(name: str, folder: str) -> str:
+    """Return how to put the folder of a stream, or of a table's change log, back from a copy.
+
+    A restore of one stream begins its next life; tables have none of their own.
+    """
+    if table_of_log(name) is None:
+        return f"Put {folder} back from a copy and call restore_stream"
+    return (
+        f"Put {folder} back from a copy; if that is older than the last change of the table, also "
+        "call restore(), which restores all of the root"
+    )
+
+
 def split_log(name: object) -> tuple[str, str]:
     """Split the name of a stream, or of a table's change log, into the scope and the path in it."""
     parts = name.split("/") if isinstance(name, str) else []

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import click
 
 from pravega_spark.cli.output import TABLE, output_option, say, show_table, show_value
-from pravega_spark.cli.root_option import open_root, root_option
+from pravega_spark.cli.root_option import new_root, root_option
 
 SOUND, IS_DAMAGED = 0, 1
 
@@ -27,9 +27,12 @@ def fsck(names: Sequence[str], deep: bool, root: str | None, output: str) -> int
 
     Example: pravega-spark fsck nyc/flights --deep
     """
+    from pravega_spark.engine.store.root_marker import MARKER_KEY, missing_marker, some_scopes
     from pravega_spark.integrity.root_integrity import check_root
 
-    _, store = open_root(root)
+    _, store = new_root(root)
+    if not store.exists(MARKER_KEY) and not some_scopes(store):  # no root, not one without a marker
+        raise missing_marker(store)
     found = list(check_root(store, names, deep=deep))
     if output == TABLE:
         counts = [(f.commits, f.files, f.events, len(f.damage)) for f in found]

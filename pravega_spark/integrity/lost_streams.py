@@ -21,7 +21,7 @@ from pravega_spark.engine.tables.scopes import GROUP, GROUPS_FOLDER, Scope
 from pravega_spark.engine.writing.split_batch import FOLDER as BATCHES_FOLDER
 from pravega_spark.errors import Damaged, NoSuchScope
 from pravega_spark.integrity.log_integrity import DamagedObject, Integrity
-from pravega_spark.names import MAX_SCOPE_LENGTH, is_name, table_of_log
+from pravega_spark.names import MAX_SCOPE_LENGTH, copied_back_advice, is_name, table_of_log
 from pravega_spark.reader_groups.group_state import Phase
 from pravega_spark.reader_groups.group_table import open_group_state
 from pravega_spark.transactions.decision_log import DecisionLog
@@ -51,9 +51,9 @@ def _without_folder(store: Store, name: str, what: str) -> Iterator[Integrity]:
         found.damage.append(DamagedObject(name, reason))
     elif what:
         reason = (
-            f"all of its objects are lost: {what} shows that it existed. Put its folder back from "
-            "a copy and call restore_stream (docs/backup.md). Whoever opens it before that begins "
-            "a new life of it, which is empty."
+            f"all of its objects are lost: {what} shows that it existed. "
+            f"{copied_back_advice(name, 'its folder')} (docs/backup.md). Whoever opens it before "
+            "that begins a new life of it, which is empty."
         )
         found.damage.append(DamagedObject(name, reason))
     else:

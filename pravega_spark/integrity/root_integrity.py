@@ -30,6 +30,7 @@ from pravega_spark.names import (
     TABLES_FOLDER,
     folded_path,
     is_name,
+    log_title,
     split_stream,
     table_log,
 )
@@ -46,6 +47,8 @@ def check_root(
     Raises NoSuchStream for a name that nothing has.
     """
     if names:
+        if not store.exists(MARKER_KEY):
+            yield _check_marker(store)
         for name in names:
             found = list(_check_named(store, name, deep))
             found += lost_streams(store, {name, table_log(*split_stream(name))})
@@ -142,7 +145,7 @@ def _streams(store: Store, log_name: str, shown: str, deep: bool) -> Iterator[In
     path = events_path(log_name)
     try:
         if stream.log.refresh() is None:
-            check_not_lost(stream.log, log_name, "the stream", FROM_COPY)
+            check_not_lost(stream.log, log_name, log_title(log_name), FROM_COPY)
             return
     except Damaged as error:
         found = Integrity(shown, is_deep=deep)

@@ -144,8 +144,9 @@ class LogReader:
             "it stays missing, restore it from a copy"
             if version == last
             else f"version {version} of the log is missing although version {last} exists. Restore "
-            "it from a copy, or call restore_stream, which goes back to the version before. A "
-            "power cut leaves this on a disk that keeps a later name and drops an earlier one"
+            "it from a copy, or go back to the version before: call restore_stream for a stream, "
+            "restore() for all of the root. A power cut leaves this on a disk that keeps a later "
+            "name and drops an earlier one"
         )
         return CorruptLog(
             f"{self.where}: {failure}. If an older copy was put in its place while this process "

@@ -192,10 +192,15 @@ def allow_incomplete(store: Store) -> Iterator[None]:
             known.stamp = _UNSEEN  # its marker shows whether it is complete now
 
 
+def some_scopes(store: Store) -> list[str]:
+    """Return up to three scopes of a root, whether it has a marker or not, by their folders."""
+    names = (name for name in store.folders("") if is_name(name, MAX_SCOPE_LENGTH))
+    return list(islice((name for name in names if _SCOPE_TABLE in store.folders(name)), 3))
+
+
 def missing_marker(store: Store) -> InvalidInput:
     """Return the error of a root without a marker, which is not written to; it names its scopes."""
-    names = (name for name in store.folders("") if is_name(name, MAX_SCOPE_LENGTH))
-    scopes = list(islice((name for name in names if _SCOPE_TABLE in store.folders(name)), 3))
+    scopes = some_scopes(store)
     if not scopes:
         return InvalidInput(
             f"root {store.url} has no marker, so it holds no scope: create a scope first, "

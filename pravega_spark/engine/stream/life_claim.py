@@ -30,7 +30,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.row_files import Row
 from pravega_spark.engine.tables.scopes import Scope
-from pravega_spark.names import split_log
+from pravega_spark.names import copied_back_advice, log_title, split_log
 from pravega_spark.policies import StreamConfiguration
 
 logger = own_logger(__name__)
@@ -188,11 +188,12 @@ def check_has_log(stream: StreamLog) -> None:
     For a creation that is found half made: a creation puts nothing before its first commit.
     """
     folder = f"{stream.root_url.rstrip('/')}/{stream.name}"
+    title = log_title(stream.name)
     check_not_lost(
         stream.log,
         stream.name,
-        f"stream {stream.name}",
-        f"Copy {folder} back from a backup and call restore_stream; or delete what is left of that "
-        "folder: the stream is then created again, empty.",
+        title,
+        f"{copied_back_advice(stream.name, folder)}; or delete what is left of that folder: "
+        f"{title} is then created again, empty.",
         stream=stream.name,
     )

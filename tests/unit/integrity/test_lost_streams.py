@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from shutil import rmtree
+from shutil import copytree, rmtree
 
 import pytest
 
 from pravega_spark.cli import main
 from pravega_spark.engine.json_codec import to_digested_line
 from pravega_spark.engine.log import sweep_record
+from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.engine.stream.archived_records import archive
 from pravega_spark.engine.tables.due_hints import DUE_FOLDER
 from pravega_spark.engine.tables.scopes import Scope
 from pravega_spark.engine.writing.split_batch import SplitBatch, StreamPart
+from pravega_spark.errors import CorruptLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import StreamConfiguration
 from pravega_spark.reader_groups.reader_leases import Heartbeat
@@ -252,3 +254,38 @@ def test_row_of_a_creation_is_said_once(root: Path, capsys: pytest.CaptureFixtur
     status, error = fsck(root, capsys)
     assert status == 0
     assert error.count("s/half:") == 2
+
+
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_the_way_back_of_a_table_without_its_log_can_be_followed(
+    root: Path, capsys: pytest.CaptureFixture[str], is_copied: bool
+) -> None:
+    manager = StreamManager(root)
+    manager.create_key_value_table("s/t")
+    with manager.key_value_table("s/t") as table:
+        table.put("k", b"v").result()
+    folder = root / "s/_kv_tables/t"
+    copytree(folder, root.parent / "copy")
+    rmtree(folder / "events/_delta_log")
+    status, error = fsck(root, capsys)
+    assert (status, error.startswith("s/t (table): ")) == (1, True)
+    with pytest.raises(CorruptLog, match="table s/t has lost its log") as raised:
+        StreamManager(root).key_value_table("s/t")
+    assert "restore_stream" not in str(raised.value)
+    assert "also call restore()" in str(raised.value)
+    rmtree(folder)
+    if is_copied:
+        copytree(root.parent / "copy", folder)
+    with StreamManager(root).key_value_table("s/t") as table:
+        assert (table.get(b"k") is not None) == is_copied
+    assert fsck(root, capsys) == (0, "")
+
+
+def test_a_root_without_its_marker_is_damaged_and_a_folder_without_scopes_is_no_root(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / MARKER_KEY).unlink()
+    status, error = fsck(root, capsys)
+    assert (status, error.startswith(f"(root): {MARKER_KEY}: root ")) == (1, True)
+    assert main(["fsck", "s/a", "--root", str(root)]) == 1
+    assert main(["fsck", "--root", str(root.parent / "none")]) == 2
