@@ -264,11 +264,12 @@ def test_the_way_back_of_a_table_without_its_log_can_be_followed(
     manager.create_key_value_table("s/t")
     with manager.key_value_table("s/t") as table:
         table.put("k", b"v").result()
+    root = root.rename(root.parent / "unknown")  # this process knows nothing of it
     folder = root / "s/_kv_tables/t"
     copytree(folder, root.parent / "copy")
     rmtree(folder / "events/_delta_log")
     status, error = fsck(root, capsys)
-    assert (status, error.startswith("s/t (table): ")) == (1, True)
+    assert (status, "table s/t has lost its log" in error) == (1, True)
     with pytest.raises(CorruptLog, match="table s/t has lost its log") as raised:
         StreamManager(root).key_value_table("s/t")
     assert "restore_stream" not in str(raised.value)
