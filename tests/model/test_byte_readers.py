@@ -10,7 +10,8 @@ the bytes of its position; and an error says at which byte one can go on.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -18,8 +19,9 @@ import pytest
 from pravega_spark.byte_streams import block_queue, byte_positions, byte_windows
 from pravega_spark.byte_streams.byte_reader import ByteStreamReader
 from pravega_spark.engine.chunks import chunk_encoder
+from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.errors import NoSuchStream, SegmentTruncated, StaleIdentity, StoreError
-from pravega_spark.model import StreamCut
+from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.reading_world import Process
@@ -40,7 +42,7 @@ def lower_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_queue, "BLOCK_BYTES", BLOCK)
     monkeypatch.setattr(block_queue, "_PART_BYTES", 4 * BLOCK)
     monkeypatch.setattr(byte_windows, "WINDOW_BYTES", 2 * BLOCK)
-    monkeypatch.setattr(byte_positions, "_SMALL_CHUNK_BYTES", 2 * BLOCK)
+    monkeypatch.setattr(byte_positions, "_SMALL_CHUNK_BYTES", 10 * BLOCK)
     monkeypatch.setattr(chunk_encoder, "ROW_GROUP_BYTES", 3 * BLOCK)
 
 
@@ -86,22 +88,27 @@ class Bytes:
         if self.is_sealed:
             return
         if self.dice.random() < 0.4:  # events of another program, in one chunk
-            data = bytes((len(self.data) + n) * 7 % 251 for n in range(9 * BLOCK))
+            sizes = self.dice.choices((1, 7, BLOCK, 3 * BLOCK), k=self.dice.randint(2, 20))
+            parts = []
+            for size in sorted(sizes) if self.dice.random() < 0.5 else sizes:
+                parts.append(self._next_bytes(size))
+                self.data += parts[-1]
             with self.process().create_writer(S) as events:
-                parts = [data[at : at + BLOCK] for at in range(0, len(data), BLOCK)]
                 events.write_events(parts, routing_key="key")
-            self.data += data
             self.cuts[len(self.data)] = self.processes[0].tail(S)
             return
         with self.process().create_byte_writer(S) as writer:
             for _ in range(self.dice.randint(1, 3)):
                 size = self.dice.choice((1, 7, BLOCK, 3 * BLOCK, 9 * BLOCK))
-                data = bytes((len(self.data) + n) * 7 % 251 for n in range(size))
+                data = self._next_bytes(size)
                 writer.write(data)
                 self.data += data
                 if self.dice.random() < 0.5:
                     writer.flush()
         self.cuts[len(self.data)] = self.processes[0].tail(S)
+
+    def _next_bytes(self, size: int) -> bytes:
+        return bytes((len(self.data) + n) * 7 % 251 for n in range(size))
 
     def truncate(self) -> None:
         if self.is_sealed or self.head == len(self.data):
@@ -113,23 +120,66 @@ class Bytes:
             process.truncate_stream(S, self.cuts[at])
         else:
             at = self.dice.randint(self.head + 1, len(self.data))
-            with process.create_byte_writer(S) as writer:
-                writer.truncate_before(at)
+            self._truncate_at(process, at)
+            return
+        self._has_truncated(process, at)
+
+    def _truncate_at(self, process: Process, at: int) -> None:
+        with process.create_byte_writer(S) as writer:
+            writer.truncate_before(at)
+        self._has_truncated(process, at)
+
+    def _has_truncated(self, process: Process, at: int) -> None:
         self.head = self.known[id(process)] = at
         self.heads.add(at)
 
     def overtake(self) -> None:
-        """Let a reader stand anywhere, and another process truncate and rewrite what is there."""
-        self.seek()
-        self.truncate()
-        self.maintain()
-        self.read()
+        """Let another process truncate, and write again, just below where a reader stands.
+
+        Another thread of the reader's process may learn of it first, in the middle of the read.
+        """
+        if self.is_sealed or self.head == len(self.data):
+            return
+        opened = self._any_reader()
+        if opened is None or opened.life != self.life:
+            return
+        far = next(process for process in self.processes if process is not opened.process)
+        at = self.dice.randint(self.head + 1, len(self.data))
+        self._truncate_at(far, at)
+        self._maintain(far, sweeps=True)
+        opened.reader.seek(min(len(self.data), at + self.dice.choice((0, 1, BLOCK, 4 * BLOCK))))
+        if self.dice.random() < 0.5:
+            self._read_on(opened)
+            return
+        with self._looking(opened.process, self.dice.choice((1, 1, 2))):
+            self._read_on(opened)
+
+    @contextmanager
+    def _looking(self, process: Process, nth: int) -> Iterator[None]:
+        """Let another thread of a process look at the stream before the nth look-up of a chunk."""
+        log, left = process.log(S), nth
+        chunks = log.chunks
+
+        def look_first(rng: SegmentRange) -> list[ChunkRef]:
+            nonlocal left
+            left -= 1
+            if not left:
+                log.view()
+            return chunks(rng)
+
+        log.chunks = look_first  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            del log.chunks
 
     def maintain(self) -> None:
-        process = self.process()
+        self._maintain(self.process(), sweeps=self.dice.random() < 0.7)
+
+    def _maintain(self, process: Process, *, sweeps: bool) -> None:
         self.clock.sleep(10)
         process.compact_stream(S, head_after="1 s", include_newest=True)
-        if self.dice.random() < 0.7:
+        if sweeps:
             self.clock.sleep(10)
             process.sweep_stream(S, grace="1 s", retain="1 s")
 
@@ -162,10 +212,15 @@ class Bytes:
             at = self.dice.choice((self.dice.randint(0, size), min(max(near, 0), size)))
             opened.reader.seek(at)
 
+    def _any_reader(self) -> Opened | None:
+        return self.dice.choice(self.readers) if self.readers else None
+
     def read(self) -> None:
-        if not self.readers:
-            return
-        opened = self.dice.choice(self.readers)
+        opened = self._any_reader()
+        if opened is not None:
+            self._read_on(opened)
+
+    def _read_on(self, opened: Opened) -> None:
         for _ in range(self.dice.choice((1, 1, 3, 8))):
             if opened in self.readers:
                 nth = self.dice.randint(1, 6) if self.dice.random() < 0.25 else 0
@@ -256,5 +311,5 @@ def play(steps: Sequence[Step]) -> None:
 
 @pytest.mark.long
 def test_a_reader_returns_the_bytes_of_its_position_or_the_head() -> None:
-    for seed in range(sized(80, 5_000, "BYTE_READERS_SEEDS")):
+    for seed in range(sized(120, 5_000, "BYTE_READERS_SEEDS")):
         play_shortest(seed, drawn_steps(seed, VERBS, 6 + seed % 40), play)
