@@ -161,8 +161,10 @@ class ReadingWorld:
 
     def write(self) -> None:
         life = self.any_life(sealed=False)
-        if life is None:
-            return
+        if life is not None:
+            self.write_life(life)
+
+    def write_life(self, life: Life) -> None:
         many = self.dice.random() < 0.02
         with self.process().create_writer(life.name) as writer:
             for _ in range(self.dice.randint(1, 5)):
@@ -203,8 +205,10 @@ class ReadingWorld:
         if life is not None:
             self.truncate_life(life)
 
-    def truncate_life(self, life: Life) -> None:
-        known = self.dice.choice([*life.cuts, self.tail(life)])
+    def truncate_life(self, life: Life, known: KnownCut | None = None) -> None:
+        """Truncate a stream at a known cut, or at any of them."""
+        if known is None:
+            known = self.dice.choice([*life.cuts, self.tail(life)])
         try:
             done = self.process().truncate_stream(life.name, known.cut)
         except InvalidStreamCut:

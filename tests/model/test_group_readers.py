@@ -61,6 +61,10 @@ class Member:
     """The lives of streams whose deletion it has told."""
 
 
+def _streams_of(member: Member) -> int:
+    return len({key.stream for key in member.reader.position.offsets})
+
+
 @dataclass
 class Part:
     """A stream of the group: the life that it reads, and what has become of its events."""
@@ -93,7 +97,7 @@ class Group(ReadingWorld):
         self.kept: list[tuple[GroupCheckpoint, dict[str, frozenset[int]]]] = []
         self.has_lost_readers = False
         self._groups: dict[int, ReaderGroup] = {}
-        names = dice.sample(NAMES, dice.choice((1, 2, 2)))
+        names = dice.sample(NAMES, dice.choice((1, 2, 2, 3)))
         self.judge.create_reader_group(
             GROUP,
             names,
@@ -224,6 +228,36 @@ class Group(ReadingWorld):
             for _ in range(3):
                 if self.members.get(member.name) is member:
                     self._call(member, self.dice.choice((0, self.dice.randint(1, 15))))
+
+    def lose_beside_a_deletion(self) -> None:
+        """Truncate one stream and delete another while several readers hold parts of both.
+
+        One of them finds what others have to tell.
+        """
+        parts = [part for part in self.parts.values() if self._is_open(part.life)]
+        if len(parts) < 2:
+            return
+        lossy, doomed = self.dice.sample(parts, 2)
+        for part in (lossy, doomed) * 3:
+            if len(self.judge.stream(part.life.name).segments()) < 4:
+                self.scale_life(part.life)
+        for _ in range(4):
+            if len(self.members) < 3:
+                self.join()
+        for _ in range(3):
+            self.clock.sleep(4)
+            for member in list(self.members.values()):
+                self._read(member, 20, fails=False)
+        for part in (lossy, doomed):
+            self.write_life(part.life)
+        self.truncate_life(lossy.life, self.tail(lossy.life))
+        self.delete_life(doomed.life)
+        self.clock.sleep(4)
+        for member in sorted(self.members.values(), key=_streams_of):  # who holds both, the last
+            self._read(member, self.dice.choice((3, 20, 20)))
+
+    def _is_open(self, life: Life) -> bool:
+        return not (life.is_sealed or life.is_deleted)
 
     def _read(self, member: Member, calls: int, *, fails: bool = True) -> bool:
         """Make calls; return whether the last one found something."""
@@ -509,6 +543,7 @@ VERBS = (
         "leave",
         "die",
     ),
+    *("lose_beside_a_deletion", "lose_beside_a_deletion"),
     *("leave_by_error", "offline", "outlive", "checkpoint", "await_checkpoint", "reset", "update"),
     *("compact", "sweep", "seal", "delete", "create"),
 )
