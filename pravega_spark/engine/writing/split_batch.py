@@ -5,13 +5,16 @@ again with other options, the new target may know nothing of the batch; and if i
 other streams, they are in two streams, or in none. So before the first commit the batch's number,
 its streams, their numbers of rows and the options that decide where a row goes are put here; the
 first batch of each run looks, and so does a batch that some of its streams have.
+
+A later number may be written while streams lack an earlier one. Once they have the later number,
+they would skip the earlier one, so the record keeps which of them it was left out of.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import xxhash
 
@@ -21,10 +24,16 @@ from pravega_spark.errors import CorruptLog
 
 FOLDER = "_batches"
 
+LEFT_KEPT = 16
+"""How many numbers that streams were left without a record keeps: the highest."""
+
 
 @dataclass(frozen=True, slots=True)
 class StreamPart:
-    """What a batch has for one of its streams: the stream's life, and a number of rows."""
+    """What a batch has for one of its streams: the stream's life, and a number of rows.
+
+    A stream that had the batch before an accepted replay without rows for it has 0.
+    """
 
     life: int
     rows: int
@@ -38,22 +47,34 @@ class SplitBatch:
     number: int
     parts: Mapping[str, StreamPart]
     options: Mapping[str, str]
+    left: Mapping[int, Mapping[str, StreamPart]] = field(default_factory=dict)
+    """Other numbers that were stopped, with the parts of the streams that lacked them."""
 
     @property
     def rows(self) -> dict[str, int]:
-        """The number of rows for each stream."""
-        return {name: part.rows for name, part in self.parts.items()}
+        """The number of rows for each stream that has any."""
+        return {name: part.rows for name, part in self.parts.items() if part.rows}
 
     def put(self, store: Store) -> None:
         """Record it, in place of the writer's batch before."""
-        parts = sorted(self.parts.items())
         record = {
             "writer": self.writer_id,
             "number": self.number,
-            "streams": {name: {"life": part.life, "rows": part.rows} for name, part in parts},
+            "streams": _written(self.parts),
             "options": dict(self.options),
         }
+        if self.left:
+            kept = sorted(self.left.items())[-LEFT_KEPT:]
+            record["left"] = {str(number): _written(parts) for number, parts in kept}
         store.put(split_batch_key(self.writer_id), to_digested_line(record))
+
+
+def _written(parts: Mapping[str, StreamPart]) -> dict[str, object]:
+    return {name: {"life": p.life, "rows": p.rows} for name, p in sorted(parts.items())}
+
+
+def _parts(found: Mapping[str, Mapping[str, int]]) -> dict[str, StreamPart]:
+    return {name: StreamPart(part["life"], part["rows"]) for name, part in found.items()}
 
 
 def split_batch_key(writer_id: str) -> str:
@@ -73,9 +94,9 @@ def read_split_batch(store: Store, writer_id: str) -> SplitBatch | None:
         if line is None:
             raise ValueError("its digest does not match")
         record = json.loads(line)
-        found = record["streams"].items()
-        parts = {name: StreamPart(part["life"], part["rows"]) for name, part in found}
-        return SplitBatch(record["writer"], record["number"], parts, record["options"])
+        parts, writer, number = _parts(record["streams"]), record["writer"], record["number"]
+        left = {int(n): _parts(found) for n, found in record.get("left", {}).items()}
+        return SplitBatch(writer, number, parts, record["options"], left)
     except DECODE_ERRORS as error:
         raise CorruptLog(
             f"{path} is damaged ({error}): it says which streams the last batch of "

@@ -6,16 +6,24 @@ have changed so that rows would be missing, or twice.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.root_marker import root_restored_ms
+from pravega_spark.engine.stream.letter_stream import SUFFIX
 from pravega_spark.engine.stream.records import WriterRecord
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.batch_origin import BatchOrigin, origin_of
 from pravega_spark.errors import BatchConflict
 from pravega_spark.spark.write.query_checkpoint import UNREADABLE
-from pravega_spark.spark.write.stopped_batch import lacking, options_text, placing_options
+from pravega_spark.spark.write.stopped_batch import (
+    check_left,
+    known_of,
+    lacking,
+    options_text,
+    placing_options,
+)
 from pravega_spark.spark.write.write_source import WriteSource
 
 
@@ -100,13 +108,17 @@ class FirstBatch:
             )
 
     def _check_split(self) -> None:
-        """Raise BatchConflict for other options while streams lack the last batch of several."""
-        source, known = self.source, self.known
+        """Raise BatchConflict if rows of the last batch of several would be missing, or twice."""
+        source = self.source
+        if self._is_known:
+            check_left(source.numbered(self.number))
+        elif source.is_of_query:
+            self._check_letters()
         held, mine = source.split_batch(), placing_options(source.settings)
         if held is None or held.options == mine:
             return
-        is_known = known is not None and self.number <= known.last
-        if is_known and self.view.stream not in held.parts:  # another write of the same batch
+        is_elsewhere = self.view.stream not in held.parts
+        if self._is_known and is_elsewhere:  # another write of the same batch
             return
         pending = lacking(source.settings.root, held)
         if pending:
@@ -121,3 +133,35 @@ class FirstBatch:
                 number=self.number,
                 last=held.number,
             )
+        if is_elsewhere and source.is_of_query and self.number == held.number:
+            self._raise_moved(held.parts, held.options)
+
+    def _check_letters(self) -> None:
+        """Raise BatchConflict if all of a query's batch went to the dead letters before.
+
+        A batch of one stream leaves no record, and without the option nobody looks there.
+        """
+        settings = self.source.settings
+        if self.view.stream != settings.stream or settings.bad_records == "dlq":
+            return
+        letters = self.view.stream + SUFFIX
+        found = known_of(settings.root, letters, self.source.writer_id)
+        if found is not None and found[1] is not None and found[1].last == self.number:
+            self._raise_moved([letters], {**placing_options(settings), "badRecords": "dlq"})
+
+    def _raise_moved(self, streams: Iterable[str], options: Mapping[str, str]) -> None:
+        source = self.source
+        raise BatchConflict(
+            f"number {self.number} of {source.writer_id!r} is in {', '.join(streams)}, by the "
+            f"options {options_text(options)}, and not in {self.view.stream}. This write has the "
+            f"options {options_text(placing_options(source.settings))}, so its rows would be in "
+            "two streams. Nothing was written. Write that batch once more with the options that "
+            "it had, and the same code; then change them.",
+            writer_id=source.writer_id,
+            number=self.number,
+            last=self.number,
+        )
+
+    @property
+    def _is_known(self) -> bool:
+        return self.known is not None and self.number <= self.known.last

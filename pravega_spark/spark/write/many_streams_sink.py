@@ -158,9 +158,11 @@ def commit_each(
         for name, part in message.parts.items():
             parts.setdefault(name, []).append(part)
     views = _checked(settings, parts)
+    split = None
     if identity is not None:
         staged = {name: chunks_of(found) for name, found in parts.items()}
-        SplitWrite(settings, identity, staged).begin(views)
+        split = SplitWrite(settings, identity, staged)
+        split.begin(views)
     done: list[str] = []
     for name in sorted(parts):
         try:
@@ -171,7 +173,7 @@ def commit_each(
             if not done:
                 raise
             again = (
-                "Write the frame again: they skip it"
+                "Write the frame again, before any later number: they skip it"
                 if identity is not None
                 else "A write without txnAppId and txnVersion has no number to skip it by, so "
                 "write only the rows of the other streams again"
@@ -190,6 +192,8 @@ def commit_each(
             )
         done.append(name)
         failpoint("many_streams.committed")
+    if split is not None:
+        split.end()
 
 
 def _checked(

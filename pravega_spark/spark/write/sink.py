@@ -35,6 +35,7 @@ from pravega_spark.spark.write.commit_messages import (
 from pravega_spark.spark.write.frame_target import FramePlan, plan_in_task, plan_on_driver
 from pravega_spark.spark.write.numbered_write import application_batch, attempt_of, query_batch
 from pravega_spark.spark.write.repeated_write import check_repeated, check_same_rows, known_origins
+from pravega_spark.spark.write.stopped_batch import check_left
 from pravega_spark.spark.write.task_run import TaskRun, application
 from pravega_spark.spark.write.task_staging import stage
 
@@ -119,6 +120,7 @@ class PravegaBatchWriter(DataSourceArrowWriter):
         if appended is None or not appended.duplicate:
             return True
         assert identity is not None, "a write without a number is never a repetition"
+        check_left(identity)
         check_same_rows(open_stream(self.settings.root, self.settings.stream), identity, chunks)
         return False
 

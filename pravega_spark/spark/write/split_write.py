@@ -9,12 +9,11 @@ record says.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log_fields import log_fields, own_logger
-from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.letter_stream import SUFFIX
 from pravega_spark.engine.stream.open_streams import open_stream
@@ -28,7 +27,13 @@ from pravega_spark.errors import BatchConflict
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.repeated_write import check_same_rows
 from pravega_spark.spark.write.same_rows import committed_digest, staged_digest
-from pravega_spark.spark.write.stopped_batch import Known, known_of, lacks, placing_options
+from pravega_spark.spark.write.stopped_batch import (
+    Known,
+    check_left,
+    known_of,
+    lacks,
+    placing_options,
+)
 from pravega_spark.spark.write.write_source import WriteSource
 
 logger = own_logger(__name__)
@@ -44,6 +49,7 @@ class SplitWrite:
     identity: NumberedBatch
     chunks: Mapping[str, Sequence[StagedChunk]]
     _known: dict[str, Known] = field(default_factory=dict)
+    _recorded: SplitBatch | None = None
 
     def begin(self, views: Sequence[StreamView]) -> None:
         """Check the streams that the rows name, and record them if a stream lacks the batch.
@@ -54,13 +60,69 @@ class SplitWrite:
         target = self.settings.stream  # of the rows whose bad ones are dead letters
         if target and self.chunks and target not in self._known:
             self._is_new(existing_view(open_stream(self.settings.root, target)))
-        batch = self._recorded() if self._may_be_replay() else None
-        if any(is_new) and (len(views) > 1 or batch is not None):
-            parts = {view.stream: StreamPart(view.life, self._rows[view.stream]) for view in views}
-            identity, options = self.identity, placing_options(self.settings)
-            batch = SplitBatch(identity.writer_id, identity.number, parts, options)
-            batch.put(open_store(self.settings.root))
+        must_look = self._must_look()
+        held = self._source.split_batch() if must_look else None
+        batch = held if held is not None and held.number == self.identity.number else None
+        if must_look:
+            self._look(held, is_its=batch is not None)
+            self._check_replay(batch)
+            check_left(self.identity)
+        self._record(views, held, is_new=any(is_new))
+
+    def end(self) -> None:
+        """Note that all of its streams have the batch."""
+        if self._recorded is not None:
+            self._source.end(self._recorded)
+
+    def _record(
+        self, views: Sequence[StreamView], held: SplitBatch | None, *, is_new: bool
+    ) -> None:
+        """Record the batch if a stop could leave it in some streams, or if one did."""
+        number = self.identity.number
+        parts = {view.stream: StreamPart(view.life, self._rows[view.stream]) for view in views}
+        left = dict(held.left) if held is not None else {}
+        was_left = left.pop(number, {})
+        is_needed = is_new and (len(views) > 1 or bool(was_left))
+        if held is not None and held.number == number:
+            pending = self._pending(held)
+            is_needed |= is_new or bool(pending and not self._is_other_frame(held))
+            if not self._is_other_frame(held):
+                kept = held.parts.keys() - pending.keys() - parts.keys()
+                parts.update({n: StreamPart(held.parts[n].life, 0) for n in kept})
+        elif held is not None and is_new:
+            pending = self._pending(held)
+            is_needed |= not pending.keys().isdisjoint(parts)
+            if pending and is_needed:
+                left[held.number] = pending
+                self._warn_of_left(held.number, pending)
+        if is_needed:
+            writer_id, options = self.identity.writer_id, placing_options(self.settings)
+            self._recorded = SplitBatch(writer_id, number, parts, options, left)
+            self._source.record(self._recorded)
             failpoint("many_streams.recorded")
+        elif held is not None and was_left and number == self.settings.accept_replay:
+            self._source.record(replace(held, left=left))
+
+    def _pending(self, held: SplitBatch) -> dict[str, StreamPart]:
+        """Return the parts of a batch for the streams that lack it."""
+        root, writer_id = self.settings.root, self.identity.writer_id
+        return {
+            name: part
+            for name, part in held.parts.items()
+            if lacks(held, name, self._known.get(name) or known_of(root, name, writer_id))
+        }
+
+    def _warn_of_left(self, number: int, pending: Iterable[str]) -> None:
+        logger.warning(
+            "number %d of %s was stopped before it was in %s, and number %d is written now. If "
+            "number %d is written again, it is refused where later numbers are",
+            number,
+            self.identity.writer_id,
+            _names(pending),
+            self.identity.number,
+            number,
+            extra=log_fields("append", self.settings.stream, number=number),
+        )
 
     def _is_new(self, view: StreamView) -> bool:
         """Return whether a stream lacks the batch; raise what its commit would raise."""
@@ -85,26 +147,20 @@ class SplitWrite:
         before = origin_of(known)
         return self._source.origin(before).is_same_run(before)
 
-    def _may_be_replay(self) -> bool:
-        """Return whether the batch may be in some stream: it is, or no earlier one of this run is.
+    def _must_look(self) -> bool:
+        """Return whether it or the batch before may be in some of its streams alone.
 
-        So the batches of a run read nothing more than its first one.
+        It is in one, or no earlier one of this run is, or this process knows of a stopped one. So
+        the batches of a run read nothing more than its first one.
         """
         records = [known for _, known in self._known.values()]
-        return any(map(self._has, records)) or not any(map(self._is_of_this_run, records))
-
-    def _recorded(self) -> SplitBatch | None:
-        """Return what is recorded of the batch; raise BatchConflict if it is another one now."""
-        held = self._source.split_batch()
-        batch = held if held is not None and held.number == self.identity.number else None
-        self._look(held, is_its=batch is not None)
-        self._check_replay(batch)
-        return batch
+        is_replay = any(map(self._has, records)) or self._source.knows_stopped
+        return is_replay or not any(map(self._is_of_this_run, records))
 
     def _check_replay(self, batch: SplitBatch | None) -> None:
         """Raise BatchConflict if the batch is in some streams, and its rows now go elsewhere."""
         having = {n: known for n, (_, known) in self._known.items() if known and self._has(known)}
-        pending = [n for n in batch.parts if lacks(batch, n, self._known.get(n))] if batch else []
+        pending = self._pending(batch) if batch else {}
         others = [name for name in self.chunks if name not in having]
         mine = having.keys() & self.chunks.keys()
         for name in mine:

@@ -19,6 +19,9 @@ logger = own_logger(__name__)
 _TRIED_AGAIN = 16
 """A checkpoint that could not be read is tried again at each batch that this divides."""
 
+_stopped: set[tuple[str, str]] = set()
+"""The roots and writers whose record, as this process knows it, has a batch without an end."""
+
 
 def query_writer(query_id: str | None) -> str:
     """Return the writer id of a query's own sink."""
@@ -94,8 +97,30 @@ class WriteSource(BatchSource):
     def split_batch(self) -> SplitBatch | None:
         """Return the writer's last batch of several streams, which is read once."""
         if not self._split:
-            self._split.append(read_split_batch(open_store(self.settings.root), self.writer_id))
+            found = read_split_batch(open_store(self.settings.root), self.writer_id)
+            self._split.append(found)
+            if found is not None and found.left:
+                _stopped.add(self._writer)
         return self._split[0]
+
+    def record(self, batch: SplitBatch) -> None:
+        """Record a batch of several streams before its first commit."""
+        _stopped.add(self._writer)
+        batch.put(open_store(self.settings.root))
+
+    def end(self, batch: SplitBatch) -> None:
+        """Note that all of its streams have a batch that was recorded."""
+        if not batch.left:
+            _stopped.discard(self._writer)
+
+    @property
+    def knows_stopped(self) -> bool:
+        """Whether this process knows that a batch of the writer may not be in all its streams."""
+        return self._writer in _stopped
+
+    @property
+    def _writer(self) -> tuple[str, str]:
+        return self.settings.root, self.writer_id
 
     @property
     def is_of_query(self) -> bool:

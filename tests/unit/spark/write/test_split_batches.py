@@ -15,7 +15,12 @@ from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.writing.batch_identity import NumberedBatch
-from pravega_spark.engine.writing.split_batch import FOLDER, read_split_batch, split_batch_key
+from pravega_spark.engine.writing.split_batch import (
+    FOLDER,
+    LEFT_KEPT,
+    read_split_batch,
+    split_batch_key,
+)
 from pravega_spark.errors import BatchConflict, CorruptLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import StreamConfiguration
@@ -99,7 +104,11 @@ def test_other_target_is_refused_while_a_stream_lacks_the_batch(query: Query, ta
     assert f"stream={target}" in text
     assert "scope=s" in text
     restarted(query).write(1, both(2))
-    other.write(1, both(2).drop_columns("stream"))  # its streams have it: a repetition or a copy
+    if target == "s/other":  # a copy of all rows of a complete batch
+        with pytest.raises(BatchConflict, match=r"1 of .* is in s/ma, s/mb, by.*not in s/other"):
+            other.write(1, both(2).drop_columns("stream"))
+    else:
+        other.write(1, both(2).drop_columns("stream"))  # its streams have it: a repetition
     other.plan(2, {"end": 3})
     other.write(2, named("-", first=9).drop_columns("stream"))
     assert events(query, target)[-1:] == [b"9"]
@@ -422,3 +431,106 @@ def test_later_batches_of_a_run_read_no_record(
     assert [key for key in read if key.startswith(FOLDER)] == []
     restarted(query).write(2, both(4))
     assert [key for key in read if key.startswith(FOLDER)] == [split_batch_key("spark.q-1")]
+
+
+def of_script(query: Query, run: str | None) -> Query:
+    """A plain script, whose job group is its run; a query goes to no lower number."""
+    return restarted(query, run=run, query_id=None)
+
+
+@pytest.mark.parametrize("run", [None, "group"])
+@pytest.mark.parametrize("is_passed_by_letters_alone", [True, False])
+def test_number_that_a_later_one_passed_in_the_stream_that_lacks_it_is_refused(
+    typed_query: Query, run: str | None, is_passed_by_letters_alone: bool
+) -> None:
+    query = of_script(typed_query, run)
+    query.save(1, typed(1, 2**40))
+    torn = typed(2, 2**41)
+    stopped(query.save, 2, torn)
+    query.save(3, typed(2**42) if is_passed_by_letters_alone else typed(3, 2**42))
+    query.save(4, typed(4, 2**43))
+    before = [len(events(query, name)) for name in ("s/a", "s/a-dlq")]
+    for rows in (torn, typed(2)):
+        with pytest.raises(BatchConflict) as caught:
+            query.save(2, rows)
+        text = str(caught.value)
+        assert "number 2 of 'txn:app' was stopped before it was in s/a-dlq (rows 1)" in text
+        assert "Write the rows of that stream under another txnAppId" in text
+        assert "acceptReplay=2" in text
+    query.save(4, typed(4, 2**43))
+    query.save(2, torn, acceptreplay="2")
+    query.save(2, torn)  # it is ended
+    assert [len(events(query, name)) for name in ("s/a", "s/a-dlq")] == before
+
+
+@pytest.mark.parametrize("run", [None, "group"])
+def test_such_a_number_is_refused_by_a_write_without_dead_letters(
+    typed_query: Query, run: str | None
+) -> None:
+    query = of_script(typed_query, run)
+    query.save(1, typed(1, 2**40))
+    stopped(query.save, 2, typed(2, 2**41))
+    query.save(3, typed(3, 2**42))
+    with pytest.raises(BatchConflict, match="number 2 of 'txn:app' was stopped before it was in"):
+        of_script(restarted(query, options={"path": "s/a"}), run).save(2, typed(2))
+
+
+def test_number_that_later_ones_passed_in_other_streams_is_written_where_it_lacks(
+    query: Query, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = of_script(query, None)
+    query.save(0, both())
+    stopped(query.save, 1, both(2))
+    with caplog.at_level(logging.WARNING):
+        query.save(2, named("s/ma", "s/mc", first=4))
+    assert "number 1 of txn:app was stopped before it was in s/mb, and number 2 is" in caplog.text
+    query.save(1, both(2))
+    query.save(3, both(6))
+    query.save(1, both(2))
+    assert events(query, "s/mb") == [b"1", b"3", b"7"]
+
+
+def test_record_keeps_the_highest_numbers_that_were_left(query: Query) -> None:
+    query.save(0, both())
+    for number in range(1, LEFT_KEPT + 3):
+        stopped(query.save, number, both())
+    held = read_split_batch(open_store(query.root), "txn:app")
+    assert held is not None
+    assert list(held.left) == list(range(2, LEFT_KEPT + 2))
+    assert {tuple(parts) for parts in held.left.values()} == {("s/mb",)}
+
+
+def test_batch_of_dead_letters_alone_is_not_written_by_mended_code_without_them(
+    typed_query: Query,
+) -> None:
+    query = typed_query
+    query.write(0, typed(2**40))
+    fail = restarted(query, options={"path": "s/a"})
+    with pytest.raises(BatchConflict, match=r"number 0 of 'spark\.q-1' is in s/a-dlq"):
+        fail.write(0, typed(1))
+    restarted(query).write(0, typed(2**40))
+    fail.write(1, typed(1))
+    assert [len(events(query, name)) for name in ("s/a", "s/a-dlq")] == [1, 1]
+
+
+@pytest.mark.parametrize("rows", [("s/ma", "s/ma"), ("s/mc",), ()])
+@pytest.mark.parametrize("stop", ["many_streams.committed", "many_streams.recorded"])
+def test_replay_that_leaves_a_stream_out_ends_the_batch(
+    query: Query, rows: tuple[str, ...], stop: str
+) -> None:
+    """By the option; or without it, where the batch had reached no stream."""
+
+    def end() -> None:
+        raise RuntimeError("stopped")
+
+    query.write(0, both())
+    with at_failpoint(stop, end), pytest.raises(RuntimeError):
+        query.write(1, both(2))
+    accepted = {"acceptreplay": "1"} if stop == "many_streams.committed" else {}
+    replay = named(*rows, first=2)
+    restarted(query, options={**query.options, **accepted}).write(1, replay)
+    restarted(query, run="run-3").write(1, replay)
+    one = of_target(query, "s/ma")
+    one.write(2, both(4).drop_columns("stream"))
+    assert events(query, "s/ma")[-2:] == [b"4", b"5"]
+    assert events(query, "s/mb") == [b"1"]
