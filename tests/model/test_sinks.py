@@ -4,6 +4,7 @@ A sequence of steps runs queries on checkpoints through the data source's own ca
 anywhere; between them the sink, its options, the checkpoint or the target changes. What must hold:
 
 - A batch that succeeds leaves every row of its query's batches in a stream, and none twice in one.
+- A query's batch that succeeds is not taken for a stopped one by a later change.
 - An error comes only after a change that explains it, and what it says as the way on works.
 
 A row of a batch may also go elsewhere when the batch is written again, or be left out, as by
@@ -43,6 +44,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import StreamConfiguration
+from pravega_spark.spark.write.stopped_batch import lacking
 from tests.harness.failpoints import at_failpoint
 from tests.harness.query_checkpoints import Query
 from tests.harness.sequences import Step, drawn_steps, play_shortest
@@ -426,6 +428,15 @@ class World:
         assert not missing, f"rows {missing} are nowhere after batch {number}"
         several = {row for row, times in total.items() if times > 1}
         assert several <= self.may_double, f"rows {several} are in several streams"
+        self.check_record()
+
+    def check_record(self) -> None:
+        """A query's batch that succeeded is complete: nothing can tell it to be written again."""
+        held = read_split_batch(open_store(self.root), "spark.q-1")
+        was_restored = "restore" in [*self.lasting, *(change.what for change in self.changes)]
+        if held is not None and not was_restored:
+            pending = lacking(str(self.root), held)
+            assert not pending, f"number {held.number} is still torn: {pending} lack it"
 
     def is_untouched(self, row: int) -> bool:
         """Whether no stream of a row was written to since its restore: the next write is refused.
