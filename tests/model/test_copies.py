@@ -67,15 +67,8 @@ RESTORE_POINTS = (
 VERBS = (
     *("append", "append", "append", "put", "put", "remove", "fold", "create_again", "archive"),
     *("toggle", "begin", "begin", "begin_joint", "begin_joint", "end", "end", "end", "sweep"),
-    *(
-        "copy",
-        "back_up",
-        "back_up_amid",
-        "back_up_amid",
-        "restore",
-        "restore_stream",
-        "copy_in_part",
-    ),
+    *("copy", "copy_in_part", "restore", "restore_stream", "back_up"),
+    *("back_up_amid", "back_up_amid", "back_up_amid_archive"),
 )
 
 
@@ -367,13 +360,17 @@ class Copies:
         self.add(root, target)
 
     def back_up_amid(self, root: Root) -> None:
-        """A root goes on amid a backup, or after its death and before the call that completes it.
+        """A root goes on amid a backup, or after its death, before the call that completes it."""
+        self.back_up_while(root, self.dice.choice(BACKUP_POINTS), archives=False)
 
-        Each stream and table is of the one moment or of the other.
-        """
+    def back_up_amid_archive(self, root: Root) -> None:
+        """Records of writers are archived before the backup of a stream, and newer ones amid it."""
+        self.archive(root)
+        self.back_up_while(root, "backup.files", archives=True)
+
+    def back_up_while(self, root: Root, point: str, *, archives: bool) -> None:
+        """Each stream and table of the copy is of one moment or of the other."""
         target, has_died, has_come = MemoryStore(), False, False
-        if self.dice.random() < 0.3:
-            self.archive(root)
         before = self.state(root)
 
         def go_on() -> None:
@@ -381,6 +378,8 @@ class Copies:
             has_come = True
             root.carried_out()
             before = self.state(root)
+            if archives:
+                self.archive(root)
             own = [self.append, self.append, self.put, self.fold, self.create_again]
             own += [self.archive, self.archive, self.toggle, self.toggle]
             for _ in range(self.dice.randint(1, 3)):
@@ -391,8 +390,8 @@ class Copies:
             has_died = True
             kill()
 
-        point, visit = self.dice.choice(BACKUP_POINTS), self.dice.randint(1, 4)
-        with at_visit(point, visit, self.dice.choice((die, go_on))):
+        action = go_on if archives else self.dice.choice((die, go_on))
+        with at_visit(point, self.dice.randint(1, 5), action):
             root.manager.backup(target.url)
         if has_died:
             go_on()
@@ -414,6 +413,7 @@ class Copies:
         made.extras = made.found_extras()
         assert before.extras & after.extras <= made.extras <= before.extras | after.extras
         assert not has_died or made.extras == after.extras, "what was deleted stays so"
+        made.check()  # also as it is, before a restore looks at its versions again
         self.restore_and_add(made)
 
     def copy_in_part(self, root: Root) -> None:

@@ -34,6 +34,8 @@ from pravega_spark.key_value.table_update import TableInsert, TablePut, TableRem
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import KeyRange
 from pravega_spark.policies import ScalingPolicy
+from pravega_spark.retention.retention_options import RetentionOptions
+from pravega_spark.retention.retention_run import run_retention
 from pravega_spark.scaling.scale_commit import scale_stream
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule
@@ -45,6 +47,7 @@ T = "s/t"
 COMMITS = "*/_kv_tables/t/events/_delta_log/*"
 KEYS = st.sampled_from([f"k{n}" for n in range(6)])
 VALUES = st.binary(max_size=3)
+SEGMENTS = st.integers(1, 3)
 SIDES = st.integers(0, 1)
 FAULTS = st.sampled_from([None, None, Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.RESEND])
 Entries = dict[str, tuple[bytes, KeyVersion]]
@@ -66,7 +69,7 @@ class TableMachine(RuleBasedStateMachine):
         self.folded = 0
         self.tables: list[KeyValueTable] = []
 
-    @initialize(partitions=st.integers(1, 3))
+    @initialize(partitions=SEGMENTS)
     def create(self, partitions: int) -> None:
         manager = self.manager(0)
         manager.create_scope("s")
@@ -182,7 +185,7 @@ class TableMachine(RuleBasedStateMachine):
         for (key, (kind, value, _)), version in zip(parts.items(), versions, strict=True):
             self.took(key, None if kind == "r" else value, version)
 
-    @rule(side=SIDES, segments=st.integers(1, 3))
+    @rule(side=SIDES, segments=SEGMENTS)
     def scale(self, side: int, segments: int) -> None:
         log = self.tables[side]._stream
         view = log.view()
@@ -198,9 +201,22 @@ class TableMachine(RuleBasedStateMachine):
         if truncates:
             truncate(log, done.cut, life=view.life)
 
+    @rule(side=SIDES, order=st.permutations(["fold", "scale", "retain"]), segments=SEGMENTS)
+    def maintain(self, side: int, order: list[str], segments: int) -> None:
+        """A round: retention truncates what is folded, though it may have been split since."""
+        for work in order:
+            if work == "fold":
+                self.fold_log(side, truncates=False)
+            elif work == "scale":
+                self.scale(side, segments)
+            else:
+                run_retention(self.tables[side]._stream, RetentionOptions(root={}))
+
     @rule(side=SIDES)
     def reopen(self, side: int) -> None:
+        """Another process opens the table: it has read nothing yet."""
         self.tables[side].close()
+        self.stores[side] = Spy(self.inner)
         self.tables[side] = self.manager(side).key_value_table(T)
 
     @rule(target=readers, side=SIDES)
@@ -238,9 +254,11 @@ class TableMachine(RuleBasedStateMachine):
         assert (found and (found.value, found.version)) == self.entries.get(key)
 
     def teardown(self) -> None:
-        for table in self.tables:
-            table.close()
+        for side, table in enumerate(self.tables):
             self.check(table.at(), self.entries)
+            self.reopen(side)
+            self.check(self.tables[side].at(), self.entries)
+            self.tables[side].close()
 
 
 TableMachine.TestCase.settings = settings(
