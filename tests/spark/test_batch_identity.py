@@ -138,7 +138,7 @@ def test_two_frames_of_a_batch_are_known_by_its_execution(
                 pool.submit(target, part, number).result()
 
     def write_all(batch: DataFrame, number: int) -> None:
-        context.setJobGroup("counting b", "x")
+        context.setJobGroup("counting", "x")
         save(batch, number)
 
     with pytest.raises(PySparkException, match=r"with other rows .*app/good"):
