@@ -25,6 +25,8 @@ _WAYS_ON = {
     "a stream by itself, into --stream",
     "option failOnDataLoss": "for the job that is --option failOnDataLoss=false",
     "UnknownTopicOrPartitionException": "a topic does not exist: create it, or correct --topics",
+    "Wrong basePath": "the checkpoint is of an import from another folder: move the files back "
+    "there, and name it by --path; or take a new checkpoint, which reads all files again",
 }
 """What the job adds to an error that names an option of the data source, or no name at all."""
 

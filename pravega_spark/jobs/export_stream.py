@@ -47,7 +47,8 @@ from pravega_spark.jobs.copy_command_line import (
     stream_name,
 )
 from pravega_spark.jobs.copy_runner import Copy, run_copy
-from pravega_spark.jobs.export_targets import check_files, check_table
+from pravega_spark.jobs.export_targets import check_files, check_table, emptied_text
+from pravega_spark.jobs.launcher_stderr import complain
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamInfo
 from pravega_spark.spark.lossless_json import JSON_OPTIONS, TIME_OPTIONS, json_fields, row_json
@@ -181,6 +182,11 @@ def _preview(arguments: argparse.Namespace, spark: SparkSession) -> DataFrame:
 
 
 def _query(arguments: argparse.Namespace, spark: SparkSession) -> DataStreamWriter:
+    if arguments.target != KAFKA:
+        given = arguments.path, arguments.checkpoint
+        emptied = emptied_text(spark, *given, is_table=arguments.target == DELTA)
+        if emptied is not None:
+            complain(PROG, emptied)
     if arguments.target in FILES:
         check_files(spark, arguments.path, arguments.checkpoint)
     elif arguments.target == DELTA:

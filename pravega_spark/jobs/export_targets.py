@@ -43,6 +43,25 @@ def check_files(spark: SparkSession, path: str, checkpoint: str) -> None:
     )
 
 
+def emptied_text(spark: SparkSession, path: str, checkpoint: str, *, is_table: bool) -> str | None:
+    """Return what to say of a checkpoint that has written batches, and whose target has none."""
+    if not hasattr(spark, "_jsparkSession"):
+        return None
+    last = _last_number(spark, f"{checkpoint}/commits")
+    is_there = (
+        _is_written_table(spark, path)
+        if is_table
+        else _last_number(spark, f"{path}/_spark_metadata") >= 0
+    )
+    if last < 0 or is_there:
+        return None
+    return (
+        f"{path} has nothing of the batches up to {last} that the checkpoint {checkpoint} has "
+        "written: it was moved or deleted, and the export goes on after them. To export their "
+        "events again, delete the checkpoint, too."
+    )
+
+
 def check_table(spark: SparkSession, path: str, checkpoint: str, *, may_append: bool) -> None:
     """Raise InvalidInput if a Delta table has rows of an export with another checkpoint.
 

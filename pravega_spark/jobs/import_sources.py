@@ -25,6 +25,8 @@ _OF_READS = frozenset({"scope", "stream", "segment_id", "offset", "routing_key",
 """Columns of a read beside those of its events."""
 _OF_EXPORTS = _OF_READS | {"event"}
 """Columns that an export writes: in a frame that has no others, `event` is the whole event."""
+_SQL = ("key", "event", "time", "order_by")
+"""Options whose expressions name fields of a row."""
 _ANY_AGE = "36500d"
 """A hundred years."""
 _PLACE = ("file_modification_time", "file_path", "file_block_start")
@@ -105,6 +107,7 @@ def _schema(
 
     Values of CSV are texts, unless ``inferSchema`` is asked for: 007 is no number.
     """
+    from pyspark.errors import AnalysisException
     from pyspark.sql.types import StructType
 
     if arguments.schema is not None:
@@ -113,7 +116,22 @@ def _schema(
         return found
     if arguments.source == "delta":
         return None
-    return spark.read.format(arguments.source).options(**options).load(arguments.path).schema
+    reader = spark.read.format(arguments.source).options(**options)
+    try:
+        return reader.load(arguments.path).schema
+    except AnalysisException as error:
+        if error.getCondition() != "COLUMN_ALREADY_EXISTS":
+            raise
+        given = (getattr(arguments, name) for name in _SQL)
+        if arguments.source == "json" and not arguments.typed and not any(given):
+            return StructType()  # the lines are the events, and no export wrote them
+        raise InvalidInput(
+            f"rows of {arguments.path} name a field twice, or two that differ in case alone: "
+            f"{str(error).splitlines()[0]} Correct the files; or name the fields that you need by "
+            "--schema, such as --schema 'user STRING', of which Spark takes the last one; or "
+            "import lines of JSON as they are, without --key, --event, --time, --order-by and "
+            "--typed."
+        ) from error
 
 
 def _with_line(
@@ -126,6 +144,8 @@ def _with_line(
     from pyspark.sql import functions as F
 
     assert schema is not None
+    if not schema.fields:
+        return frame.selectExpr(f"value AS {_LINE}", "_metadata")
     parsed = F.from_json("value", schema, dict(options))
     if arguments.typed:
         frame = frame.where("trim(value) <> ''")

@@ -73,6 +73,34 @@ def test_lines_are_events_as_they_are_with_each_key_in_the_order_of_the_files(
         assert by_user[f"u{i}"] == expected
 
 
+def test_lines_with_two_equal_fields_are_events_where_no_field_is_wanted(copies: Copies) -> None:
+    source = copies.folder / "lines"
+    source.mkdir()
+    texts = ['{"a": 1, "a": 2}', '{"user": "u", "User": "v"}', "", '{"b": 3}']
+    (source / "a.json").write_text("".join(f"{text}\n" for text in texts))
+    given = ["--from", "json", "--path", source]
+    for wanted in (["--key", "user"], ["--typed"]):
+        failed = copies.import_(*given, *wanted)
+        assert failed["status"] == 2, failed
+        assert f"rows of {source} name a field twice" in str(failed["output"])
+    assert '{"a": 1, "a": 2}' in str(copies.import_(*given, "--dry-run")["output"])
+    assert (copies.import_(*given)["rows"], copies.import_(*given)["rows"]) == (4, 0)
+    assert sorted(copies.events()) == sorted((None, text) for text in texts)
+
+
+def test_a_moved_source_says_what_to_do(copies: Copies) -> None:
+    source = copies.folder / "lines"
+    lines(source, "a.json", 0, 3, at=1_700_000_000)
+    assert copies.import_("--from", "json", "--path", source)["rows"] == 3
+    moved = source.rename(copies.folder / "moved")
+    lines(moved, "b.json", 3, 5, at=1_700_000_100)
+    failed = copies.import_("--from", "json", "--path", moved)
+    assert failed["status"] == 1
+    assert "the checkpoint is of an import from another folder: move the" in str(failed["output"])
+    moved.rename(source)  # the advice works
+    assert copies.import_("--from", "json", "--path", source)["rows"] == 2
+
+
 HOSTILE = ("", " ", '"', "\\", "a\nb,c", "\r\n", "\t", "null", '\\",')
 
 
@@ -157,6 +185,12 @@ def test_export_into_files_of_another_checkpoint_is_refused(copies: Copies) -> N
     assert copies.export(*given)["rows"] == 1
     texts = [json.loads(line)["event"] for line in read_lines(copies.folder / "out")]
     assert sorted(texts) == ["0", "1", "2", "3", "4"]
+    shutil.rmtree(copies.folder / "out")
+    write(5)
+    gone_on = copies.export(*given)
+    assert (gone_on["status"], gone_on["rows"]) == (0, 1)
+    assert "out has nothing of the batches up to 2 that the checkpoint" in str(gone_on["output"])
+    assert "has nothing of" not in str(copies.export(*given)["output"])
 
 
 def test_export_into_a_table_that_another_checkpoint_wrote_is_refused(copies: Copies) -> None:
