@@ -71,13 +71,19 @@ def _scopes(store: Store) -> list[str]:
 
 
 def _rows(store: Store) -> Iterator[tuple[str, Row]]:
-    """Yield the streams and the logs of tables that the indexes list; damage is told elsewhere."""
+    """Yield the streams and the logs of tables that the indexes list."""
+    for scope, row in listed_rows(store):
+        if row["kind"] != GROUP:
+            yield f"{scope}/{row['name']}", row
+
+
+def listed_rows(store: Store) -> Iterator[tuple[str, Row]]:
+    """Yield the rows of all indexes, each with its scope; damage is told elsewhere."""
     for scope in _scopes(store):
         with contextlib.suppress(NoSuchScope, Damaged):
             index = Scope(store, scope)
             index.check_exists()
-            rows = index.table.read().rows
-            yield from ((f"{scope}/{k}", row) for k, row in rows.items() if row["kind"] != GROUP)
+            yield from ((scope, row) for row in index.table.read().rows.values())
 
 
 def _namings(

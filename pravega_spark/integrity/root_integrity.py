@@ -22,6 +22,7 @@ from pravega_spark.engine.tables.scopes import GROUPS_FOLDER
 from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE
 from pravega_spark.errors import CorruptLog, Damaged, NoSuchScope, NoSuchStream, StoreRefused
 from pravega_spark.integrity.log_integrity import DamagedObject, Integrity, check_log
+from pravega_spark.integrity.lost_groups import lost_groups
 from pravega_spark.integrity.lost_streams import FROM_COPY, lost_streams
 from pravega_spark.integrity.notes_integrity import check_leases, check_notes, check_root_notes
 from pravega_spark.integrity.stream_integrity import check_stream
@@ -52,6 +53,7 @@ def check_root(
         for name in names:
             found = list(_check_named(store, name, deep))
             found += lost_streams(store, {name, table_log(*split_stream(name))})
+            found += lost_groups(store, {name})
             if not found:
                 raise NoSuchStream(
                     f"there is no stream, reader group or key-value table {name}.", stream=name
@@ -65,6 +67,7 @@ def check_root(
         if is_name(scope, MAX_SCOPE_LENGTH):
             yield from _check_scope(store, scope, deep)
     yield from lost_streams(store)
+    yield from lost_groups(store)
 
 
 def _check_marker(store: Store) -> Integrity:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.commit_logging import short
 from pravega_spark.engine.log.lost_log import check_not_lost
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import Store, open_store
@@ -50,6 +51,8 @@ from pravega_spark.reader_groups.group_table import Streams, group_path, open_gr
 from pravega_spark.reader_groups.position_settlement import update_settled
 from pravega_spark.reader_groups.reader_leases import ReaderLeases
 from pravega_spark.reader_groups.subscriptions import Subscriptions
+
+logger = own_logger(__name__)
 
 _Value = TypeVar("_Value")
 _IMPOSSIBLE = (NotFound, InvalidInput, TruncatedData, StaleIdentity)
@@ -130,10 +133,11 @@ class GroupLifecycle:
         self._begin_claimed(generation, ReaderGroupConfiguration.from_json(record))
         return claimed
 
-    def _begin_claimed(self, generation: int, configuration: ReaderGroupConfiguration) -> None:
+    def _begin_claimed(self, generation: int, configuration: ReaderGroupConfiguration) -> bool:
         """Begin a generation that was claimed in the scope, unless the group has reached it.
 
         If it can no longer begin, uses up its number, so that no other process begins it later.
+        Returns whether this was the first commit of the group's log.
         """
         phase = Phase.CHANGING if configuration.holds_data else Phase.ACTIVE
         try:
@@ -152,7 +156,7 @@ class GroupLifecycle:
         operation = "CREATE READER GROUP"
         is_absent = self.sync.fetch() is None
         if is_absent and self.sync.initialise(first, operation, parameters=parameters):
-            return
+            return True
 
         def generator(state: GroupState) -> tuple[GroupState | None, None]:
             if state.generation >= generation:
@@ -160,6 +164,7 @@ class GroupLifecycle:
             return next_generation(state, configuration, views), None
 
         self.sync.update(operation, generator, parameters)
+        return False
 
     def _use_up(self, generation: int, configuration: ReaderGroupConfiguration) -> None:
         operation = "TAKE BACK READER GROUP"
@@ -222,7 +227,14 @@ class GroupLifecycle:
             self._check_has_log()
         claimed = ReaderGroupConfiguration.from_json(json.loads(row["configuration"]))
         with contextlib.suppress(*_IMPOSSIBLE):
-            self._begin_claimed(row["life"], claimed)
+            if self._begin_claimed(row["life"], claimed):
+                logger.warning(
+                    "reader group %s is in the index of its scope and had no log: its creation was "
+                    "not finished, or its folder was lost. It begins at its configured start; what "
+                    "it read before, if anything, is not known.",
+                    self.name,
+                    extra=log_fields("create reader group", group=self.name),
+                )
         return True
 
     def _check_has_log(self) -> None:

@@ -31,13 +31,14 @@ _Events = TypeVar("_Events")
 
 
 def view_in_life(stream: StreamLog, life: int, *, refresh: bool = True) -> StreamView | None:
-    """Return the newest view of a stream in this life, or the last known one; None if deleted."""
+    """Return the newest view of a stream in this life, or the last known one; None if deleted.
+
+    Raises CorruptLog if the stream has lost its log, since nothing says then that it was deleted.
+    """
     try:
-        view = stream.view() if refresh else stream.view_after_wait()
-        view.check_life(life)
+        return stream.view(life=life) if refresh else stream.view_after_wait(life)
     except (NoSuchStream, StaleIdentity):
         return None
-    return view
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream import subscribers
 from pravega_spark.errors import (
+    CorruptLog,
     GenerationMismatch,
     InvalidStreamCut,
     NoSuchStream,
@@ -70,10 +71,15 @@ class Subscriptions:
 
     def _unsubscribe(self, state: GroupState, lives: Mapping[str, int | None]) -> None:
         for name, life in sorted(lives.items()):
-            with contextlib.suppress(NoSuchStream, StaleIdentity):  # deleted with its subscribers
-                subscribers.unsubscribe(
-                    self._streams(name), state.group, state.generation, life=life
-                )
+            stream = self._streams(name)
+            try:
+                subscribers.unsubscribe(stream, state.group, state.generation, life=life)
+            except (NoSuchStream, StaleIdentity):
+                pass  # deleted with its subscribers
+            except CorruptLog:
+                if stream.newest() is not None:
+                    raise
+                # Its log is lost: should it come back, retention releases what the group held.
 
     def publish(self, state: GroupState, stream_cuts: Mapping[str, StreamCut]) -> None:
         """Allow streams to truncate before these cuts.

@@ -88,7 +88,8 @@ class StreamLog:
         """Return the newest view (one storage call if it is known), or the last known one.
 
         Raises NoSuchStream if the stream does not exist, StaleIdentity if it is not in ``life``,
-        and what :meth:`newest` raises.
+        CorruptLog if it has no log and ``life`` shows that it had one, and what :meth:`newest`
+        raises.
         """
         snapshot = self.log.snapshot
         if refresh or snapshot is None:
@@ -130,7 +131,7 @@ class StreamLog:
 
     def _checked(self, snapshot: Snapshot | None, life: int | None) -> StreamView:
         if snapshot is None:
-            raise self.absent()
+            raise self.absent() if life is None else self.lost(life)
         view = self.view_of(snapshot)
         view.check_exists()
         if life is not None:
@@ -196,6 +197,22 @@ class StreamLog:
             stream=self.name,
         )
 
+    def lost(self, life: int) -> CorruptLog:
+        """Return the error for a stream without a log of which somebody has seen a life.
+
+        No deletion removes a log, so none says that this life has ended.
+        """
+        where = self.log.reader.where
+        return CorruptLog(
+            f"{where}: stream {self.name} has lost its log: life {life} of it is known, and no "
+            "commit exists. Put its folder back: as it was, and all goes on; or from a backup, and "
+            "call restore_stream. If there is no copy, delete what is left of the folder, and "
+            "create the stream: it begins a new life, which is empty.",
+            stream=self.name,
+            path=where,
+            version=0,
+        )
+
     def life_of(self, life: int | None) -> int:
         """Return the life that a call is made for: the given one, or the present one."""
         return self.view().life if life is None else life
@@ -217,7 +234,7 @@ class StreamLog:
 
         def decide_on(snapshot: Snapshot | None) -> Proposal[_Value]:
             if snapshot is None:
-                raise self.absent()
+                raise self.lost(life)
             view = self.view_of(snapshot)
             view.check_life(life)
             return decide(view)

@@ -185,6 +185,18 @@ def test_sweep_keeps_a_decision_until_every_stream_has_it(world: JointWorld) -> 
     assert world.outcomes(B) == {token: True}
 
 
+def test_sweep_keeps_a_decision_for_a_stream_whose_log_is_away(world: JointWorld) -> None:
+    token = killed_commit(world, "joint.decided", BOTH)
+    store = world.store.inner
+    log = {e.key: store.get(e.key) for e in store.list("s/b/events") if "/data/" not in e.key}
+    store.delete(list(log))
+    assert world.process().sweep() == 0
+    for key, stored in log.items():
+        store.put(key, stored)
+    assert world.process().sweep() == 1
+    assert world.outcomes(B) == {token: True}
+
+
 def test_part_whose_lease_ran_out_aborts_the_whole(world: JointWorld) -> None:
     txn = world.process().written(BOTH)
     txn.flush()

@@ -9,6 +9,7 @@ from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import OpenTransaction
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import (
+    CorruptLog,
     NoSuchStream,
     NoSuchTransaction,
     StaleIdentity,
@@ -87,7 +88,7 @@ def test_begin_is_refused_on_a_sealed_or_deleted_stream_or_another_life(world: W
     lifecycle.create(stream, 2, StreamConfiguration())
     with pytest.raises(StaleIdentity, match="life 2"):
         transaction_lifecycle.begin(world.stream, 1, **TIMES)
-    with pytest.raises(NoSuchStream, match="does not exist"):
+    with pytest.raises(CorruptLog, match="s/none has lost its log: life 1 of it is known"):
         transaction_lifecycle.begin(StreamLog(world.store, "s/none", world.runtime), 1, **TIMES)
 
 
