@@ -148,7 +148,8 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--restored-lives",
         metavar="LIVES",
-        help="lives of restored streams, as the error names them, that lack no row of this import",
+        help="lives of restored streams, separated by commas, as the error names them, that lack "
+        "no row of this import",
     )
 
 

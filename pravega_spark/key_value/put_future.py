@@ -49,11 +49,7 @@ def of_table(error: PravegaSparkError) -> PravegaSparkError:
     table = table_of_log(error.stream) or error.stream
     found: PravegaSparkError
     if isinstance(error, NoSuchStream):
-        found = NoSuchTable(
-            f"table {table} does not exist, or was deleted: check the name and the root, or create "
-            "the table.",
-            table=table,
-        )
+        found = NoSuchTable(str(error), table=table)
     else:
         found = TableSealed(
             f"table {table} was sealed: it can be read, and accepts no more changes. Create a new "

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.root_marker import way_on
 from pravega_spark.engine.stream.backlog import SegmentBacklog, backlog
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -75,9 +76,8 @@ def get_group(store: Store, group: str) -> GroupVersion:
     """Return an existing group; raise NoSuchReaderGroup. Repairs no half-made change."""
     found = find_group(store, group)
     if found is None:
-        raise NoSuchReaderGroup(
-            f"reader group {group} does not exist under {store.url}; create it first.", group=group
-        )
+        ending = way_on(store, f" under {store.url}; create it first.")
+        raise NoSuchReaderGroup(f"reader group {group} does not exist{ending}", group=group)
     return found
 
 

@@ -24,6 +24,7 @@ from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import Store, open_store
+from pravega_spark.engine.store.root_marker import way_on
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.view import StreamView
@@ -281,8 +282,9 @@ class GroupLifecycle:
         """Return the newest state. Raises NoSuchReaderGroup."""
         state = self.repair()
         if state is None or state.phase is Phase.DELETED:
+            ending = way_on(self.store, "; create it first.")
             raise NoSuchReaderGroup(
-                f"reader group {self.name} does not exist; create it first.", group=self.name
+                f"reader group {self.name} does not exist{ending}", group=self.name
             )
         return state
 

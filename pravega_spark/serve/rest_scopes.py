@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter
 
+from pravega_spark.engine.store.root_marker import way_on
 from pravega_spark.errors import InvalidName, NoSuchScope
 from pravega_spark.names import check_scope
 from pravega_spark.serve.rest_models import CreateScopeRequest, RestRoute, ScopeProperty, ScopesList
@@ -26,7 +27,8 @@ def existing_scope(root: ServedRoot, scope: str) -> str:
             return scope
     except InvalidName:
         pass  # a name that no scope can have
-    raise NoSuchScope(f"scope {scope[:300]} does not exist; create it first.", scope=scope)
+    ending = way_on(root.store, "; create it first.")
+    raise NoSuchScope(f"scope {scope[:300]} does not exist{ending}", scope=scope)
 
 
 def scope_routes(root: ServedRoot) -> APIRouter:

@@ -55,7 +55,12 @@ def non_negative_integer(name: str, text: str) -> int:
 
 def life_list(name: str, text: str) -> frozenset[int]:
     """Parse lives of streams, separated by commas."""
-    return frozenset(positive_integer(name, part) for part in name_list(name, text))
+    if not re.fullmatch(r"\s*[1-9][0-9]*\s*(,\s*[1-9][0-9]*\s*)*", text):
+        raise InvalidOption(
+            f"option {name} is a list of lives, separated by commas, such as '1,2'; got "
+            f"{shown(text)}."
+        )
+    return frozenset(map(int, text.split(",")))
 
 
 def boolean(name: str, text: str) -> bool:

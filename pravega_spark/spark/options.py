@@ -303,8 +303,8 @@ WRITE = (
         "restoredLives",
         option_values.life_list,
         "-",
-        "Lives of streams restored from a copy, as the error names them: no batch of this query is "
-        "missing there.",
+        "Lives of streams restored from a copy, separated by commas, as the error names them: no "
+        "batch of this query is missing there.",
     ),
     Option(
         "acceptReplay",

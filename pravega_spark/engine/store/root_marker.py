@@ -140,6 +140,19 @@ def is_away(store: Store) -> bool:
         return False
 
 
+def way_on(store: Store, otherwise: str) -> str:
+    """Return how an error of a missing object ends: ``otherwise``, unless its root is missing.
+
+    Who creates the object where a root is not mounted hides that the root is away.
+    """
+    if not is_away(store):
+        return otherwise
+    return (
+        f": {store.url} is no root now. If it was one, mount or restore it, and create nothing "
+        "there before; else check the URL. A new root begins with create_scope."
+    )
+
+
 def is_copy(store: Store) -> bool:
     """Return whether the root is known to be a copy: of a backup, or one that was restored.
 
@@ -203,8 +216,9 @@ def missing_marker(store: Store) -> InvalidInput:
     scopes = some_scopes(store)
     if not scopes:
         return InvalidInput(
-            f"root {store.url} has no marker, so it holds no scope: create a scope first, "
-            "restore or mount the root if it was moved or unmounted, or use another root."
+            f"root {store.url} has no marker, so it holds no scope. If it was a root, mount or "
+            "restore it, and create nothing there before; else check the URL. A new root begins "
+            "with create_scope."
         )
     return InvalidInput(
         f"root {store.url} has no marker, but holds scopes: {', '.join(scopes)}. Its marker "

@@ -23,6 +23,7 @@ from pravega_spark.engine.log.log_tail import LogTail
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.root_marker import way_on
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import (
     CorruptLog,
@@ -31,7 +32,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.model import SegmentRange
-from pravega_spark.names import split_log
+from pravega_spark.names import log_title, split_log
 
 Sizes = dict[tuple[int, int], int]
 """Bytes of a segment before an offset, by both."""
@@ -191,10 +192,9 @@ class StreamLog:
 
     def absent(self) -> NoSuchStream:
         """Return the error for a stream without a log."""
+        ending = f" under {self.root_url}: check the name and the root, or create it."
         return NoSuchStream(
-            f"stream {self.name} does not exist under {self.root_url}: check the name and the "
-            "root, or create the stream.",
-            stream=self.name,
+            f"{log_title(self.name)} does not exist{way_on(self.store, ending)}", stream=self.name
         )
 
     def lost(self, life: int) -> CorruptLog:

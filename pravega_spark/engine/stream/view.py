@@ -367,8 +367,8 @@ class StreamView:
         """Raise NoSuchStream if the stream was deleted."""
         if self.record.state is StreamState.DELETED:
             raise NoSuchStream(
-                f"stream {self.stream} does not exist: it was deleted (version {self.version} of "
-                "its log).",
+                f"{log_title(self.stream)} does not exist: it was deleted (version {self.version} "
+                "of its log).",
                 stream=self.stream,
             )
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.root_marker import way_on
 from pravega_spark.engine.tables.row_files import Row
 from pravega_spark.engine.tables.state_table import StateTable, TableChange, TableState
 from pravega_spark.errors import NoSuchScope, ScopeNotEmpty, StaleIdentity
@@ -75,7 +76,8 @@ class Scope:
         return life
 
     def _absent(self) -> NoSuchScope:
-        return NoSuchScope(f"scope {self.name} does not exist; create it first.", scope=self.name)
+        ending = way_on(self.table.log.store, "; create it first.")
+        return NoSuchScope(f"scope {self.name} does not exist{ending}", scope=self.name)
 
     def create(self) -> bool:
         """Create the scope; return False if it exists."""

@@ -9,6 +9,7 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.writer_ids import is_anonymous, opened_at
 from pravega_spark.engine.writing.batch_origin import BatchSource, origin_of
 from pravega_spark.errors import OutOfOrder, StaleIdentity, WriterFenced, WriterForgotten
+from pravega_spark.names import log_title
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +113,18 @@ class NumberedBatch:
         """
         if view.life in self.complete_lives:
             return
-        held = f"holds its batches up to {last}" if last >= 0 else "holds none of its batches"
+        lives = ",".join(map(str, [*sorted(self.complete_lives), view.life]))
+        copy = "the stream or its root was restored from a copy that holds"
+        held = f"{copy} its batches up to {last}" if last >= 0 else f"{copy} none of its batches"
+        if last < 0 and view.restored_ms is None:
+            held = "the root was restored from a copy, and this stream has been created since"
         between = f"{last + 1} to {self.number - 1}" if self.number > last + 2 else f"{last + 1}"
         raise StaleIdentity(
-            f"writer {self.writer_id!r} of stream {view.stream}: the stream or its root was "
-            f"restored from a copy that {held}, and this is batch {self.number}. If there were "
-            f"rows for this stream under {between}, they are missing: write them again, or "
-            "continue under another id (a streaming query: with another checkpoint). If there were "
-            f"none, set the option restoredLives={view.life}: it holds for this restore alone.",
+            f"writer {self.writer_id!r} of {log_title(view.stream)}: {held}, and this is batch "
+            f"{self.number}. If there were rows for this stream under {between}, they are missing: "
+            "write them again, or continue under another id (a streaming query: with another "
+            f"checkpoint). If there were none, set the option restoredLives={lives}: each life "
+            "holds for one restore of one stream.",
             name=view.stream,
             current_life=view.life,
         )

@@ -100,26 +100,23 @@ class KeyValueDataSource(DataSource):
         check_table_schema(change_schema(configuration), schema)
         return TableChangeStream(settings.changes, configuration, schema)
 
-    def _write(self, overwrite: bool) -> tuple[TableWriteSettings, KeyValueTableConfiguration]:
-        from pravega_spark.spark.key_value.open_configuration import configuration_of
-
+    def _write(self, overwrite: bool) -> TableWriteSettings:
         if overwrite:
             raise InvalidOption(
                 "a write to a key-value table puts and removes the keys of the frame: write with "
                 ".mode('append'), a streaming query with .outputMode('append'). A query in "
                 "complete or update mode writes by foreachBatch(upsert_batches(...))."
             )
-        settings = table_write_settings(dict(self.options.items()))
-        return settings, configuration_of(settings.sink.root, settings.sink.stream)
+        return table_write_settings(dict(self.options.items()))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the batch writer."""
         from pravega_spark.spark.key_value.upsert_sink import TableBatchWriter
 
-        return TableBatchWriter(*self._write(overwrite), schema)
+        return TableBatchWriter(self._write(overwrite), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the streaming writer."""
         from pravega_spark.spark.key_value.upsert_sink import TableStreamWriter
 
-        return TableStreamWriter(*self._write(overwrite), schema)
+        return TableStreamWriter(self._write(overwrite), schema)

@@ -24,13 +24,14 @@ from pyspark.sql.types import (
 )
 
 from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.root_marker import is_away
 from pravega_spark.engine.stream.stream_log import events_path
-from pravega_spark.errors import InvalidInput
+from pravega_spark.errors import InvalidInput, NoSuchTable
 from pravega_spark.key_value.change_codec import decode_change
 from pravega_spark.key_value.put_future import translated
 from pravega_spark.key_value.shared_table import key_codec
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.table_key import TableKey
+from pravega_spark.spark.key_value.open_configuration import configuration_of
 from pravega_spark.spark.key_value.table_settings import TableWriteSettings
 from pravega_spark.spark.key_value.upsert_columns import UpsertColumns
 from pravega_spark.spark.settings import WriteSettings
@@ -58,19 +59,28 @@ class UpsertMessage(TaskCommitMessage):
 class _Upsert:
     """What both writers have in common: rows become events, and their keys must differ."""
 
-    def __init__(
-        self,
-        settings: TableWriteSettings,
-        configuration: KeyValueTableConfiguration,
-        schema: StructType,
-    ) -> None:
+    def __init__(self, settings: TableWriteSettings, schema: StructType) -> None:
         self.sink: WriteSettings = replace(
             settings.sink, routing_key="routing_key", event_time="timestamp"
         )
         self._table = settings.table
-        self._configuration = configuration
         self._is_last_winner = settings.is_last_winner
-        self._columns = UpsertColumns.of(schema, settings.table, configuration)
+        self._frame = schema
+        self._found: UpsertColumns | None = None
+        try:
+            self._found = self._find()
+        except NoSuchTable:  # as of a stream, the tasks know whether its root must be there
+            if not is_away(open_store(self.sink.root)):
+                raise
+
+    def _find(self) -> UpsertColumns:
+        configuration = configuration_of(self.sink.root, self.sink.stream)
+        return UpsertColumns.of(self._frame, self._table, configuration)
+
+    @property
+    def _columns(self) -> UpsertColumns:
+        self._found = self._found or self._find()
+        return self._found
 
     def stage(self, write: _Write, rows: Iterator[pa.RecordBatch]) -> UpsertMessage:
         """Stage a task's rows as events by the sink's ``write``."""
@@ -103,7 +113,7 @@ class _Upsert:
         key = self._first_twice(found, twice)
         if key is None:  # different keys of one hash
             return
-        codec = key_codec(self._table, self._configuration)
+        codec = key_codec(self._table, self._columns.configuration)
         name: Any = codec.decode(key.primary)
         raise InvalidInput(
             f"the frame has two rows of one key, such as {name!r}"
@@ -133,14 +143,9 @@ class _Upsert:
 class TableBatchWriter(PravegaBatchWriter):
     """Writes a frame of changes in one commit; with txnAppId and txnVersion at most once."""
 
-    def __init__(
-        self,
-        settings: TableWriteSettings,
-        configuration: KeyValueTableConfiguration,
-        schema: StructType,
-    ) -> None:
+    def __init__(self, settings: TableWriteSettings, schema: StructType) -> None:
         """Check the frame's columns and make the plan, on the driver."""
-        self._upsert = _Upsert(settings, configuration, schema)
+        self._upsert = _Upsert(settings, schema)
         with translated():
             super().__init__(self._upsert.sink, _EVENTS)
 
@@ -158,14 +163,9 @@ class TableBatchWriter(PravegaBatchWriter):
 class TableStreamWriter(PravegaStreamWriter):
     """Writes the micro-batches of a streaming query, each in one commit and exactly once."""
 
-    def __init__(
-        self,
-        settings: TableWriteSettings,
-        configuration: KeyValueTableConfiguration,
-        schema: StructType,
-    ) -> None:
+    def __init__(self, settings: TableWriteSettings, schema: StructType) -> None:
         """Check the frame's columns."""
-        self._upsert = _Upsert(settings, configuration, schema)
+        self._upsert = _Upsert(settings, schema)
         super().__init__(self._upsert.sink, _EVENTS)
 
     def _on_driver(self) -> FramePlan | None:

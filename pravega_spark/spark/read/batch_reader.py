@@ -16,7 +16,7 @@ from pravega_spark.spark.kafka_values import warn_of_leftovers
 from pravega_spark.spark.kept_plans import FramePlan
 from pravega_spark.spark.read.assigned_segments import check_assigned, only_assigned
 from pravega_spark.spark.read.columns import constants_of
-from pravega_spark.spark.read.data_loss import log_skipped, naming_a_missing_root
+from pravega_spark.spark.read.data_loss import log_skipped
 from pravega_spark.spark.read.event_filter import PlannedRange, of_keys, planned
 from pravega_spark.spark.read.input_partitions import by_offset, partition_counts, read_events
 from pravega_spark.spark.read.read_bounds import (
@@ -69,8 +69,7 @@ class PravegaBatchReader(DataSourceReader):
     def _ranges(self, name: str, versions: dict[str, int]) -> Iterator[PlannedRange]:
         settings = self.settings
         stream = open_stream(settings.root, name)
-        with naming_a_missing_root(settings.root):
-            view = existing_view(stream)
+        view = existing_view(stream)
         versions[name] = view.version
         check_assigned(settings, stream, view)
         schema = check_columns(view, self._schema, settings.column_names)

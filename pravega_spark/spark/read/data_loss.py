@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 
 from pravega_spark.engine.layout.located_cut import LocatedCut, lost_text
 from pravega_spark.engine.log_fields import log_fields, own_logger
-from pravega_spark.engine.store import Store, open_store
+from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import is_away
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import NoSuchStream, PravegaSparkError, RootChanged, TruncatedData
+from pravega_spark.errors import RootChanged, TruncatedData
 from pravega_spark.model import SegmentRange
 
 logger = own_logger(__name__)
@@ -63,32 +62,6 @@ def other_root(store: Store, streams: Collection[str]) -> RootChanged:
         "restore the root of the query, and start it again: it continues where it is. To read this "
         "root, use a new checkpoint folder. failOnDataLoss does not cover another root."
     )
-
-
-def with_root(root: str, error: PravegaSparkError) -> PravegaSparkError:
-    """Return an error; if it is of a missing stream, and the root is missing, too, it says that."""
-    if not isinstance(error, NoSuchStream) or error.stream is None:
-        return error
-    return no_root(root, error.stream) if is_away(open_store(root)) else error
-
-
-def no_root(root: str, stream: str) -> NoSuchStream:
-    """Return the error of a stream whose root is missing: perhaps it is only not there now."""
-    return NoSuchStream(
-        f"stream {stream} does not exist: {open_store(root).url} is no root now. If it was one, "
-        "mount or restore it, and create nothing there before; else check the root, or create the "
-        "scope and the stream.",
-        stream=stream,
-    )
-
-
-@contextmanager
-def naming_a_missing_root(root: str) -> Iterator[None]:
-    """Raise NoSuchStream with what :func:`with_root` says."""
-    try:
-        yield
-    except NoSuchStream as error:
-        raise with_root(root, error) from error
 
 
 def _described(view: StreamView, lost: tuple[SegmentRange, ...]) -> str:

@@ -45,7 +45,6 @@ from pravega_spark.spark.read.data_loss import (
     log_skipped,
     other_root,
     truncated_error,
-    with_root,
 )
 from pravega_spark.spark.read.read_bounds import STREAMING_START, check_order, starting_cut
 from pravega_spark.spark.read.read_limits import ReadLimits, StreamLimit, events_within
@@ -119,7 +118,7 @@ class OffsetPlanner:
                     for name, view in views.items()
                 }
             except (InvalidInput, NoSuchSegment, NoSuchStream, TruncatedData) as error:
-                self._initial, self._unresolved = {}, with_root(self._settings.root, error)
+                self._initial, self._unresolved = {}, error
             self._initial_order_is_checked = group_cuts is not None
         return self._initial
 
@@ -191,7 +190,7 @@ class OffsetPlanner:
         try:
             views = self._streams.views(self._streams.names())
         except NoSuchStream as error:  # where the query has read decides which error it is
-            self._unprepared = with_root(self._settings.root, error)
+            self._unprepared = error
             return
         self._available_now_end = {
             name: self._streams.tracked(name).ending.resolve(view).cut

@@ -20,7 +20,6 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption, NoSuchScope, NoSuchStream
 from pravega_spark.names import log_title
 from pravega_spark.spark.read.columns import Column, check_schema, columns_of
-from pravega_spark.spark.read.data_loss import no_root
 from pravega_spark.spark.read.stream_discovery import matching_streams
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.stream_schema import StreamSchema
@@ -104,9 +103,9 @@ def _schemas(root: str, names: Iterable[str]) -> Iterable[tuple[str, StreamSchem
     for name in names:
         try:
             yield name, existing_view(open_stream(root, name)).event_format.schema
-        except (NoSuchStream, NoSuchScope):  # the reader says it
+        except (NoSuchStream, NoSuchScope) as error:  # the reader says it
             if is_away(open_store(root)):  # or Spark, of a typed stream's columns: it needs this
-                logger.warning("the read has the columns of bytes: %s", no_root(root, name))
+                logger.warning("the read has the columns of bytes: %s", error)
 
 
 def _shown(schema: StreamSchema | None) -> str:

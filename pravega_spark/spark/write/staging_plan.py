@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pravega_spark.engine.key_management import ChunkKey
 from pravega_spark.engine.staging_folder import version_folder
-from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.root_marker import read_root
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
@@ -17,7 +17,7 @@ from pravega_spark.engine.writing.append_draft import sealed_error
 from pravega_spark.errors import NoSuchScope, NoSuchStream, RootChanged
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import Segment
-from pravega_spark.names import split_stream
+from pravega_spark.names import split_stream, split_table, table_of_log
 from pravega_spark.policies import StreamConfiguration
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.task_run import TaskRun
@@ -63,9 +63,9 @@ def plan_staging(
     try:
         view = existing_view(stream)
     except NoSuchStream:
+        is_new_root(settings, task)  # first: what else is wrong is so because it is not there
         if not settings.create_if_missing:
             raise
-        is_new_root(settings, task)  # first: what else is wrong is so because it is not there
         _create(settings, new())
         view = stream.view()
     if view.record.state is not StreamState.ACTIVE:
@@ -91,15 +91,26 @@ def is_new_root(settings: WriteSettings, task: TaskRun | None) -> bool:
     if task is None:
         raise NewRoot
     if task.batch:
-        stream = settings.stream or "scope/stream"
         raise RootChanged(
             f"root {store.url} has no marker, and this is batch {task.batch} of query "
-            f"{task.query_id}: a query makes its root with batch 0, so the root was removed, "
+            f"{task.query_id}: only batch 0 finds a root that is new, so this one was removed, "
             "moved or is not mounted. Nothing was written. Mount or restore it, and start the "
-            "query again; if the root is new for this query, first create the stream: "
-            f"pravega-spark stream create --root {store.url} --create-scope {stream}"
+            f"query again; if the root is new for this query, first {_creation(settings, store)}"
         )
     return True
+
+
+def _creation(settings: WriteSettings, store: Store) -> str:
+    stream = settings.stream or "scope/stream"
+    table = table_of_log(stream)
+    if table is None:
+        command = f"stream create --root {store.url} --create-scope {stream}"
+        return f"create the stream: pravega-spark {command}"
+    scope = split_table(table)[0]
+    return (
+        f"create the scope and the table: pravega-spark scope create --root {store.url} {scope}, "
+        f"then pravega-spark kvt create --root {store.url} {table}"
+    )
 
 
 def _create(settings: WriteSettings, configuration: StreamConfiguration) -> None:

@@ -110,7 +110,7 @@ def test_scope_with_streams_is_not_deleted_and_the_error_names_some() -> None:
 
 def test_missing_or_fenced_scope_accepts_no_new_stream_and_no_new_life() -> None:
     store, first = made()
-    with pytest.raises(NoSuchScope, match="never does not exist; create it first"):
+    with pytest.raises(NoSuchScope, match="never does not exist"):
         scope(store, "never").claim("t", 1, ONE)
     first.claim("t", 1, ONE)
     first.fence(1)

@@ -380,7 +380,7 @@ def test_start_option_that_is_gone_stops_a_new_query_and_not_one_after_a_crash(
 
 def test_new_query_over_a_missing_stream_fails_at_once(root: str) -> None:
     reader = stream_reader(root)
-    with pytest.raises(NoSuchStream, match="create the stream"):
+    with pytest.raises(NoSuchStream, match="or create it"):
         reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pravega_spark.errors import NoSuchTable, RootChanged
+from pravega_spark.errors import NoSuchStream, NoSuchTable, NotFound, RootChanged
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import StreamConfiguration
+from pravega_spark.spark.key_value.kvt_source import KeyValueDataSource
 from tests.harness.query_checkpoints import Query, table_query
 from tests.harness.spark_writing import TEXT, read, rows
 
@@ -26,6 +27,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "options": {"path": "s/a", "schema": "infer", "badrecords": "dlq"},
     },
 }
+NO_ROOT = r"is no root now\. If it was one, mount or restore it, and create nothing"
 WAYS = {"write": Query.write, "save": Query.save}
 
 
@@ -110,10 +112,62 @@ def test_typed_stream_whose_root_is_away_is_not_said_to_lack_its_schema(
     assert events(query) == list(range(10))
 
 
-def test_table_whose_root_is_away_is_not_made(tmp_path: Path) -> None:
+def test_table_whose_root_is_away_takes_no_batch_and_is_not_made(
+    tmp_path: Path, write: Callable[..., Any]
+) -> None:
+    query = table_query(tmp_path)
+    first, second = (pa.record_batch([[k], [k]], names=["key", "value"]) for k in (b"a", b"b"))
+    write(query, 0, first)
+    with away(query.root), pytest.raises(RootChanged, match="Mount or restore it") as found:
+        write(query, 1, second)
+    assert f"root {query.root.as_uri()} has no marker, and this is batch 1" in str(found.value)
+    assert f"kvt create --root {query.root.as_uri()} s/t" in str(found.value)
+    write(query, 1, second)
+    table = StreamManager(query.root).key_value_table("s/t")
+    assert [table.get(key) is not None for key in (b"a", b"b")] == [True, True]
+
+
+def test_first_batch_for_a_table_without_a_root_is_told_that_there_is_none(
+    tmp_path: Path, write: Callable[..., Any]
+) -> None:
     query = table_query(tmp_path)
     puts = pa.record_batch([[b"a"], [b"a"]], names=["key", "value"])
-    query.write(0, puts)
-    with away(query.root), pytest.raises(NoSuchTable):
-        query.write(1, puts)
-    query.write(1, puts)
+    with away(query.root), pytest.raises(NoSuchTable, match=NO_ROOT):
+        write(query, 0, puts)
+
+
+@pytest.mark.parametrize("batch_number", [0, 1])
+def test_stream_that_the_sink_may_not_create_is_said_to_have_no_root(
+    tmp_path: Path, write: Callable[..., Any], batch_number: int
+) -> None:
+    query = Query(tmp_path / "root", tmp_path / "checkpoint")
+    query.options["createifmissing"] = "false"
+    StreamManager(query.root).create_scope("s")
+    error: type[Exception] = RootChanged if batch_number else NoSuchStream
+    with away(query.root), pytest.raises(error, match=r"[Mm]ount or restore it"):
+        write(query, batch_number, batch(query, 0, 5))
+
+
+READS: dict[str, Callable[[Path], Any]] = {
+    "scope": lambda root: StreamManager(root).list_streams("s"),
+    "stream": lambda root: StreamManager(root).stream_info("s/a"),
+    "new stream": lambda root: StreamManager(root).create_stream("s/a"),
+    "table": lambda root: StreamManager(root).key_value_table("s/t"),
+    "group": lambda root: StreamManager(root).reader_group("s/g"),
+    "entries": lambda root: KeyValueDataSource({"root": str(root), "path": "s/t"}).schema(),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_is_missing_with_its_root_is_not_advised_to_be_created(
+    tmp_path: Path, name: str
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    with pytest.raises(NotFound, match=NO_ROOT) as found:
+        READS[name](root)
+    assert f"does not exist: {root.as_uri()} is no root now" in str(found.value)
+    assert "create it" not in str(found.value)
+    StreamManager(root).create_scope("other")
+    with pytest.raises(NotFound, match="create it"):
+        READS[name](root)

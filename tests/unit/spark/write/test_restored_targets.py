@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pravega_spark.errors import StaleIdentity
+from pravega_spark.errors import InvalidOption, StaleIdentity
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import StreamConfiguration
+from pravega_spark.spark.option_values import life_list
 from tests.harness.query_checkpoints import Query, table_query
-from tests.harness.spark_writing import read, rows
+from tests.harness.spark_writing import TEXT, read, rows
 
 
 @pytest.fixture
@@ -74,8 +76,9 @@ def test_batches_without_rows_since_the_copy_are_accepted_by_the_option_for_one_
     batch(said, 7)
     assert read(query.root) == [0, 3, 7]
     shutil.rmtree(query.root.with_name("copy"))
+    before = life(query)
     later = restored(said, copied(query))
-    with pytest.raises(StaleIdentity, match=f"restoredLives={life(query)}"):
+    with pytest.raises(StaleIdentity, match=f"restoredLives={before},{life(query)}: "):
         batch(later, 9)
 
 
@@ -109,6 +112,34 @@ def test_query_older_than_the_restore_that_the_copy_does_not_know_is_refused(
         write(again)
     write(saying(again, life(query)))
     assert read(query.root) == [3]
+
+
+def test_error_of_a_second_restored_stream_names_the_lives_of_both(query: Query) -> None:
+    StreamManager(query.root).create_stream("s/b")
+    query.columns = {"stream": "string", **TEXT}
+    query.options = {"scope": "s"}
+
+    def write(given: Query, number: int) -> None:
+        names = pa.array(["a", "b"], pa.string())
+        given.plan(number, {"end": number})
+        given.write(number, rows(number, number + 2).add_column(0, "stream", names))
+
+    write(query, 0)
+    again = restored(query, copied(query))
+    for _ in range(2):
+        with pytest.raises(StaleIdentity) as caught:
+            write(again, 3)
+        (lives,) = re.findall("restoredLives=([0-9,]+):", str(caught.value))
+        again.options = {**query.options, "restoredlives": lives}
+    assert lives == f"{life(query)},{life(query, 's/b')}"
+    write(again, 3)
+    assert (read(query.root), read(query.root, "s/b")) == ([0, 3], [1, 4])
+
+
+@pytest.mark.parametrize("text", ["1;2", "1 2", "1,x", "0", ","])
+def test_lives_are_separated_by_commas(text: str) -> None:
+    with pytest.raises(InvalidOption, match="restoredLives is a list of lives, separated by comma"):
+        life_list("restoredLives", text)
 
 
 def test_query_that_began_after_the_restore_and_batch_0_are_new(query: Query) -> None:
@@ -152,7 +183,10 @@ def test_target_that_the_restored_root_lacks_is_not_taken_for_a_new_one(tmp_path
     os.utime(query.checkpoint / "metadata", (1_000, 1_000))
     again = restored(query, copy)
     again.plan(1, {"end": 1})
-    with pytest.raises(StaleIdentity, match=r"or its root was restored .* none of its batches"):
+    with pytest.raises(
+        StaleIdentity,
+        match="from a copy, and this stream has been created since",
+    ):
         again.write(1, rows(1, 2))
     new = Query(**{**again.__dict__, "query_id": "q-2", "checkpoint": tmp_path / "new"})
     batch(new, 1)
