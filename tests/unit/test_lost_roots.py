@@ -166,7 +166,7 @@ def test_new_manager_opens_the_present_root_and_the_old_one_only_its_own(tmp_pat
     place.put("none")
     assert StreamManager(place.root).list_scopes() == []
     assert not place.root.exists()
-    with pytest.raises(InvalidInput, match="restore or mount the root if it was moved"):
+    with pytest.raises(InvalidInput, match="If it was a root, mount or restore it"):
         find_streams(str(place.root))
     assert StreamManager(place.root).create_scope("new")
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from pyspark.sql.types import StructType
 
-from pravega_spark.engine.log_fields import own_logger
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.root_marker import is_away
 from pravega_spark.engine.stream.open_streams import open_stream
@@ -105,7 +105,8 @@ def _schemas(root: str, names: Iterable[str]) -> Iterable[tuple[str, StreamSchem
             yield name, existing_view(open_stream(root, name)).event_format.schema
         except (NoSuchStream, NoSuchScope) as error:  # the reader says it
             if is_away(open_store(root)):  # or Spark, of a typed stream's columns: it needs this
-                logger.warning("the read has the columns of bytes: %s", error)
+                fields = log_fields("read", name)
+                logger.warning("the read has the columns of bytes: %s", error, extra=fields)
 
 
 def _shown(schema: StreamSchema | None) -> str:

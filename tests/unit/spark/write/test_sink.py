@@ -160,7 +160,7 @@ def test_scale_between_tasks_and_commit_does_not_disturb_the_query(tmp_path: Pat
 
 def test_missing_stream_is_created_unless_the_option_forbids_it(tmp_path: Path) -> None:
     with pytest.raises((NoSuchScope, NoSuchStream)):
-        batch_writer(tmp_path, createifmissing="false")
+        batch_writer(tmp_path, createifmissing="false").write(iter([]))
     assert not (tmp_path / "s").exists()
     batch_writer(tmp_path, numsegments="3").write(iter([]))
     assert len(StreamManager(tmp_path).segments("s/a")) == 3
