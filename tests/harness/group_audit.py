@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pravega_spark.engine.log.actions import REQUEST
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.reader_groups.group_codec import GroupCodec
 from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
@@ -81,6 +82,8 @@ def history(group: ReaderGroup) -> list[tuple[str, GroupState]]:
     assert snapshot is not None
     found = []
     for commit in log.reader.span(-1, snapshot.version):
+        if commit.operation == REQUEST:
+            continue
         (add,) = commit.adds
         data = log.store.get(f"{log.path}/{add.path}")
         rows = pq.read_table(pa.BufferReader(data)).to_pylist()
