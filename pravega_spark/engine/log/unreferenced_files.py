@@ -161,9 +161,11 @@ def _sizes(log: Log, entries: Iterable[Entry]) -> dict[str, int]:
 
 def _delete_all(log: Log, grace_ms: int | None, now_ms: int, *, keep_record: bool) -> DeletedFiles:
     """List all files of the table, and delete the unneeded ones; begin a new record."""
-    own = f"{log.path}/data/"
+    folder = f"{log.path}/data"
+    own = f"{folder}/"
     # Orphans beside our folder are in the same listing; that costs nothing where there are none.
-    listed = log.store.list(log.path, after=own) if grace_ms is not None else log.store.list(own)
+    has_grace = grace_ms is not None
+    listed = log.store.list(log.path, after=folder) if has_grace else log.store.list(folder)
     stored = _sizes(log, (entry for entry in listed if entry.key.startswith(own)))
     orphans = {}
     if grace_ms is not None:

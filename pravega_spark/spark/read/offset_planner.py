@@ -87,17 +87,18 @@ class OffsetPlanner:
         """Raise RootChanged if the root is not the one where the query got to some offsets.
 
         ``recorded`` is the root of the offsets, if they say it. A copy of a root may be read on. So
-        may a root whose marker was lost and written anew: it still has one of the streams.
+        may a root whose marker was lost, or written anew: it still has one of the streams.
         """
         if not offsets or recorded in self._root_ids:
             return
         store = open_store(self._settings.root)
-        if self.root_id is None:
-            check_root(store)
-        elif recorded not in (None, self.root_id) and not is_copy(store):
+        is_other = recorded not in (None, self.root_id) and not is_copy(store)
+        if self.root_id is None or is_other:
             views = {name: current_view(open_stream(store, name)) for name in offsets}
             if not any(_is_of(view, offsets[name]) for name, view in views.items()):
-                raise other_root(store, offsets)
+                check_root(store)
+                if is_other:
+                    raise other_root(store, offsets)
         self._root_ids.add(recorded)
 
     # The start of the query

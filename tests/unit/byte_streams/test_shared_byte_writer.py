@@ -149,8 +149,10 @@ def test_what_a_write_beside_a_close_returned_is_stored(stream: Bytes) -> None:
         writer.close()
         for thread in threads:
             thread.join(WAIT)
-        assert len(stream.stored()) == before + sum(done)
-        assert writer.acknowledged_bytes == sum(done)
+        found = len(stream.stored()) - before
+        # a write that waits for room when the writer closes raises, and its first bytes are stored
+        assert sum(done) <= found < sum(done) + len(threads) * 999
+        assert writer.acknowledged_bytes == found
 
 
 CALLS: dict[str, Callable[[ByteStreamWriter], object]] = {
