@@ -54,7 +54,7 @@ class TcpProxy:
 
     def _accept(self) -> None:
         while not self._ended.is_set():
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError, ConnectionError):  # reset before it was accepted
                 client, _ = self._listener.accept()
                 self.connections += 1
                 thread = threading.Thread(target=self._serve, args=(client,), daemon=True)
