@@ -241,8 +241,7 @@ class BatchCommitter:
         return self.group.append(staged)
 
     def _stage(self, prepared: PreparedBatch, previous: int) -> StagedBatch:
-        view = self._stream.view(refresh=False)
-        view.check_life(self.life)
+        view = self._stream.view(refresh=False, life=self.life)
         condition = self._condition(prepared.batch)
         if prepared.batch.conditional is not None:
             view = self._view_that_meets(condition)
