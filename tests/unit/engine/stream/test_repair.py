@@ -178,7 +178,7 @@ def test_each_call_notices_that_the_log_of_an_open_stream_was_removed(
                 call(root)
             late = writer.write_event(b"y", routing_key="k")
             # CorruptLog, if the work in the background has found the loss before
-            with pytest.raises((RootChanged, CorruptLog), match="does not exist|has lost its log"):
+            with pytest.raises((RootChanged, CorruptLog), match=r"does not exist|has lost its log"):
                 late.result()
     left = files(tmp_path / "root/s/t")
     assert {path: left.get(path) for path in kept} == kept
