@@ -86,9 +86,7 @@ def listed_rows(store: Store) -> Iterator[tuple[str, Row]]:
             yield from ((scope, row) for row in index.table.read().rows.values())
 
 
-def _namings(
-    store: Store, rows: Mapping[str, Row]
-) -> Iterator[tuple[str, Iterable[str]]]:  # fmt: skip
+def _namings(store: Store, rows: Mapping[str, Row]) -> Iterator[tuple[str, Iterable[str]]]:
     """Yield what names streams that have existed, with their names."""
     has_lived = [name for name, row in rows.items() if row["life"] > 1 or row["version"] >= 0]
     yield "its row in the index of its scope", has_lived

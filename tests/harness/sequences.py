@@ -7,8 +7,8 @@ before it. A model plays steps on a fresh world and raises where something is wr
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 Step = tuple[str, int]
 _AnyStep = TypeVar("_AnyStep")
@@ -18,6 +18,13 @@ def drawn_steps(seed: int, verbs: Sequence[str], count: int) -> list[Step]:
     """Return so many steps of these verbs; a verb that is given twice comes twice as often."""
     dice = random.Random(seed)
     return [(dice.choice(verbs), dice.randrange(1 << 30)) for _ in range(count)]
+
+
+def act(world: Any, steps: Iterable[Step]) -> None:
+    """Let a world do each step, a method of its own, with the dice of that step."""
+    for verb, seed in steps:
+        world.dice = random.Random(seed)
+        getattr(world, verb)()
 
 
 def play_shortest(

@@ -25,7 +25,7 @@ from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.reading_world import Process
-from tests.harness.sequences import Step, drawn_steps, play_shortest
+from tests.harness.sequences import Step, act, drawn_steps, play_shortest
 from tests.harness.tiers import sized
 
 S = "s/bytes"
@@ -302,9 +302,7 @@ VERBS = (
 
 def play(steps: Sequence[Step]) -> None:
     world = Bytes()
-    for verb, seed in steps:
-        world.dice = random.Random(seed)
-        getattr(world, verb)()
+    act(world, steps)
     world.dice = random.Random(0)
     world.end()
 

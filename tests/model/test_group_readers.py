@@ -32,7 +32,7 @@ from pravega_spark.reader_groups.group_reader import EventStreamReader
 from pravega_spark.reader_groups.position import EventRead, EventsRead
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from tests.harness.reading_world import Life, Process, ReadingWorld, number_of
-from tests.harness.sequences import Step, drawn_steps, play_shortest
+from tests.harness.sequences import Step, act, drawn_steps, play_shortest
 from tests.harness.tiers import sized
 
 NAMES = ("s/t", "s/u", "s/v")
@@ -551,9 +551,7 @@ VERBS = (
 
 def play(steps: Sequence[Step]) -> None:
     world = Group(random.Random(steps[0][1] if steps else 0))
-    for verb, seed in steps:
-        world.dice = random.Random(seed)
-        getattr(world, verb)()
+    act(world, steps)
     world.end()
 
 

@@ -26,7 +26,7 @@ from pravega_spark.errors import (
 from pravega_spark.event_reader import EventReader
 from pravega_spark.model import SegmentRange, StreamCut
 from tests.harness.reading_world import KnownCut, Life, Process, ReadingWorld, number_of
-from tests.harness.sequences import Step, drawn_steps, play_shortest
+from tests.harness.sequences import Step, act, drawn_steps, play_shortest
 from tests.harness.tiers import sized
 
 NAMES = ("s/t", "s/u")
@@ -310,9 +310,7 @@ VERBS = (
 
 def play(steps: Sequence[Step]) -> None:
     world = Readers()
-    for verb, seed in steps:
-        world.dice = random.Random(seed)
-        getattr(world, verb)()
+    act(world, steps)
     world.dice = random.Random(0)
     world.end()
 

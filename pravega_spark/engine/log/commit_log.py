@@ -210,7 +210,7 @@ class Log:
                 request = self.request(seconds)
             elif lost > 2:
                 self.runtime.sleep(self.runtime.random() * min(0.001 * lost, 0.05))
-            self._leave_to_requester(request)
+            self._leave_to_requester(request)  # here, since this wait is none of the attempt's time
             begun = self.runtime.monotonic()
             done = self.attempt(decide, request=request)
             if done is not None:

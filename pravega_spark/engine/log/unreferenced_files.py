@@ -152,6 +152,14 @@ def _staged_in_ended(log: Log, snapshot: Snapshot, ended: Iterable[str]) -> dict
     return found
 
 
+def _split(entries: Iterable[Entry], prefix: str) -> tuple[list[Entry], list[Entry]]:
+    """Return the entries whose keys have not the prefix, and those whose keys have it."""
+    found: tuple[list[Entry], list[Entry]] = [], []
+    for entry in entries:
+        found[entry.key.startswith(prefix)].append(entry)
+    return found
+
+
 def _sizes(log: Log, entries: Iterable[Entry]) -> dict[str, int]:
     return {entry.key.removeprefix(f"{log.path}/"): entry.size for entry in entries}
 
@@ -162,15 +170,15 @@ def _sizes(log: Log, entries: Iterable[Entry]) -> dict[str, int]:
 def _delete_all(log: Log, grace_ms: int | None, now_ms: int, *, keep_record: bool) -> DeletedFiles:
     """List all files of the table, and delete the unneeded ones; begin a new record."""
     folder = f"{log.path}/data"
-    own = f"{folder}/"
-    # Orphans beside our folder are in the same listing; that costs nothing where there are none.
-    has_grace = grace_ms is not None
-    listed = log.store.list(log.path, after=folder) if has_grace else log.store.list(folder)
-    stored = _sizes(log, (entry for entry in listed if entry.key.startswith(own)))
-    orphans = {}
-    if grace_ms is not None:
-        beside = [entry for entry in listed if not entry.key.startswith(own)]
+    orphans: dict[str, int] = {}
+    if grace_ms is None:
+        own = list(log.store.list(folder))
+    else:
+        # Orphans beside our folder are in the same listing, which begins after its name without a
+        # slash: after the name with one, an S3 server may leave out the folder.
+        beside, own = _split(log.store.list(log.path, after=folder), f"{folder}/")
         orphans = _old_orphans(log, grace_ms, _in_foreign_folders(log) + beside)
+    stored = _sizes(log, own)
     snapshot = log.proved_newest()  # after the listing: a listed transaction not open has ended
     assert snapshot is not None
     unneeded = orphans | {

@@ -91,14 +91,12 @@ class OffsetPlanner:
         """
         if not offsets or recorded in self._root_ids:
             return
-        store = open_store(self._settings.root)
-        is_other = recorded not in (None, self.root_id) and not is_copy(store)
-        if self.root_id is None or is_other:
+        store, here = open_store(self._settings.root), self.root_id
+        if here is None or (recorded not in (None, here) and not is_copy(store)):
             views = {name: current_view(open_stream(store, name)) for name in offsets}
             if not any(_is_of(view, offsets[name]) for name, view in views.items()):
                 check_root(store)
-                if is_other:
-                    raise other_root(store, offsets)
+                raise other_root(store, offsets)
         self._root_ids.add(recorded)
 
     # The start of the query

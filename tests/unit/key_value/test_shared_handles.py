@@ -20,6 +20,12 @@ from tests.harness.spy_store import Spy
 WAIT = 30.0
 
 
+def full(operation: str, key: str) -> None:
+    """Refuse each write, as a disk without room does."""
+    if operation.startswith(("put", "stage")):
+        raise StoreFull("full")
+
+
 @pytest.fixture
 def store() -> Spy:
     return Spy(MemoryStore())
@@ -95,10 +101,6 @@ def test_a_flush_tells_a_failure_that_the_put_of_another_thread_has_raised(
 ) -> None:
     table.put("a", "1").result(WAIT)
 
-    def full(operation: str, key: str) -> None:
-        if operation.startswith(("put", "stage")):
-            raise StoreFull("full")
-
     store.hook = full
     table.put("b", "2")
     writer = table._writer
@@ -127,10 +129,6 @@ def test_a_flush_of_a_closed_table_tells_a_failure_that_a_future_has_told(
     store: Spy, table: KeyValueTable
 ) -> None:
     table.put("a", "1").result(WAIT)
-
-    def full(operation: str, key: str) -> None:
-        if operation.startswith(("put", "stage")):
-            raise StoreFull("full")
 
     store.hook = full
     with pytest.raises(StoreFull):
@@ -175,7 +173,7 @@ def test_a_flush_that_is_refused_in_a_callback_leaves_the_failure_to_the_next_on
     table.put("a", "1").result(WAIT)
     go, called = threading.Event(), threading.Event()
 
-    def full(operation: str, key: str) -> None:
+    def full_later(operation: str, key: str) -> None:
         if operation.startswith(("put", "stage")):
             assert go.wait(WAIT)
             raise StoreFull("full")
@@ -185,7 +183,7 @@ def test_a_flush_that_is_refused_in_a_callback_leaves_the_failure_to_the_next_on
             table.flush()
         called.set()
 
-    store.hook = full
+    store.hook = full_later
     table.put("b", "2").add_done_callback(flush)
     go.set()
     assert called.wait(WAIT)
