@@ -48,8 +48,9 @@ def session(builder: Any = None, **conf: Any) -> SparkSession:
     The session gets one listener, which reports the last finished batches of its queries to their
     reader groups, and one rule, by which each action on a frame reads the newest versions. If a
     session is active it is returned; if it has no Delta, a warning says how to add it
-    (``format("pravega")`` needs no jar). On Databricks and with a remote Spark Connect server only
-    ``conf`` is set. Raises ModuleNotFoundError without PySpark.
+    (``format("pravega")`` needs no jar). It is then active in the thread that called: Spark finds a
+    Python data source by the active session of the thread that writes. On Databricks and with a
+    remote Spark Connect server only ``conf`` is set. Raises ModuleNotFoundError without PySpark.
     """
     try:
         from pyspark.sql import SparkSession
@@ -77,9 +78,10 @@ def session(builder: Any = None, **conf: Any) -> SparkSession:
 
 
 def _completed(made: SparkSession) -> SparkSession:
-    """Give a session what reads of our sources need of it."""
-    from pravega_spark.spark.native.jvm_bridge import plan_each_action
+    """Give a session what reads of our sources need of it, and this thread the session."""
+    from pravega_spark.spark.native.jvm_bridge import activate, plan_each_action
 
+    activate(made)
     plan_each_action(made)
     return _with_group_listener(made)
 

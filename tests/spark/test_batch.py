@@ -4,6 +4,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,18 @@ def save(frame: DataFrame, root: str, name: str = "s/a", **options: str) -> None
 
 def values(frame: DataFrame) -> list[int]:
     return [int(row.event) for row in frame.select("event").collect()]
+
+
+def test_thread_that_asked_for_the_session_finds_the_source(
+    spark: SparkSession, root: str, load: Load
+) -> None:
+    def write_one() -> None:
+        session()
+        save(numbers(spark, 1), root)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(write_one).result()
+    assert values(load()) == [0]
 
 
 def test_frame_is_written_in_one_commit_and_read_back(

@@ -167,7 +167,7 @@ def test_bad_record_fails_a_write_and_leaves_stream_and_transaction_as_they_were
     spark: SparkSession, root: str, typed: StreamManager
 ) -> None:
     with pytest.raises(PySparkException) as found:
-        save(mixed(spark), root, routingKey="key")
+        save(mixed(spark).coalesce(1), root, routingKey="key")
     assert "SchemaMismatch: a write to stream s/a: partition" in str(found.value)
     assert "column carrier: null, and the column is required; got None" in str(found.value)
     good = mixed(spark).where("carrier IS NOT NULL AND flight < 100")

@@ -46,6 +46,17 @@ def chunk_reads(spark: SparkSession) -> Any:
         ) from error
 
 
+def activate(spark: SparkSession) -> None:
+    """Make a session the active one of this thread, as the thread that created it has it.
+
+    Spark looks for Python data sources in the active session of a thread, and finds none without.
+    """
+    if hasattr(spark, "_jsparkSession"):
+        gateway: Any = spark.sparkContext._gateway
+        found = gateway.jvm.org.apache.spark.sql.classic.SparkSession
+        found.setActiveSession(spark._jsparkSession)
+
+
 def plan_each_action(spark: SparkSession) -> None:
     """Let each action of a session read the newest versions through ``format("pravega")``.
 
