@@ -150,8 +150,11 @@ RECENT_FILES = 4_096
 """Newest files that an open log holds in memory before it drops and reads them again."""
 DECODED_TEXT_CHARACTERS = 8 * 1024 * 1024
 """A process caches decoded records of one kind up to this many characters of their JSON."""
-OPEN_STREAMS = 1_024
-"""Streams that a process keeps open though nobody uses them; of more, some are opened again."""
+OPEN_STREAM_BYTES = 256 * MIB
+"""A process keeps streams open though nobody uses them, as many as fit; an idle one takes about 12
+KiB, so more than 20,000 do. Of more, some are opened again."""
+OPEN_SCOPE_BYTES = 64 * MIB
+"""The same for indexes of scopes, with about 1 KiB for each stream, table and group."""
 STATE_TABLE_FILE_ROWS = 512
 """Most rows in one file of a state table. A change of one row rewrites one or two files."""
 HISTORY_MERGE_FILES = 16

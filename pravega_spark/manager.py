@@ -25,6 +25,7 @@ from pravega_spark.engine.stream.table_schema import SchemaVersion
 from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.engine.tables.maintenance_entry import describe, intervals_ms
 from pravega_spark.engine.tables.maintenance_table import AUTO, open_maintenance
+from pravega_spark.engine.tables.open_scopes import open_scope
 from pravega_spark.engine.tables.scopes import (
     ACTIVE,
     DELETED,
@@ -118,9 +119,6 @@ if TYPE_CHECKING:  # each verb imports the layer that does it, so that others ne
     from pravega_spark.transactions.transaction import Transaction
     from pravega_spark.transactions.transactional_writer import TransactionalWriter
 
-_KNOWN_SCOPES = 64
-"""A manager keeps the rows of at most this many scopes in memory."""
-
 
 class StreamManager(ClosedByBlock):
     """Scopes, streams and groups under one root: a folder, or a URL such as ``s3://bucket/streams``.
@@ -151,8 +149,6 @@ class StreamManager(ClosedByBlock):
         self._options = check_options("storage_options", storage_options)
         self._store = open_store(root, **self._options)
         self._runtime = runtime
-        self._known_scopes: dict[tuple[int, str], Scope] = {}
-        """By process id, since a forked child must open its own, and by name."""
         if maintain is not None:
             MAINTAIN.parse("maintain", maintain)
         self._maintain = maintain
@@ -355,7 +351,6 @@ class StreamManager(ClosedByBlock):
             name,
             storage_options=self._options,
             runtime=self._runtime,
-            scope_of=self._scope,
             on_open=self._begin_maintenance,
         )
 
@@ -1046,14 +1041,7 @@ class StreamManager(ClosedByBlock):
         return GroupLifecycle(self._store, group, self._stream, self._runtime)
 
     def _scope(self, scope: str) -> Scope:
-        """Return a scope; this manager keeps the rows that it has read."""
-        key = (os.getpid(), check_scope(scope))
-        known = self._known_scopes.get(key)
-        if known is None:
-            if len(self._known_scopes) >= _KNOWN_SCOPES:
-                self._known_scopes.clear()
-            known = self._known_scopes[key] = Scope(self._store, scope, self._runtime)
-        return known
+        return open_scope(self._store, scope, self._runtime)
 
     def _stream(self, stream: str) -> StreamLog:
         return open_stream(self._store, stream, self._runtime)

@@ -40,6 +40,7 @@ from pravega_spark.engine.stream.table_schema import SchemaVersion, schema_versi
 from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.engine.stream.view import StreamView, ViewCheck
 from pravega_spark.engine.stream.watermarks import known_watermarks
+from pravega_spark.engine.tables.open_scopes import open_scope
 from pravega_spark.engine.tables.scopes import Scope, row_configuration
 from pravega_spark.engine.writing.event_times import EventTime, EventTimes
 from pravega_spark.errors import (
@@ -114,10 +115,9 @@ class Stream:
         *,
         storage_options: dict[str, Any] | None = None,
         runtime: Runtime = SYSTEM,
-        scope_of: Callable[[str], Scope] | None = None,
         on_open: Callable[[object, Callable[[Any], bool]], None] = lambda user, is_closed: None,
     ) -> None:
-        """Name the stream. ``scope_of`` returns its scope, which may have been opened before.
+        """Name the stream.
 
         ``on_open`` takes each writer and reader that is made, and the way to ask if it is closed.
         """
@@ -127,7 +127,6 @@ class Stream:
         self._options = check_options("storage_options", storage_options)
         self._runtime = runtime
         self._on_open = on_open
-        self._scope_of = scope_of or (lambda scope: Scope(store, scope, runtime))
 
     @property
     def name(self) -> str:
@@ -866,7 +865,6 @@ class Stream:
             self._name + SUFFIX,
             storage_options=self._options,
             runtime=self._runtime,
-            scope_of=self._scope_of,
             on_open=self._on_open,
         )
 
@@ -1030,7 +1028,7 @@ class Stream:
         return self.create_reader(deserializer=deserializer).fetch(pointer)
 
     def _scope(self) -> Scope:
-        return self._scope_of(self._scope_name)
+        return open_scope(self._store, self._scope_name, self._runtime)
 
     def _log(self) -> StreamLog:
         return self._log_of(self._name)

@@ -16,7 +16,8 @@ from pravega_spark.engine.store.root_marker import missing_marker, read_root
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.tables.due_hints import DueHints, basis_of, drop_hints
 from pravega_spark.engine.tables.maintenance_table import open_maintenance
-from pravega_spark.engine.tables.scopes import Scope, log_names
+from pravega_spark.engine.tables.open_scopes import open_scope
+from pravega_spark.engine.tables.scopes import log_names
 from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.engine.tracing import span
 from pravega_spark.errors import Damaged, NoSuchScope, NoSuchStream
@@ -131,7 +132,7 @@ class MaintenanceRound:
         found = [name for name in folders if is_name(name, MAX_SCOPE_LENGTH)]
         for scope in sorted({*request.scopes, *named, *found}):
             try:
-                rows = log_names(Scope(self._store, scope, self._runtime))
+                rows = log_names(open_scope(self._store, scope, self._runtime))
             except NoSuchScope:
                 if request.must_exist and (scope in request.scopes or scope in named):
                     raise

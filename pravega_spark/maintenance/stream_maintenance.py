@@ -12,7 +12,8 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.due_hints import DueHints, basis_of
 from pravega_spark.engine.tables.maintenance_table import open_maintenance
-from pravega_spark.engine.tables.scopes import Scope, log_names
+from pravega_spark.engine.tables.open_scopes import open_scope
+from pravega_spark.engine.tables.scopes import log_names
 from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.errors import Damaged, NoSuchScope, PravegaSparkError
 from pravega_spark.maintenance import table_folding
@@ -33,7 +34,6 @@ class RootStreams:
         """Name the root; reads nothing yet."""
         self._store = store
         self._runtime = runtime
-        self._scopes: dict[str, Scope] = {}
         self._options = WorkOptions()
         """With the settings of the root, as read for the present share."""
         self._hints: dict[str, DueHints] = {}
@@ -70,10 +70,8 @@ class RootStreams:
             yield f"{following}/{_LAST}", None
 
     def _names(self, scope: str) -> list[str]:
-        known = self._scopes.setdefault(scope, Scope(self._store, scope, self._runtime))
         with contextlib.suppress(NoSuchScope):  # deleted since it was listed
-            return sorted(log_names(known))
-        del self._scopes[scope]
+            return sorted(log_names(open_scope(self._store, scope, self._runtime)))
         return []
 
     def prepare(self, kind: MaintenanceKind, *, is_first: bool) -> None:

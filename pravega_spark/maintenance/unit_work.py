@@ -14,7 +14,7 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.time_limit import run_within
 from pravega_spark.engine.tables.due_hints import DueHints, basis_of
 from pravega_spark.engine.tables.maintenance_table import open_maintenance
-from pravega_spark.engine.tables.scopes import Scope
+from pravega_spark.engine.tables.open_scopes import open_scope
 from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.errors import RootChanged
 from pravega_spark.maintenance.scope_sweep import scope_sweeps, sweep_root, table_path
@@ -61,7 +61,8 @@ def _sweep_tables(store: Store, scope: str, options: WorkOptions, runtime: Runti
     if not scope:
         swept = sweep_root(store, open_settings(store, runtime), settings, now)
         return _outcome(scope, [swept], {}, now.earliest_ms)
-    sweeps = scope_sweeps(store, Scope(store, scope, runtime), settings, now, runtime, deleted=True)
+    index = open_scope(store, scope, runtime)
+    sweeps = scope_sweeps(store, index, settings, now, runtime, deleted=True)
     hints = table_hints(store, scope, sweeps, basis_of(options.root))
     found, failures = list[SweepResult](), dict[str, str]()
     now_ms = open_maintenance(store, runtime).about_now_ms()
@@ -96,7 +97,7 @@ def _preview_tables(
     now = read_now(store, runtime, keep=False)
     logs = [open_settings(store, runtime).table.log]
     if scope:
-        index = Scope(store, scope, runtime)
+        index = open_scope(store, scope, runtime)
         sweeps = scope_sweeps(store, index, settings, now, runtime, deleted=True)
         logs = [sweep.log for sweep in sweeps.values() if sweep.is_foreseen]
     ages = {"grace_ms": settings.grace_ms, "retain_ms": settings.retain_ms}

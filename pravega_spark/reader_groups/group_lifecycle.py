@@ -28,6 +28,7 @@ from pravega_spark.engine.store.root_marker import way_on
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.tables.open_scopes import open_scope
 from pravega_spark.engine.tables.scopes import GROUP, Scope
 from pravega_spark.engine.tables.synchronizer import Generator, Synchronizer
 from pravega_spark.errors import (
@@ -78,8 +79,11 @@ class GroupLifecycle:
         self.subscriptions = Subscriptions(streams)
         self.leases = ReaderLeases(store, group_path(name), runtime)
         self._announcements = ChangeAnnouncements(store, runtime)
-        scope, self._short_name = split_group(name)
-        self._scope = Scope(store, scope, runtime)
+        self._scope_name, self._short_name = split_group(name)
+
+    @property
+    def _scope(self) -> Scope:
+        return open_scope(self.store, self._scope_name, self.runtime)
 
     def open_state(self) -> Synchronizer[GroupState]:
         """Open another copy of the group's state, for one reader."""

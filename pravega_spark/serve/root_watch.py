@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pravega_spark.engine.eviction import make_room
+from pravega_spark.engine.eviction import ChanceCache
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.errors import Damaged, ForeignTable, NoSuchScope, NotFound
 from pravega_spark.process_locks import new_lock
@@ -46,7 +46,7 @@ class RootWatch:
         self.poll_seconds = poll_seconds
         self._cache = cache
         self._lock = new_lock()
-        self._watches: dict[str, StreamWatch] = {}
+        self._watches = ChanceCache[str, StreamWatch](MAX_WATCHES, SYSTEM.random)
 
     def names(self) -> KnownNames:
         """Return the names, which may be a few seconds old."""
@@ -57,8 +57,8 @@ class RootWatch:
         with self._lock:
             watch = self._watches.get(name)
             if watch is None:
-                make_room(self._watches, MAX_WATCHES, SYSTEM.random)
-                watch = self._watches[name] = StreamWatch(self.root.log(name))
+                watch = StreamWatch(self.root.log(name))
+                self._watches.put(name, watch)
             return watch
 
     def rows(self, names: Sequence[str]) -> list[StreamRow]:

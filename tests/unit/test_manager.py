@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import threading
+import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.tables import open_scopes
 from pravega_spark.engine.tables.scopes import Scope
 from pravega_spark.engine.tables.state_table import TableChange
 from pravega_spark.errors import (
@@ -64,6 +67,13 @@ TWO = StreamConfiguration(ScalingPolicy.fixed(2), tags=frozenset({"two"}))
 def manager_of(store: Store) -> StreamManager:
     """A manager as another process has it, without any state in memory."""
     made = StreamManager("memory://unused", runtime=FakeRuntime())
+    made._store = store
+    return made
+
+
+def manager_here(store: Store) -> StreamManager:
+    """A manager of this process, which shares what the process knows."""
+    made = StreamManager("memory://unused")
     made._store = store
     return made
 
@@ -461,7 +471,7 @@ def test_creating_a_stream_costs_the_same_in_a_scope_ten_times_as_large() -> Non
     costs = []
     for count in (600, 6_000):
         spy = Spy()
-        manager = manager_of(spy)
+        manager = manager_here(spy)
         manager.create_scope("s")
         table = manager._scope("s").table
         row = {"kind": "stream", "life": 1, "version": -1, "tags": [], "configuration": "{}"}
@@ -475,6 +485,50 @@ def test_creating_a_stream_costs_the_same_in_a_scope_ten_times_as_large() -> Non
         costs.append([call for call, key in spy.calls if "/_scope/" in key])
         assert len(manager_of(spy).list_streams("s")) == count + 1
     assert costs[0] == costs[1]
+
+
+def filled_scope(store: Spy, count: int) -> None:
+    """Create scope s with one stream, t, and rows of so many others, as another process does."""
+    manager = manager_of(store)
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    row = {"kind": "stream", "life": 1, "version": -1, "tags": [], "configuration": "{}"}
+    changes = {name: {"name": name, **row} for name in (f"n{i:05d}" for i in range(count))}
+    filled = TableChange("FILL", changes=changes)
+    Scope(store, "s").table.change(lambda state: (filled, None))
+
+
+def test_the_second_group_of_a_process_costs_the_same_in_a_scope_ten_times_as_large() -> None:
+    costs = []
+    for count in (600, 6_000):
+        spy = Spy()
+        filled_scope(spy, count)
+        manager_here(spy).create_reader_group("s/first", ["s/t"])
+        calls = []
+        for act in (
+            lambda manager: manager.create_reader_group("s/g", ["s/t"]),
+            lambda manager: manager.delete_reader_group("s/g"),
+        ):
+            wait_for_maintenance()
+            spy.calls.clear()
+            act(manager_here(spy))  # another manager of the same process
+            assert spy.count("get", "_scope/data/") == 0, "the rows are known"
+            calls.append(sorted(call for call, key in spy.calls if "/_scope/" in key))
+        costs.append(calls)
+    assert costs[0] == costs[1]
+
+
+def test_a_handle_of_a_group_keeps_no_rows_of_its_scope() -> None:
+    spy = Spy()
+    filled_scope(spy, 600)
+    group = manager_here(spy).create_reader_group("s/g", ["s/t"])
+    group.online_readers()
+    scope = weakref.ref(open_scopes.open_scope(spy, "s"))
+    assert scope() is not None
+    open_scopes._open.reset()
+    gc.collect()
+    assert scope() is None
+    assert group.online_readers() == []
 
 
 # ------------------------------------------------------------------------------------ bad input

@@ -86,6 +86,11 @@ class Log:
         return self._follower.snapshot
 
     @property
+    def held_bytes(self) -> int:
+        """About how much memory the log takes in this process."""
+        return self._follower.held_bytes
+
+    @property
     def operation(self) -> str:
         """What the commit of the newest snapshot did; empty if this process read none yet."""
         return self._follower.operation

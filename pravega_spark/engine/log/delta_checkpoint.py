@@ -79,6 +79,8 @@ def digest_key(path: str, version: int) -> str:
     return f"{path}/_pravega/checkpoint/{version:020d}.json"
 
 
+_CELL_BYTES = 48
+"""What a file takes in memory in the columns of numbers."""
 _CELL_COLUMNS = [f"add.{name}" for name in ("path", "partitionValues", "size", "tags")]
 
 
@@ -115,6 +117,12 @@ class CheckpointLayer:
         segments, bases = (_joined([pair[n] for pair in found]) for n in (0, 1))
         self._order = np.lexsort((bases, segments))
         self._segments, self._bases = segments[self._order], bases[self._order]
+
+    @property
+    def held_bytes(self) -> int:
+        """About how much memory the layer takes."""
+        complete = sum(adds.nbytes for adds in list(self._complete.values()))
+        return sum((self._paths.nbytes, complete, _CELL_BYTES * len(self._sizes)))
 
     def _overlapping(self, segment_id: int, start: int, end: int) -> slice:
         """Return the rows, in order, of the files that may overlap [start, end)."""

@@ -19,6 +19,9 @@ from pravega_spark.model import FileTotals
 SEGMENT_COLUMN = "segment_id"
 OFFSET_COLUMN = "base_offset"
 
+_ADD_BYTES = 1_800
+"""What a live file takes as an object, by measurement."""
+
 _T = TypeVar("_T")
 
 
@@ -78,6 +81,11 @@ class Layer(Protocol):
 
     def all(self) -> Iterable[Add]:
         """Return this layer's files."""
+        ...
+
+    @property
+    def held_bytes(self) -> int:
+        """About how much memory the layer takes."""
         ...
 
     def __len__(self) -> int:
@@ -156,6 +164,11 @@ class RecentLayer:
         """Return the files in the order in which they were added."""
         return self._adds.values()
 
+    @property
+    def held_bytes(self) -> int:
+        """About how much memory the layer takes."""
+        return _ADD_BYTES * (len(self._adds) + len(self.removed) // 8)
+
     def __len__(self) -> int:
         """Return the number of files."""
         return len(self._adds)
@@ -194,6 +207,11 @@ class FileIndex:
     def recent(self) -> int:
         """The number of files in the newest layer."""
         return len(self._newest)
+
+    @property
+    def held_bytes(self) -> int:
+        """About how much memory the layers take that were loaded; needs no lock."""
+        return sum(layer.held_bytes for layer in list(self._layers))
 
     def apply(self, commit: Commit) -> None:
         """Apply the next commit."""

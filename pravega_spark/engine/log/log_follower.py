@@ -31,6 +31,8 @@ from pravega_spark.limits import (
 _AHEAD = 4
 """So many commits can be made while a lost race is answered and its winner is read."""
 _LONGEST_AHEAD_SECONDS = 0.25
+_IDLE_BYTES = 10 << 10
+"""What a log takes in memory beside its domains and files, by measurement."""
 
 
 class ClockReadings(NamedTuple):
@@ -110,6 +112,13 @@ class LogFollower:
     def is_stale(self) -> bool:
         """Return whether, by any clock, the snapshot was last known to be the newest long ago."""
         return self._newest_at is None or self.clock_readings().is_long_after(self._newest_at)
+
+    @property
+    def held_bytes(self) -> int:
+        """About how much memory the log takes in this process; needs no lock."""
+        snapshot, files = self.snapshot, self._files
+        held = 0 if snapshot is None else snapshot.held_bytes
+        return _IDLE_BYTES + held + (0 if files is None else files.held_bytes)
 
     def forget(self) -> None:
         """Drop the snapshot and the files; the next use opens the log again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import immutables
@@ -19,6 +20,10 @@ LOG_DOMAIN = "pravega.log"
 """Domain of every table: the horizon, the two marks, and the version that set the second one."""
 OPEN_PREFIX = "pravega.open."
 """Prefix of the domains of open transactions; a snapshot keeps these apart from all others."""
+
+_WEIGHED_DOMAINS = 64
+_DOMAIN_BYTES = 256
+"""What a domain and its decoded value take beside their text, by measurement."""
 
 
 @cached_by_text(DECODED_TEXT_CHARACTERS)
@@ -98,6 +103,13 @@ class Snapshot:
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the names of the domains that begin with the prefix."""
         return (name for name in self.domains if name.startswith(prefix))
+
+    @property
+    def held_bytes(self) -> int:
+        """About how much memory the domains take, judged by some of them."""
+        some = list(islice(self.domains.items(), _WEIGHED_DOMAINS))
+        text = sum(len(name) + len(value) for name, value in some)
+        return len(self.domains) * (_DOMAIN_BYTES + text // max(1, len(some)))
 
     @property
     def horizon(self) -> int:

@@ -18,6 +18,7 @@ from pravega_spark.engine.stream.life_claim import take_over
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.tables.open_scopes import open_scope
 from pravega_spark.engine.tables.scopes import Scope, row_configuration, row_domains, row_name
 from pravega_spark.errors import NoSuchScope, NoSuchStream, StoreReadOnly
 from pravega_spark.names import split_log
@@ -55,7 +56,7 @@ def repair(stream: StreamLog, index: Scope | None = None) -> bool:
     CorruptLog if the stream has lost its log.
     """
     scope, path = split_log(stream.name)
-    index = index or Scope(stream.store, scope, stream.runtime)
+    index = index or open_scope(stream.store, scope, stream.runtime)
     while True:
         view = lifecycle.current_view(stream)
         if view is not None and view.record.state is not StreamState.DELETED:

@@ -9,49 +9,61 @@ from pravega_spark.limits import STATE_TABLE_FILE_ROWS
 
 Row = Mapping[str, Any]
 Rows = Mapping[str, Row]
+Changes = Mapping[str, Row | None]
+"""Rows to put by key; None for a row to remove."""
+
+
+def differences(before: Rows, rows: Rows) -> Changes:
+    """Return the rows that turn ``before`` into ``rows``."""
+    changes: dict[str, Row | None] = dict.fromkeys(before.keys() - rows.keys())
+    for key, row in rows.items():
+        known = before.get(key)
+        if known is not row and known != row:
+            changes[key] = row
+    return changes
 
 
 def rearrange(
-    files: Mapping[int, Rows], before: Rows, rows: Rows, limit: int = STATE_TABLE_FILE_ROWS
+    files: Mapping[int, Rows], changes: Changes, limit: int = STATE_TABLE_FILE_ROWS
 ) -> dict[int, Rows]:
-    """Return the files to write so that the table holds ``rows``; delete those that are empty.
+    """Return the files to write so that the table has the changes; delete those that are empty.
 
-    ``before`` holds the present rows, ``files`` the present rows of each file. New rows fill the
-    file with the fewest rows. Files that are less than half full are merged.
+    ``files`` holds the present rows of each file. New rows fill the file with the fewest rows.
+    Files that are less than half full are merged.
     """
-    changed = _changed(files, before, rows, limit)
-    fresh = sorted(rows.keys() - before.keys())
+    changed = _changed(files, changes, limit)
+    held = {key for old in files.values() for key in changes.keys() & old.keys()}
+    fresh = {key: row for key, row in sorted(changes.items()) if row and key not in held}
     counts = {number: len(changed.get(number, old)) for number, old in files.items()}
     while fresh:
         number = min(counts, key=lambda n: (counts[n], n), default=0)
         if counts.get(number, 0) >= limit:
             number = _unused(counts)
         room = limit - counts.get(number, 0)
-        taken, fresh = fresh[:room], fresh[room:]
+        taken = [(key, fresh.pop(key)) for key in list(fresh)[:room]]
         into = changed.setdefault(number, dict(files.get(number, {})))
-        into.update((key, rows[key]) for key in taken)
+        into.update(taken)
         counts[number] = len(into)
     _split(changed, counts, limit)
     _merge(changed, counts, files, limit)
     return dict(changed)
 
 
-def _changed(
-    files: Mapping[int, Rows], before: Rows, rows: Rows, limit: int
-) -> dict[int, dict[str, Row]]:
+def _changed(files: Mapping[int, Rows], changes: Changes, limit: int) -> dict[int, dict[str, Row]]:
     """Return the files that are too long or have changed rows, with their remaining rows."""
     changed: dict[int, dict[str, Row]] = {}
     for number, old in files.items():
         if len(old) > limit:  # the only file of a table of an older format
             changed[number] = dict(old)
-    other = [k for k, r in before.items() if (now := rows.get(k)) is not r and now != r]
-    for key in other:
-        number = next(number for number, old in files.items() if key in old)
-        remaining = changed.setdefault(number, dict(files[number]))
-        if key in rows:
-            remaining[key] = rows[key]
-        else:
+    for key, row in changes.items():
+        holder = next((number for number, old in files.items() if key in old), None)
+        if holder is None:
+            continue
+        remaining = changed.setdefault(holder, dict(files[holder]))
+        if row is None:
             del remaining[key]
+        else:
+            remaining[key] = row
     return changed
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -45,6 +46,10 @@ _FOLDERS = {STREAM: "", GROUP: f"{GROUPS_FOLDER}/", TABLE: f"{TABLES_FOLDER}/"}
 """The folders of a scope's objects by kind; the column ``name`` holds the path in the scope."""
 _TITLES = {STREAM: "stream", TABLE: "key-value table", GROUP: "group"}
 
+_WEIGHED_ROWS = 16
+_ROW_BYTES = 768
+"""What a row takes in memory beside its configuration, by measurement."""
+
 
 class Scope:
     """One scope: its state, and the rows of its streams and reader groups."""
@@ -53,6 +58,14 @@ class Scope:
         """Name the scope; nothing is read yet, and it need not exist."""
         self.name = check_scope(name)
         self.table = StateTable(store, f"{name}/_scope", SCOPE_SCHEMA, "name", runtime)
+
+    @property
+    def held_bytes(self) -> int:
+        """About how much memory the scope takes, judged by some of its rows."""
+        rows = self.table.known_rows
+        some = list(islice(rows.values(), _WEIGHED_ROWS))
+        text = sum(len(row["configuration"]) for row in some)
+        return self.table.log.held_bytes + len(rows) * (_ROW_BYTES + text // max(1, len(some)))
 
     @staticmethod
     def _record(state: TableState) -> dict[str, Any]:
@@ -87,9 +100,7 @@ class Scope:
             if record["state"] != DELETED:
                 return None, False
             value = to_json({"state": ACTIVE, "life": record["life"] + 1})
-            return TableChange(
-                "CREATE SCOPE", {}, {SCOPE_DOMAIN: value}, {"scope": self.name}
-            ), True
+            return self._own_change("CREATE SCOPE", value), True
 
         return self.table.change(decide)[1]
 
@@ -106,8 +117,8 @@ class Scope:
             rows = list(state.rows.values())
             if record["state"] == DELETING:
                 return None, rows
-            value = {SCOPE_DOMAIN: to_json({**record, "state": DELETING})}
-            return TableChange("FENCE SCOPE", state.rows, value, {"scope": self.name}), rows
+            value = to_json({**record, "state": DELETING})
+            return self._own_change("FENCE SCOPE", value), rows
 
         return self.table.change(decide)[1]
 
@@ -125,11 +136,14 @@ class Scope:
                     scope=self.name,
                 )
             value = to_json({**record, "state": DELETED})
-            return TableChange(
-                "DELETE SCOPE", {}, {SCOPE_DOMAIN: value}, {"scope": self.name}
-            ), True
+            return self._own_change("DELETE SCOPE", value), True
 
         return self.table.change(decide)[1]
+
+    def _own_change(self, operation: str, record: str) -> TableChange:
+        return TableChange(
+            operation, domains={SCOPE_DOMAIN: record}, parameters={"scope": self.name}
+        )
 
     def names(self) -> dict[str, list[str]]:
         """Return the names by kind, sorted, from one read. Raises NoSuchScope."""
@@ -230,7 +244,7 @@ class Scope:
                     f"scope {self.name} is being deleted; it accepts no new {_TITLES[kind]}.",
                     scope=self.name,
                 )
-            return _change("PUT", row, {**state.rows, key: row}), (True, row)
+            return _change("PUT", row, row), (True, row)
 
         return self.table.change(decide)[1]
 
@@ -249,7 +263,7 @@ class Scope:
                 record = {**json.loads(known["configuration"]), "log": record}
             tags = sorted(configuration.tags)
             row = {**known, "version": version, "tags": tags, "configuration": to_json(record)}
-            return _change("PUT", row, {**state.rows, path: row}), None
+            return _change("PUT", row, row), None
 
         self.table.change(decide)
 
@@ -261,8 +275,7 @@ class Scope:
             known = state.rows.get(dropped)
             if known is None or known["life"] > life:
                 return None, None
-            rows = {key: row for key, row in state.rows.items() if key != dropped}
-            return _change("DROP", known, rows), None
+            return _change("DROP", known, None), None
 
         self.table.change(decide)
 
@@ -276,9 +289,14 @@ def row_name(row: Row) -> str:
     return str(row["name"]).removeprefix(_FOLDERS[row["kind"]])
 
 
-def _change(verb: str, row: Row, rows: Mapping[str, Row]) -> TableChange:
+def _change(verb: str, row: Row, after: Row | None) -> TableChange:
+    """Return a change of one row, or its removal."""
     kind = str(row["kind"])
-    return TableChange(f"{verb} {kind.upper()}", rows, parameters={kind: row_name(row)})
+    return TableChange(
+        f"{verb} {kind.upper()}",
+        parameters={kind: row_name(row)},
+        changes={str(row["name"]): after},
+    )
 
 
 def _contents(rows: Mapping[str, Row]) -> str:

@@ -24,7 +24,7 @@ from pravega_spark.engine.log.table_definition import PROTOCOL, ROWS_FEATURE, ne
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.tables.row_files import Rows, rearrange
+from pravega_spark.engine.tables.row_files import Changes, Rows, differences, rearrange
 from pravega_spark.errors import CorruptChunk, StoreError
 
 ROWS_DOMAIN = "pravega.rows"
@@ -44,16 +44,20 @@ class TableState:
     version: int
     rows: Rows = field(default_factory=dict)
     snapshot: Snapshot | None = None
+    files: Mapping[str, Rows] = field(default_factory=dict)
+    """The rows of each file, by its path."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What to commit: an operation's name, all rows, and domains to set."""
+    """What to commit: an operation's name, all rows or those that change, and domains to set."""
 
     operation: str
-    rows: Rows
+    rows: Rows | None = None
+    """All rows; None if ``changes`` tells those that change, which costs less in a long table."""
     domains: Mapping[str, str | None] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    changes: Changes = field(default_factory=dict)
 
 
 _Value = TypeVar("_Value")
@@ -77,6 +81,11 @@ class StateTable:
         self._files: dict[str, Rows] = {}
         """Rows by file path: of the files of the cached state, and of those last written."""
 
+    @property
+    def known_rows(self) -> Rows:
+        """The rows that were read last; no storage is asked."""
+        return self._cached.rows
+
     def read(self, *, refresh: bool = True) -> TableState:
         """Return the newest state, or the last known one; version -1 if there is no table.
 
@@ -98,21 +107,22 @@ class StateTable:
         if cached.version == snapshot.version:
             return cached
         pointers = _pointers(snapshot)
-        rows = cached.rows
+        rows, files = cached.rows, cached.files
         if pointers != _pointers(cached.snapshot):
-            files = self._rows_of(pointers)
-            rows = {key: row for part in files.values() for key, row in part.items()}
-            self._files = {pointers[number]["path"]: part for number, part in files.items()}
-        state = TableState(snapshot.version, rows, snapshot)
+            found = self._rows_of(pointers)
+            files = {pointers[number]["path"]: part for number, part in found.items()}
+            rows = _moved(cached, files)
+            self._files = dict(files)
+        state = TableState(snapshot.version, rows, snapshot, files)
         self._cached = state
         return state
 
     def _rows_of(self, pointers: _Pointers) -> dict[int, Rows]:
         """Return the rows of files; load the files that are not cached."""
-        paths = [pointer["path"] for pointer in pointers.values()]
-        missing = [path for path in paths if path not in self._files]
+        paths, known = [pointer["path"] for pointer in pointers.values()], dict(self._files)
+        missing = [path for path in paths if path not in known]
         loaded = dict(zip(missing, self.log.runtime.each(self._load, missing), strict=True))
-        found = {**self._files, **loaded}
+        found = {**known, **loaded}
         return {number: found[path] for number, path in zip(pointers, paths, strict=True)}
 
     def _load(self, path: str) -> Rows:
@@ -154,9 +164,11 @@ class StateTable:
         body = Body(change.operation, parameters=change.parameters, domains=dict(change.domains))
         pointers = _pointers(snapshot)
         domains: dict[str, str | None] = dict(change.domains)
-        before = self._state(snapshot).rows
-        if change.rows != before:
-            for number, rows in rearrange(self._rows_of(pointers), before, change.rows).items():
+        changes = change.changes
+        if change.rows is not None:
+            changes = differences(self._state(snapshot).rows, change.rows)
+        if changes:
+            for number, rows in rearrange(self._rows_of(pointers), changes).items():
                 pointer = None
                 if rows:
                     add = self._stage(rows, version, now_ms)
@@ -197,6 +209,20 @@ class StateTable:
         self._files[path] = self._rows(table)
         stats = to_json({"numRecords": len(ordered)})
         return Add(path, {}, data.size, now_ms, stats, {"rows": str(len(ordered))})
+
+
+def _moved(known: TableState, files: Mapping[str, Rows]) -> Rows:
+    """Return the rows of these files; of a long table, of which few changed, from known ones."""
+    kept = known.files.keys() & files.keys()
+    if not kept:
+        return {key: row for part in files.values() for key, row in part.items()}
+    rows = dict(known.rows)
+    for path in known.files.keys() - kept:
+        for key in known.files[path]:
+            del rows[key]
+    for path in files.keys() - kept:
+        rows.update(files[path])
+    return rows
 
 
 _Pointers = Mapping[int, Mapping[str, Any]]

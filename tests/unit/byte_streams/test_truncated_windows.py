@@ -9,8 +9,10 @@ import pytest
 from pravega_spark.byte_streams import block_queue
 from pravega_spark.byte_streams.byte_positions import ByteSegment
 from pravega_spark.byte_streams.byte_windows import ByteWindows
+from pravega_spark.engine.open_objects import OpenObjects
 from pravega_spark.engine.stream import open_streams
 from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import SegmentTruncated
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
@@ -24,7 +26,7 @@ S = "s/b"
 def test_all_users_of_a_stream_know_its_head_however_many_streams_a_process_opens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_streams, "OPEN_STREAMS", 2)
+    monkeypatch.setattr(open_streams, "_open", OpenObjects(StreamLog, lambda stream: 1, 2))
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
     for name in (S, "s/1", "s/2", "s/3"):

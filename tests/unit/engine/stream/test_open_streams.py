@@ -1,32 +1,36 @@
-"""The open streams of a process: of somewhat more than it keeps, it finds most again."""
+"""The open streams of a process: as many stay open as fit into a number of bytes."""
 
 from __future__ import annotations
 
+import gc
+import weakref
+from typing import Any
+
 import pytest
 
-from pravega_spark.engine.runtime import SYSTEM, Runtime
-from pravega_spark.engine.store import Store
+from pravega_spark.engine.log.actions import Body
+from pravega_spark.engine.open_objects import OpenObjects
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream import open_streams
+from pravega_spark.engine.stream import lifecycle, open_streams
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.limits import OPEN_STREAM_BYTES
+from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+
+MANY = 10_600
+"""Streams of a process whose small ones all stay open."""
 
 
-@pytest.mark.parametrize(("count", "most_share"), [(100, 0.0), (103, 0.3), (1_000, 1.0)])
-def test_a_scan_of_somewhat_more_streams_than_are_kept_opens_few_again(
-    count: int, most_share: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def opened_again(count: int, most_bytes: int, size: Any, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Return the share of looks in five scans of so many streams that open a stream again."""
     opened = 0
 
-    class Counted(StreamLog):
-        def __init__(self, store: Store, name: str, runtime: Runtime = SYSTEM) -> None:
-            nonlocal opened
-            opened += 1
-            super().__init__(store, name, runtime)
+    def open_one(store: Any, name: str) -> StreamLog:
+        nonlocal opened
+        opened += 1
+        return StreamLog(store, name)
 
-    monkeypatch.setattr(open_streams, "OPEN_STREAMS", 100)
-    monkeypatch.setattr(open_streams, "StreamLog", Counted)
-    monkeypatch.setattr(open_streams, "_open", open_streams._OpenStreams())
+    monkeypatch.setattr(open_streams, "_open", OpenObjects(open_one, size, most_bytes))
     store, names = MemoryStore(), [f"s/{number}" for number in range(count)]
     for name in names:
         open_stream(store, name)
@@ -34,5 +38,38 @@ def test_a_scan_of_somewhat_more_streams_than_are_kept_opens_few_again(
     for _ in range(5):
         for name in names:
             assert open_stream(store, name).name == name
-    assert opened <= 5 * count * most_share
-    assert len(open_streams._open._kept) <= 100
+    assert len(open_streams._open.kept) <= most_bytes
+    return opened / (5 * count)
+
+
+@pytest.mark.parametrize(("count", "most_share"), [(100, 0.0), (103, 0.3), (1_000, 1.0)])
+def test_a_scan_of_somewhat_more_streams_than_are_kept_opens_few_again(
+    count: int, most_share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert opened_again(count, 100, lambda stream: 1, monkeypatch) <= most_share
+
+
+def test_a_process_keeps_ten_thousand_small_streams_and_few_large_ones() -> None:
+    small, large = StreamLog(MemoryStore(), "s/small"), StreamLog(MemoryStore(), "s/large")
+    for stream in (small, large):
+        stream.log.maintain = None
+        lifecycle.create(stream, 1, StreamConfiguration(ScalingPolicy.fixed(1)))
+    domains = {f"pravega.mark.{number}": '{"time":1}' for number in range(10_000)}
+    large.commit(lambda view: (Body("TEST", domains=dict(domains)), None), life=1)
+    assert MANY * small.log.held_bytes <= OPEN_STREAM_BYTES
+    assert large.log.held_bytes >= 2 << 20
+
+
+def test_a_process_that_keeps_all_looks_with_one_call_each_and_a_dropped_one_is_collected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = OpenObjects(StreamLog, lambda stream: 1, 3)
+    monkeypatch.setattr(open_streams, "_open", kept)
+    store = MemoryStore()
+    seen = [weakref.ref(open_stream(store, f"s/{number}")) for number in range(9)]
+    gc.collect()
+    assert sum(found() is not None for found in seen) == 3
+    held = open_stream(store, "s/held")
+    for number in range(20):
+        open_stream(store, f"s/{number}")
+    assert open_stream(store, "s/held") is held

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pravega_spark.engine.tables.row_files import Rows, rearrange
+from pravega_spark.engine.tables.row_files import Rows, differences, rearrange
 from pravega_spark.limits import STATE_TABLE_FILE_ROWS
 
 LIMIT = 4
@@ -23,7 +23,7 @@ def after(
 ) -> tuple[dict[int, Rows], dict[int, Rows]]:
     """The files after a change, and those of them that were written."""
     before = {key: row for part in files.values() for key, row in part.items()}
-    written = rearrange(files, before, wanted, limit)
+    written = rearrange(files, differences(before, wanted), limit)
     found = {n: part for n, part in {**files, **written}.items() if part}
     assert {key: row for part in found.values() for key, row in part.items()} == wanted
     assert sum(map(len, found.values())) == len(wanted), "each row is in one file"
