@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.arguments import check_flag, check_list, check_options, check_whole, shown
@@ -188,15 +187,14 @@ class Stream:
         """Return the configuration, layout, head and tail of the newest version."""
         log = self._log()
         log.log.expect_files()
-        life = self._view().life
+        newest = self._view()
 
         def size_of(view: StreamView) -> tuple[StreamView, int, FileTotals]:
-            head, tail = view.located_head, view.located_tail
-            size = head.bytes_to(tail, partial(log.bytes_at, view=view))
+            size = log.readable_bytes(view)
             with log.log.files() as files:
                 return view, size, files.totals()
 
-        view, size, files = log.on_newest(size_of, life=life)
+        view, size, files = log.on_newest(size_of, view=newest)
         record, head, tail = view.record, view.located_head, view.located_tail
         return StreamInfo(
             self._name,

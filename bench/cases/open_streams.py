@@ -1,4 +1,4 @@
-"""Looks at more streams than a process keeps open, one after the other, again and again."""
+"""Looks at many streams, one after the other, again and again: those that fit stay open."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ looks = rounds * count
 used, made = time.process_time() - begun, store.total - calls
 print(json.dumps([made / looks, 1e6 * used / looks, 1 - opened / looks, resident_mib() - before]))
 """
-_LITTLE_MORE, _MUCH_MORE = 1_060, 10_600
+_SOME, _MANY = 1_060, 10_600
 
 
 @benchmark()
 def looks_at_many_streams(context: Context) -> Iterator[Figure]:
-    """A process that keeps 1,024 streams open looks at 1,060, and at ten times as many."""
+    """A process looks at 1,060 idle streams, and at ten times as many: all stay open."""
     rounds = context.size(5, 1)
-    for count, most in ((_LITTLE_MORE, 2.0), (_MUCH_MORE, 11.0)):
+    for count in (_SOME, _MANY):
         command = [sys.executable, "-c", _LOOKS, str(count), str(rounds)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         calls, used, hits, memory = json.loads(done.stdout)
@@ -71,5 +71,5 @@ def looks_at_many_streams(context: Context) -> Iterator[Figure]:
             calls,
             "calls",
             note=f"{100 * hits:.0f} % are open, {used:.0f} µs of processor time, {memory:.0f} MiB",
-            limited_by="what a process keeps open: 1,024 streams",
-        ).within(at_most=most)
+            limited_by="a request for the next version",
+        ).within(at_most=1.0)

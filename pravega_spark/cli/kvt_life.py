@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from pravega_spark.cli.many_names import look_at_each
 from pravega_spark.cli.output import (
     TABLE,
     TableColumn,
@@ -126,7 +127,7 @@ def list_tables(
     manager, store = open_root(root)
     scopes = manager.list_scopes() if scope is None else [scope]
     found = [name for each in scopes for name in manager.list_key_value_tables(each, tag=tag)]
-    records = [{"table": name} for name in found] if quiet else list(_records(store, found))
+    records = [{"table": name} for name in found] if quiet else _records(store, found)
     show_records(records, _SUMMARY, output, quiet=quiet)
 
 
@@ -140,10 +141,13 @@ def describe(table: str, root: str | None, output: str) -> None:
     show_record(_record(store, table), _DETAILS, output)
 
 
-def _records(store: Store, tables: Sequence[str]) -> Iterator[dict[str, Any]]:
-    for table in tables:
+def _records(store: Store, tables: Sequence[str]) -> list[dict[str, Any]]:
+    def record(table: str) -> dict[str, Any] | None:
         with contextlib.suppress(NoSuchTable):  # deleted since the names were listed
-            yield _record(store, table)
+            return _record(store, table)
+        return None
+
+    return look_at_each(record, tables, "tables")
 
 
 def _record(store: Store, table: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pravega_spark.cli.many_names import look_at_each
 from pravega_spark.cli.output import (
     TABLE,
     examples,
@@ -61,7 +62,7 @@ def list_groups(scope: str | None, quiet: bool, root: str | None, output: str) -
     if quiet:
         _show_names(names, output)
         return
-    found = [group for name in names if (group := find_group(store, name)) is not None]
+    found = look_at_each(partial(find_group, store), names, "groups")
     if output != TABLE:
         show_value([_summary(group) for group in found], output)
         return

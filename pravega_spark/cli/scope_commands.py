@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING
+
 import click
 
+from pravega_spark.cli.many_names import look_at_each
 from pravega_spark.cli.output import (
     TableColumn,
     confirm,
@@ -15,6 +20,9 @@ from pravega_spark.cli.output import (
 )
 from pravega_spark.cli.root_option import new_root, open_root, root_option
 from pravega_spark.errors import NoSuchScope
+
+if TYPE_CHECKING:
+    from pravega_spark.manager import StreamManager
 
 _COLUMNS = (
     TableColumn("SCOPE", "scope"),
@@ -52,19 +60,27 @@ def list_scopes(quiet: bool, root: str | None, output: str) -> None:
     """List the scopes, with the numbers of what they contain."""
     manager, _ = open_root(root)
     names = sorted(manager.list_scopes())
-    records = [{"scope": name} if quiet else _record(manager, name) for name in names]
+    records: list[dict[str, object]] = [{"scope": name} for name in names]
+    if not quiet:
+        records = look_at_each(partial(_listed, manager), names, "scopes")
     show_records(records, _COLUMNS, output, quiet=quiet)
 
 
-def _record(manager: object, name: str) -> dict[str, object]:
-    from pravega_spark.manager import StreamManager
+def _listed(manager: StreamManager, name: str) -> dict[str, object] | None:
+    with contextlib.suppress(NoSuchScope):  # deleted since the names were listed
+        return _record(manager, name)
+    return None
 
-    assert isinstance(manager, StreamManager)
+
+def _record(manager: StreamManager, name: str) -> dict[str, object]:
+    from pravega_spark.engine.tables.scopes import GROUP, STREAM, TABLE
+
+    found = manager._scope(name).names()
     return {
         "scope": name,
-        "streams": len(manager.list_streams(name)),
-        "reader_groups": len(manager.list_reader_groups(name)),
-        "key_value_tables": len(manager.list_key_value_tables(name)),
+        "streams": len(found[STREAM]),
+        "reader_groups": len(found[GROUP]),
+        "key_value_tables": len(found[TABLE]),
     }
 
 

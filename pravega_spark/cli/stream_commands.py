@@ -158,7 +158,7 @@ def list_streams(
     scopes: Sequence[str], tag: str | None, quiet: bool, root: str | None, output: str
 ) -> None:
     """List the streams of each SCOPE, or of all."""
-    manager, _ = open_root(root)
+    manager, store = open_root(root)
     found = [
         name
         for scope in scopes or manager.list_scopes()
@@ -173,7 +173,7 @@ def list_streams(
         return
     from pravega_spark.cli.stream_description import SUMMARY, summaries
 
-    show_records(summaries(manager, found), SUMMARY, output)
+    show_records(summaries(store, found), SUMMARY, output)
 
 
 @click.command()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import click
 
+from pravega_spark.cli.many_names import look_at_each
 from pravega_spark.cli.output import (
     TABLE,
     TableColumn,
@@ -19,7 +19,9 @@ from pravega_spark.cli.output import (
     show_records,
     size,
 )
+from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import NoSuchStream, TruncatedData
 from pravega_spark.manager import StreamManager
@@ -30,8 +32,6 @@ from pravega_spark.scaling.rate_store import last_rates
 from pravega_spark.scaling.segment_load import segment_load
 from pravega_spark.schemas.sql_types import sql_type
 from pravega_spark.stream_schema import StreamSchema
-
-_THREADS = 8
 
 SUMMARY = (
     TableColumn("STREAM", "stream"),
@@ -80,41 +80,44 @@ _SUBSCRIBERS = (
 )
 
 
-def summary_record(info: StreamInfo) -> dict[str, Any]:
+def _summary(view: StreamView, size_bytes: int) -> dict[str, Any]:
     """Return what a list of streams shows of one."""
-    configuration = info.configuration
+    record, configuration = view.record, view.record.configuration
     return {
-        "stream": info.stream,
-        "state": info.state,
-        "segments": len(info.segments),
-        "epoch": info.epoch,
-        "events": info.events,
-        "size_bytes": info.size_bytes,
+        "stream": view.stream,
+        "state": record.state.value,
+        "segments": len(view.active.segments),
+        "epoch": record.active_epoch,
+        "events": view.located_head.events_to(view.located_tail),
+        "size_bytes": size_bytes,
         "scaling": scaling_text(configuration.scaling),
         "retention": retention_text(configuration.retention),
         "tags": sorted(configuration.tags),
     }
 
 
-def summaries(manager: StreamManager, found: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the summaries of streams, read in parallel; one that was deleted since is left out."""
+def summaries(store: Store, found: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the summaries of streams; one that was deleted since is left out."""
 
     def summary(name: str) -> dict[str, Any] | None:
+        stream = open_stream(store, name)
         with contextlib.suppress(NoSuchStream):
-            return summary_record(manager.stream_info(name))
+            return stream.on_newest(
+                lambda view: _summary(view, stream.readable_bytes(view)),
+                view=existing_view(stream),
+            )
         return None
 
-    with ThreadPoolExecutor(_THREADS) as threads:
-        return [record for record in threads.map(summary, found) if record is not None]
+    return look_at_each(summary, found, "streams")
 
 
 def described(manager: StreamManager, name: str) -> dict[str, Any]:
     """Return all that is shown of a stream: its cost does not grow with its events."""
     info = manager.stream_info(name)
-    configuration = info.configuration
+    view, configuration = manager._stream(name).view(refresh=False), info.configuration
     encryption = configuration.encryption
     return {
-        **summary_record(info),
+        **_summary(view, info.size_bytes),
         "life": info.life,
         "created_ms": info.created_ms,
         "version": info.version,
@@ -150,7 +153,7 @@ def _column_records(schema: StreamSchema | None) -> list[dict[str, Any]]:
 
 
 def _segment_records(manager: StreamManager, info: StreamInfo) -> list[dict[str, Any]]:
-    stream = open_stream(manager.root, info.stream)
+    stream = manager._stream(info.stream)
     view = stream.view()
     rates = last_rates(stream, view)
     records = []

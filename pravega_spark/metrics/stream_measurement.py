@@ -76,8 +76,7 @@ def measure_stream(
     log.expect_files()
 
     def measured(view: StreamView) -> tuple[StreamView, int, FileTotals]:
-        head, tail = view.located_head, view.located_tail
-        size = head.bytes_to(tail, partial(stream.bytes_at, view=view))
+        size = stream.readable_bytes(view)
         with log.files() as files:
             return view, size, files.totals()
 

@@ -161,15 +161,21 @@ class StreamLog:
         return self.known_view().event_format
 
     def on_newest(
-        self, look_up: Callable[[StreamView], _Value], *, life: int | None = None
+        self,
+        look_up: Callable[[StreamView], _Value],
+        *,
+        life: int | None = None,
+        view: StreamView | None = None,
     ) -> _Value:
         """Return what ``look_up`` finds on the newest view, and look again if the head has moved.
+
+        ``view`` is a view that the caller has just taken.
 
         A look-up reads chunks that another process may truncate after the view was taken. So its
         TruncatedData is raised only if the head is still that of its view, or if the head has
         moved during each of many look-ups. Raises what :meth:`view` raises.
         """
-        view = self.view(life=life)
+        view = view or self.view(life=life)
         for _ in range(LOOK_UPS_OF_A_MOVING_HEAD):
             try:
                 return look_up(view)
@@ -292,6 +298,14 @@ class StreamLog:
         """
         found = self._bytes_or_chunk(segment_id, offset, view or self.view(refresh=False))
         return found if isinstance(found, int) else self._bytes_inside(found, offset)
+
+    def readable_bytes(self, view: StreamView) -> int:
+        """Return the exact bytes of the events between a view's head and tail.
+
+        Raises TruncatedData as :meth:`bytes_at` does, if the head has moved since.
+        """
+        head, tail = view.located_head, view.located_tail
+        return head.bytes_to(tail, partial(self.bytes_at, view=view))
 
     def bytes_of(self, offsets: Collection[tuple[int, int]], view: StreamView) -> Sizes:
         """Return :meth:`bytes_at` for many (segment id, offset); chunks are read in parallel."""

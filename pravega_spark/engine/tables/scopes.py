@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import way_on
@@ -69,16 +70,19 @@ class Scope:
 
     @staticmethod
     def _record(state: TableState) -> dict[str, Any]:
-        record = state.snapshot.get(SCOPE_DOMAIN) if state.snapshot else None
-        return record or {"state": DELETED, "life": 0}
+        return _record_of(state.snapshot)
+
+    def _newest_record(self) -> dict[str, Any]:
+        """Return the record of the newest version; the rows are not read."""
+        return _record_of(self.table.log.refresh(durable=True))
 
     def state(self) -> str:
         """Return ACTIVE, DELETING or DELETED; also DELETED for a scope that never existed."""
-        return str(self._record(self.table.read())["state"])
+        return str(self._newest_record()["state"])
 
     def life(self) -> int | None:
         """Return the number of the scope's creation, from 1; None if there is no scope."""
-        record = self._record(self.table.read())
+        record = self._newest_record()
         return None if record["state"] == DELETED else int(record["life"])
 
     def check_exists(self) -> int:
@@ -278,6 +282,11 @@ class Scope:
             return _change("DROP", known, None), None
 
         self.table.change(decide)
+
+
+def _record_of(snapshot: Snapshot | None) -> dict[str, Any]:
+    record = None if snapshot is None else snapshot.get(SCOPE_DOMAIN)
+    return record or {"state": DELETED, "life": 0}
 
 
 def _key(kind: str, name: str) -> str:
