@@ -35,7 +35,7 @@ def group_creation(context: Context) -> Iterator[Figure]:
             f"create and delete a group in a scope of {many:,} streams, processor time",
             found[str(many)],
             "ms",
-            f"in a scope of {few}",
+            f"a scope of {few}",
             found[str(few)],
             note=f"storage calls {calls[many]} and {calls[few]}",
             limited_by="a file of 512 rows that holds the group's row is written again",

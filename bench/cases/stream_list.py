@@ -27,7 +27,7 @@ def stream_list(context: Context) -> Iterator[Figure]:
         f"list {_MANY:,} streams, processor time of each",
         [many],
         "ms",
-        f"of {_FEW:,}",
+        f"{_FEW:,} streams",
         [few],
         note=f"storage calls of each {many_calls:.1f} and {few_calls:.1f}; {seconds:.1f} s in all",
         limited_by="opening each stream, and Python's collector, which looks at all that is open",

@@ -29,11 +29,13 @@ from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import NoSuchTable
+from pravega_spark.key_value.fold_due import NEVER, FoldDue
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.table_key import KeyType
 from pravega_spark.key_value.table_snapshot import table_snapshot
 from pravega_spark.limits import TABLE_STALENESS, TABLE_VALUE_BYTES
 from pravega_spark.names import split_table, table_log
+from pravega_spark.units import count_text
 
 _SUMMARY = (
     TableColumn("TABLE", "table"),
@@ -54,6 +56,7 @@ _DETAILS = (
     TableColumn("LARGEST-VALUE", "max_value_bytes", size),
     TableColumn("STALENESS", "staleness"),
     TableColumn("UNFOLDED-BYTES", "unfolded_bytes", size),
+    TableColumn("FOLD", "fold"),
     TableColumn("FOLDED-VERSION", "folded_version"),
     TableColumn("FOLDED-AT", "folded_ms", moment),
     TableColumn("FILES", "folded_files", count),
@@ -154,7 +157,7 @@ def _record(store: Store, table: str) -> dict[str, Any]:
     log = table_log(*split_table(table))
     found = table_snapshot(open_stream(store, log))
     configuration = found.configuration
-    folded = None if found.folded is None else found.folded.record
+    folded, due = None if found.folded is None else found.folded.record, found.fold_due
     return {
         "table": table,
         "state": found.view.record.state.value,
@@ -169,6 +172,8 @@ def _record(store: Store, table: str) -> dict[str, Any]:
         "version": found.view.version,
         "unfolded_changes": found.changes,
         "unfolded_bytes": found.changed_bytes,
+        "fold": _fold_text(due),
+        "fold_due": due.is_due,
         "folded_version": None if folded is None else folded.log_version,
         "folded_ms": None if folded is None else folded.folded_ms,
         "folded_entries": 0 if folded is None else folded.rows,
@@ -176,6 +181,13 @@ def _record(store: Store, table: str) -> dict[str, Any]:
         "folded_bytes": 0 if folded is None else folded.size_bytes,
         "change_log": log,
     }
+
+
+def _fold_text(due: FoldDue) -> str | None:
+    if due.is_due:
+        changes = count_text(due.changes, "change")
+        return f"is due: each process that opens the table reads {changes}"
+    return None if due.at_ms == NEVER else f"is due at {moment(due.at_ms)}"
 
 
 @click.command(epilog=examples("kvt delete nyc/carriers --yes"))

@@ -19,6 +19,7 @@ from pravega_spark.errors import TruncatedData
 from pravega_spark.key_value.change_reader import check_version, ranges_from, unreadable
 from pravega_spark.key_value.entries_at import expiry_us
 from pravega_spark.key_value.fold import dated_entries
+from pravega_spark.key_value.fold_due import FoldDue, fold_due
 from pravega_spark.key_value.folded_source import folded_table
 from pravega_spark.key_value.folded_state import FoldedState
 from pravega_spark.key_value.folded_table import FoldedTable
@@ -62,6 +63,12 @@ class TableSnapshot:
         """The bytes of the changes after the fold."""
         known = 0 if self.folded is None else self.folded.record.log_bytes
         return self.view.total_bytes - known
+
+    @property
+    def fold_due(self) -> FoldDue:
+        """Whether the next round of maintenance folds the table, or when one does."""
+        record = None if self.folded is None else self.folded.record
+        return fold_due(self.view, record, self.configuration.ttl_ms, self.stream.now_ms())
 
     @property
     def expires(self) -> bool:

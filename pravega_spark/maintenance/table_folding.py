@@ -64,7 +64,8 @@ def fold_if_due(stream: StreamLog, view: StreamView, *, dry_run: bool = False) -
     if not due.is_due:
         return FoldingDone("", nothing, None if due.at_ms == NEVER else due.at_ms)
     if dry_run:
-        return FoldingDone(f"folds {size_text(due.changed_bytes)} of changes", nothing, 0)
+        changes = count_text(due.changes, "change")
+        return FoldingDone(f"folds {changes}, {size_text(due.changed_bytes)}", nothing, 0)
     done = fold(stream, table, ttl_ms=ttl_ms, life=view.life)
     merged = done.merge
     if merged is None or not merged.is_committed:

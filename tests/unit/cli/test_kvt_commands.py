@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from pravega_spark.cli.commands import FAILED, MISUSED
+from pravega_spark.key_value import fold_due
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.table_entry import TableEntry
 from tests.unit.cli.conftest import Shell
@@ -38,7 +39,9 @@ def value(shell: Shell, key: bytes | str | int, secondary: bytes = b"") -> bytes
 # ----------------------------------------------------------------------------------------- tables
 
 
-def test_tables_are_created_listed_described_and_deleted(shell: Shell) -> None:
+def test_tables_are_created_listed_described_and_deleted(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = ("-p", "2", "--ttl", "1 day", "--tag", "gold", "--secondary-length", "2")
     assert shell.ok("kvt", "create", "s/t", "--key-type", "long", *options) == (
         "Created table s/t.\n"
@@ -59,7 +62,13 @@ def test_tables_are_created_listed_described_and_deleted(shell: Shell) -> None:
     with shell.manager.key_value_table("s/t") as opened:
         opened.put(1, b"x", b"ab")
     found = shell.json("kvt", "describe", "s/t")
+    assert not found["fold_due"]
+    assert found["fold"].startswith("is due at 2")
     assert (found["unfolded_changes"], found["folded_entries"], found["tags"]) == (1, 0, ["gold"])
+    monkeypatch.setattr(fold_due, "FOLD_CHANGES", 1)
+    assert shell.json("kvt", "describe", "s/t")["fold_due"]
+    text = "is due: each process that opens the table reads 1 change"
+    assert f"FOLD              {text}\n" in shell.ok("kvt", "describe", "s/t")
     assert "SECONDARY-LENGTH  2" in shell.ok("kvt", "describe", "s/t")
     assert "Pass --yes" in shell.failed("kvt", "delete", "s/t")
     assert "NoSuchTable" in shell.failed("kvt", "delete", "s/t", "s/none", "--yes")

@@ -10,9 +10,10 @@ from pravega_spark import StreamManager
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream, StaleIdentity
 from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.key_value import fold_due as fold_due_module
 from pravega_spark.key_value.change_codec import encode_change
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.fold_due import NEVER, fold_due
+from pravega_spark.key_value.fold_due import NEVER, FoldDue, fold_due
 from pravega_spark.key_value.folded_table import FoldedTable
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.table_key import KeyType, TableKey
@@ -238,6 +239,38 @@ def test_a_fold_is_due_by_bytes_by_age_and_not_without_changes() -> None:
     for number in range(14):
         write(manager, {f"k{number}": bytes(1_000_000)})
     assert fold_due(log.view(), folded.record(), None, runtime.now_ms()).is_due
+
+
+def test_a_fold_is_due_by_the_number_of_changes_and_the_part_of_the_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fold_due_module, "FOLD_CHANGES", 10)
+    runtime = FakeRuntime()
+    manager = shop(runtime, partitions=2)
+    log, folded = opened(manager, runtime)
+
+    def due() -> FoldDue:
+        return fold_due(log.view(), folded.record(), None, runtime.now_ms())
+
+    for number in range(10):
+        assert (due().is_due, due().changes) == (False, number)
+        write(manager, {f"a{number}": b""})
+    assert due().is_due
+    write(manager, {f"k{number:03d}": b"" for number in range(200)})
+    view, record = log.view(), folded.record()
+    fold(log, folded)
+    assert due().changes == 0
+    assert fold_due(view, folded.record(), None, 0).changes == 0, "a fold newer than the view"
+    assert fold_due(view, record, None, 0).changes == 210
+    write(manager, {f"k{number:03d}": b"1" for number in range(20)})
+    scale_stream(
+        log,
+        [next(iter(log.view().active.segment_ids))],
+        [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)],
+        life=1,
+    )
+    write(manager, {"k100": b"1"})
+    assert (due().is_due, due().changes) == (True, 21), "a tenth of 210 rows"
 
 
 @given(

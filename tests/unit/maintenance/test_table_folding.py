@@ -9,6 +9,7 @@ from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import subscribers
 from pravega_spark.engine.stream.folded_record import FoldedRecord
 from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.key_value import fold_due
 from pravega_spark.key_value.folded_source import folded_log
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.maintenance import stream_maintenance
@@ -45,6 +46,22 @@ def put(manager: StreamManager, *keys: str) -> None:
     table = manager.key_value_table(NAME)
     for key in keys:
         table.put(key, key.encode()).result()
+
+
+@pytest.mark.parametrize(("count", "folds"), [(30, 0), (300, 1)])
+def test_a_table_is_folded_for_the_number_of_its_changes_and_opening_it_then_reads_none(
+    count: int, folds: int, manager: StreamManager, store: Spy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold_due, "FOLD_CHANGES", 100)
+    with manager.key_value_table(NAME) as table:
+        for number in range(count):
+            table.put(f"k{number}", b"")
+    assert folding(manager)["folds"] == folds
+    store.calls.clear()
+    manager.key_value_table(NAME).get("absent")
+    assert any("/events/data/" in key for _, key in store.calls) == (not folds)
+    put(manager, *(f"k{number}" for number in range(25)))
+    assert folding(manager)["folds"] == 0, "fewer than a tenth of the rows, or than 100"
 
 
 def folding(manager: StreamManager, **options: Any) -> Any:
