@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,44 @@ def test_size_of_a_change_does_not_grow_with_the_table() -> None:
         assert (len(added), store.count("get", "/data/")) == (1, 0)
         assert counts(table(store).read().rows) == {**counts(many(count)), "new": 1}
     assert sizes[1] < 2 * sizes[0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_reader_that_follows_a_long_table_has_the_rows_that_a_new_one_reads(seed: int) -> None:
+    store, chance = MemoryStore(), random.Random(seed)
+    writer, follower = table(store), table(store)
+    names = list(many(2_000))
+    writer.change(put_all(many(1_200)))
+    for step in range(25):
+        changes: dict[str, Any] = {}
+        for name in chance.sample(names, chance.choice([1, 2, 300])):
+            changes[name] = None if chance.random() < 0.5 else row(name, step)
+        change = TableChange("CHANGE", changes=changes)
+        if chance.random() < 0.3:  # all rows, as a synchronizer gives them
+            rows = {k: r for k, r in {**writer.read().rows, **changes}.items() if r is not None}
+            change = TableChange("REPLACE", rows)
+        state, _ = writer.change(lambda state, change=change: (change, None))  # type: ignore[misc]
+        if chance.random() < 0.7:
+            assert follower.read().rows == state.rows == table(store).read().rows
+
+
+def test_two_threads_may_read_a_table_while_others_change_it() -> None:
+    store = Spy()
+    writer, shared = table(store), table(store)
+    writer.change(put_all(many(2 * STATE_TABLE_FILE_ROWS)))
+    first, *_, last = sorted(shared.read().rows)
+    writer.change(put_all({first: row(first, -1)}))
+    seen: list[TableState] = []
+
+    def hook(operation: str, key: str) -> None:
+        if "/data/" in key and not seen:  # the other thread is about to load the changed file
+            seen.append(TableState(-1))
+            writer.change(put_all({last: row(last, -2)}))
+            seen.append(shared.read())
+
+    store.hook = hook
+    read = shared.read()
+    assert (read.rows[first]["count"], seen[1].rows[last]["count"]) == (-1, -2)
 
 
 def test_table_of_several_files_needs_a_feature_that_older_versions_refuse() -> None:
