@@ -7,8 +7,9 @@ import os
 from pravega_spark.engine.store.local_files import UnknownOutcome, sync_folder
 from pravega_spark.errors import StoreError
 
-_ANCHORED_FOLDERS = 4_096
-"""Folders known to be durably reachable before the set is cleared."""
+_ANCHORED_FOLDERS = 65_536
+"""Folders that are known to be durably reachable, three for each open stream; of more, any one is
+forgotten, and its ancestors are fsynced again."""
 REOPEN = "Check the disk, then open the root in a new process."
 
 
@@ -59,7 +60,7 @@ class DurableFolders:
                 parent = os.path.dirname(below)
                 sync_folder(parent)
                 if len(self.anchored) >= _ANCHORED_FOLDERS:
-                    self.anchored = {self.top}
+                    self.anchored.pop()
                 self.anchored.add(below)
                 below = parent
         except UnknownOutcome:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.store import Put, local_files
+from pravega_spark.engine.store import Put, durable_folders, local_files
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
 
@@ -291,3 +291,24 @@ def test_file_system_of_a_root_that_goes_during_the_look_is_that_of_its_folder(
     found = local_files.file_system(str(root))
     monkeypatch.undo()
     assert found == local_files.file_system(str(tmp_path))
+
+
+@pytest.mark.parametrize(("count", "most"), [(20, 1.0), (22, 1.9), (200, 4.1)])
+def test_an_append_to_somewhat_more_folders_than_are_known_fsyncs_few_ancestors_again(
+    count: int, most: float, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable_folders, "_ANCHORED_FOLDERS", 1 + 3 * 20)  # the scope, and theirs
+    synced = 0
+
+    def sync(folder: str) -> None:
+        nonlocal synced
+        synced += 1
+
+    folders = [f"{store._root}/s/{number}/events/_delta_log" for number in range(count)]
+    durable = durable_folders.DurableFolders(store._root)
+    monkeypatch.setattr(durable_folders, "sync_folder", sync)
+    for _ in range(5):
+        synced = 0
+        for folder in folders:
+            durable.sync(folder)
+    assert synced <= most * count
