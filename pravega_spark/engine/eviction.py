@@ -13,7 +13,9 @@ _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 
 _WEIGHED_BESIDE = 2
-"""So many other values are weighed at each use, since a value grows while it is kept."""
+"""So many other values are weighed when one comes, since a value grows while it is kept."""
+_USES = 8
+"""At one use in so many the value that is used is weighed; a use has no time for more."""
 
 
 class _Entry(Generic[_Value]):
@@ -26,8 +28,8 @@ class _Entry(Generic[_Value]):
 class ChanceCache(Generic[_Key, _Value]):
     """Values by key, of which those stay whose weights together are at most ``most``.
 
-    The value that was used last stays whatever it weighs. A use costs the same however many are
-    kept. Not thread-safe.
+    The value that came or was weighed last stays whatever it weighs. A use costs the same however
+    many are kept. Not thread-safe.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class ChanceCache(Generic[_Key, _Value]):
         self._most, self._chance, self._weigh = most, chance, weigh
         self._entries: dict[_Key, _Entry[_Value]] = {}
         self._keys: list[_Key] = []
+        self._uses = 0
         self.weight = 0
         """What the values weigh together, as they were weighed last."""
 
@@ -56,21 +59,24 @@ class ChanceCache(Generic[_Key, _Value]):
         entry = self._entries.get(key)
         if entry is None:
             return None
-        self._use(entry)
+        self._uses += 1
+        if self._uses % _USES == 0:
+            self._note(entry, self._weigh(entry.value))
+            self._make_room(entry)
         return entry.value
 
     def put(self, key: _Key, value: _Value) -> None:
-        """Keep the value of a key that has none; until its next use it weighs as others do."""
+        """Keep the value of a key that has none; until it is weighed it counts as others do."""
         usual = self.weight // max(1, len(self._keys))
         entry = self._entries[key] = _Entry(value, len(self._keys))
         self._keys.append(key)
-        self._use(entry, usual)
-
-    def _use(self, used: _Entry[_Value], least: int = 0) -> None:
-        self._note(used, max(least, self._weigh(used.value)))
+        self._note(entry, max(usual, self._weigh(value)))
         for other in (self._any() for _ in range(_WEIGHED_BESIDE)):
-            if other is not used:
+            if other is not entry:
                 self._note(other, self._weigh(other.value))
+        self._make_room(entry)
+
+    def _make_room(self, used: _Entry[_Value]) -> None:
         while self.weight > self._most and len(self._keys) > 1:
             other = self._any()
             if other is not used:

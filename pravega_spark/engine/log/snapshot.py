@@ -21,7 +21,7 @@ LOG_DOMAIN = "pravega.log"
 OPEN_PREFIX = "pravega.open."
 """Prefix of the domains of open transactions; a snapshot keeps these apart from all others."""
 
-_WEIGHED_DOMAINS = 64
+_WEIGHED_DOMAINS = 16
 _DOMAIN_BYTES = 256
 """What a domain and its decoded value take beside their text, by measurement."""
 
