@@ -6,6 +6,8 @@ from pathlib import Path
 
 from pravega_spark import StreamManager, __version__
 from pravega_spark.engine.store import open_store
+from pravega_spark.engine.tables.scopes import Scope
+from pravega_spark.engine.tables.state_table import TableChange
 from pravega_spark.integrity.root_integrity import check_root
 from tests.harness.releases import run_release
 
@@ -65,3 +67,43 @@ def test_previous_release_sweeps_and_copies_a_root_with_a_reserve(tmp_path: Path
     assert not list(copy.rglob(".pravega_reserve-*")), "a copy has nothing of the reserve"
     assert [event.data for event in manager.read("s/t")] == [b"second", b"old"]
     assert [found.damage for found in check_root(open_store(root), deep=True) if found.damage] == []
+
+
+CHANGE_GROUPS = """
+import sys
+import pravega_spark
+manager = pravega_spark.StreamManager(sys.argv[1])
+for number in range(4):
+    manager.create_reader_group(f"s/old-{number}", ["s/t"])
+manager.delete_reader_group("s/new-0")
+manager.delete_reader_group("s/old-0")
+manager.create_stream("s/old")
+print(len(manager.list_streams("s")), manager.list_reader_groups("s"))
+"""
+LIST_GROUPS = """
+import sys
+import pravega_spark
+print(pravega_spark.StreamManager(sys.argv[1]).list_reader_groups("s"))
+"""
+
+
+def test_a_scope_that_stays_open_follows_what_the_previous_release_changes(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    row = {"kind": "stream", "life": 1, "version": -1, "tags": [], "configuration": "{}"}
+    rows = {name: {"name": name, **row} for name in (f"n{number:04d}" for number in range(1_300))}
+    filled = TableChange("FILL", changes=rows)
+    Scope(open_store(tmp_path), "s").table.change(lambda state: (filled, None))
+    for number in range(3):
+        manager.create_reader_group(f"s/new-{number}", ["s/t"])
+    seen = ["s/new-1", "s/new-2", "s/old-1", "s/old-2", "s/old-3"]
+    assert run_release("0.1.0", CHANGE_GROUPS, tmp_path) == f"1302 {seen}\n"
+    assert manager.list_reader_groups("s") == seen
+    assert manager.delete_reader_group("s/old-1")
+    assert not manager.delete_reader_group("s/old-0")
+    manager.create_reader_group("s/old-0", ["s/t"])
+    after = ["s/new-1", "s/new-2", "s/old-0", "s/old-2", "s/old-3"]
+    assert manager.list_reader_groups("s") == after
+    assert run_release("0.1.0", LIST_GROUPS, tmp_path) == f"{after}\n"
+    assert manager.stream_exists("s/old")
