@@ -383,6 +383,14 @@ DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 KAFKA_PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 PARTITION_BYTES = 128 * MIB
 """A batch read splits a segment after about this size of files, as Spark splits its own files."""
+PARTITION_CHUNKS = 4_096
+"""A task of a part of the keys is told of so many chunks; it finds the others in the log."""
+PACKED_ROWS = 32_768
+PACKED_BYTES = 8 * MIB
+PACKED_CHUNKS = 64
+"""One task reads several ranges up to about so much in all: what it costs is then its reading."""
+PACKED_READS = 16
+"""Ranges that a task reads at the same time from an object store, if it reads several."""
 SCAN_CHANGED_BYTES = 32 * MIB
 """Up to this size the driver reads a table's changes after the fold and sends them to the tasks."""
 SCAN_CHANGE_READS = 8

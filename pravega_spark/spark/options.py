@@ -112,7 +112,7 @@ READ = (
     Option(
         "minPartitions",
         option_values.positive_integer,
-        "one per segment; batch reads split large ones",
+        "small segments share one; batch reads split large ones",
         "Desired number of partitions: batch reads split by offset, micro-batches by routing key.",
     ),
     Option(

@@ -7,7 +7,7 @@ share a segment, and its successors are read after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -23,8 +23,9 @@ from pravega_spark.key_value.table_key import KeyType
 from pravega_spark.names import table_of_log
 from pravega_spark.spark.key_value.table_columns import TableProjection
 from pravega_spark.spark.read.batch_reader import PravegaBatchReader
-from pravega_spark.spark.read.input_partitions import EventPartition, read_events
+from pravega_spark.spark.read.input_partitions import read_range_events, read_ranges
 from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
+from pravega_spark.spark.read.planned_ranges import PlannedRange
 from pravega_spark.spark.settings import ReadSettings
 
 EVENT_COLUMNS = StructType(
@@ -52,13 +53,15 @@ class _Changes:
         self._layout = RowLayout(key_type, configuration.secondary_key_length > 0)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, EventPartition):
-            return
-        rng = partition.rng
-        project = TableProjection(self._layout, rng.life, self._schema)
+        return read_ranges(self._settings, partition, self._of_range)
+
+    def _of_range(
+        self, one: PlannedRange, watermark_us: int | None
+    ) -> Generator[pa.RecordBatch, None, None]:
+        project = TableProjection(self._layout, one.rng.life, self._schema)
         with advised(self.table):
-            for events in read_events(self._settings, EVENT_COLUMNS.json(), partition):
-                entries = entries_of_events(rng.segment_id, events)
+            for events in read_range_events(self._settings, EVENT_COLUMNS.json(), one):
+                entries = entries_of_events(one.rng.segment_id, events)
                 yield project(self._layout.rows_of_entries(entries))
 
 

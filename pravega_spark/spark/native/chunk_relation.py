@@ -28,6 +28,7 @@ from pravega_spark.spark.native.native_columns import (
     NativeColumns,
 )
 from pravega_spark.spark.read.input_partitions import EventPartition
+from pravega_spark.spark.read.planned_ranges import PlannedRange
 from pravega_spark.spark.settings import ReadSettings
 
 if TYPE_CHECKING:
@@ -103,7 +104,8 @@ class ChunkRelation:
         parts, watermark_us = list[ChunkPart](), None
         for partition in partitions:
             assert isinstance(partition, EventPartition)
-            parts += self._parts(partition)
+            for one in partition.ranges:
+                parts += self._parts(one)
             watermark_us = partition.watermark_us
         cut = [part for part in parts if part.is_cut]
         scans = [[part for part in parts if not part.is_cut]]
@@ -120,13 +122,13 @@ class ChunkRelation:
         rows = self._rows([], f"{type(error).__name__}: {error}")
         return rows.selectExpr(*self._columns.select_list())
 
-    def _parts(self, partition: EventPartition) -> list[ChunkPart]:
-        rng = partition.rng
+    def _parts(self, one: PlannedRange) -> list[ChunkPart]:
+        rng = one.rng
         view = open_stream(self._settings.root, rng.stream).view(refresh=False)
         self._columns.check(view)
         key_range = view.lineage.find(rng.segment_id).key_range
         parts = []
-        for ref in partition.refs:
+        for ref in one.refs:
             self._check_payload(rng.stream, ref)
             first, end = max(0, rng.start - ref.base_offset), min(ref.end, rng.end)
             parts.append(ChunkPart(rng.stream, ref, first, end - ref.base_offset, key_range))

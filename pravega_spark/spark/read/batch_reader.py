@@ -17,8 +17,9 @@ from pravega_spark.spark.kept_plans import FramePlan
 from pravega_spark.spark.read.assigned_segments import check_assigned, only_assigned
 from pravega_spark.spark.read.columns import constants_of
 from pravega_spark.spark.read.data_loss import log_skipped
-from pravega_spark.spark.read.event_filter import PlannedRange, of_keys, planned
-from pravega_spark.spark.read.input_partitions import by_offset, partition_counts, read_events
+from pravega_spark.spark.read.event_filter import of_keys
+from pravega_spark.spark.read.input_partitions import packed, partition_counts, read_events
+from pravega_spark.spark.read.planned_ranges import PlannedRange, by_offset, planned
 from pravega_spark.spark.read.read_bounds import (
     BATCH_END,
     BATCH_START,
@@ -34,8 +35,8 @@ from pravega_spark.spark.settings import ReadSettings
 class PravegaBatchReader(DataSourceReader):
     """Plans a batch read on the driver and reads its ranges in tasks.
 
-    Events are in order inside a partition. A large segment is split by offset into several
-    partitions, which are in the order of their offsets.
+    The events of a segment are in order inside a partition. A large segment is split by offset into
+    several, and small ones share one.
     """
 
     def __init__(self, settings: ReadSettings, schema: StructType) -> None:
@@ -58,13 +59,12 @@ class PravegaBatchReader(DataSourceReader):
         found = [one for name in names for one in self._ranges(name, versions)]
         shares = partition_counts(found, settings.min_partitions)
         token = FramePlan.new_token()
-        partitions: list[InputPartition] = []
+        pieces: list[PlannedRange] = []
         for one, count in zip(found, shares, strict=True):
-            for partition in by_offset(one, count):
-                if settings.ending is None:
-                    partition.plan = FramePlan(token, versions[one.rng.stream])
-                partitions.append(partition)
-        return partitions
+            to_tail = settings.ending is None
+            plan = FramePlan(token, versions[one.rng.stream]) if to_tail else None
+            pieces += by_offset(replace(one, plan=plan), count)
+        return [*packed(pieces, settings.min_partitions)]
 
     def _ranges(self, name: str, versions: dict[str, int]) -> Iterator[PlannedRange]:
         settings = self.settings

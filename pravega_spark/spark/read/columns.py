@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,14 +172,12 @@ def constants_of(stream: str, segment_id: int) -> dict[str, Any]:
 
 
 class Projection:
-    """Converts batches of one segment's events from a chunk's columns to Spark's."""
+    """Converts batches of events from a chunk's columns to Spark's."""
 
     def __init__(
         self,
         names: str,
         schema: StructType,
-        stream: str,
-        segment_id: int,
         *,
         key_encoding: str = "utf8",
         own: Collection[str] = (),
@@ -197,10 +195,17 @@ class Projection:
         self.source_columns = tuple(
             dict.fromkeys(s for s in self._sources if not s.startswith("="))
         ) or ("offset",)
-        self._constants = constants_of(stream, segment_id)
 
-    def __call__(self, batch: pa.RecordBatch, watermark_us: int | None = None) -> pa.RecordBatch:
-        """Return the batch with exactly the columns and types of the schema, which Spark checks."""
+    def __call__(
+        self,
+        batch: pa.RecordBatch,
+        constants: Mapping[str, Any],
+        watermark_us: int | None = None,
+    ) -> pa.RecordBatch:
+        """Return the batch with exactly the columns and types of the schema, which Spark checks.
+
+        ``constants`` are those of the segment that holds the events.
+        """
         arrays = []
         for source, field in zip(self._sources, self._arrow_schema, strict=True):
             if source == HEADERS.source:
@@ -211,7 +216,7 @@ class Projection:
                 else:
                     array = _constant(watermark_us, field.type, batch.num_rows)
             elif source.startswith("="):
-                array = _constant(self._constants[source], field.type, batch.num_rows)
+                array = _constant(constants[source], field.type, batch.num_rows)
             elif source == "routing_key" and self._is_percent:
                 array = decode_keys(batch.column(source))
             else:
@@ -234,13 +239,8 @@ def _repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
 
 @functools.lru_cache(maxsize=256)
 def projection(
-    names: str,
-    schema_json: str,
-    stream: str,
-    segment_id: int,
-    key_encoding: str = "utf8",
-    own: tuple[str, ...] = (),
+    names: str, schema_json: str, key_encoding: str = "utf8", own: tuple[str, ...] = ()
 ) -> Projection:
-    """Return the projection for a schema and a segment, cached in this process."""
+    """Return the projection for a schema, cached in this process."""
     schema = StructType.fromJson(json.loads(schema_json))
-    return Projection(names, schema, stream, segment_id, key_encoding=key_encoding, own=own)
+    return Projection(names, schema, key_encoding=key_encoding, own=own)

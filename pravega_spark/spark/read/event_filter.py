@@ -7,8 +7,8 @@ rows are compared one by one: a filter returns exactly the events that satisfy i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final
 
@@ -20,7 +20,6 @@ from pravega_spark.engine.chunks.arrow_arrays import mask, numbers
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.routing import coded_keys, position
 from pravega_spark.model import KeyRange, SegmentRange
-from pravega_spark.stream_schema import StreamSchema
 
 KEY: Final = "routing_key"
 _TESTS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
@@ -147,53 +146,3 @@ def of_keys(routing_keys: Iterable[str]) -> EventFilter:
     """Return the filter of the events with these routing keys; of all events without one."""
     keys = frozenset(routing_keys)
     return EventFilter((Condition(KEY, "in", keys),) if keys else ())
-
-
-def neighbours(
-    rng: SegmentRange, refs: Sequence[ChunkRef]
-) -> Iterator[tuple[SegmentRange, list[ChunkRef]]]:
-    """Divide chunks, of which some were left out, into runs without a gap, each with its range."""
-    run: list[ChunkRef] = []
-    for ref in refs:
-        if run and ref.base_offset > run[-1].end:
-            yield _clipped(rng, run), run
-            run = []
-        run.append(ref)
-    if run:
-        yield _clipped(rng, run), run
-
-
-def _clipped(rng: SegmentRange, refs: Sequence[ChunkRef]) -> SegmentRange:
-    return replace(rng, start=max(rng.start, refs[0].base_offset), end=min(rng.end, refs[-1].end))
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedRange:
-    """A range to read, the chunks that may hold wanted events, and what they are compared with."""
-
-    rng: SegmentRange
-    refs: Sequence[ChunkRef]
-    wanted: EventFilter
-    schema: StreamSchema | None = None
-    """The schema of a typed stream, by the view that the range was planned with."""
-    where: Any = None
-    """What else all wanted events satisfy, as an expression over the columns of the schema."""
-
-    def __len__(self) -> int:
-        """Return the number of events that are read."""
-        return sum(len(rng) for rng, _ in neighbours(self.rng, self.refs))
-
-
-def planned(
-    rng: SegmentRange,
-    wanted: EventFilter,
-    constants: Mapping[str, Any],
-    key_range: KeyRange,
-    find: Callable[[SegmentRange], Sequence[ChunkRef]],
-) -> PlannedRange | None:
-    """Return a range of a segment with the chunks that ``find`` returns; None if none is wanted."""
-    rest = wanted.within(constants, key_range)
-    if rest is None:
-        return None
-    refs = rest.chunks(rng, find(rng))
-    return PlannedRange(_clipped(rng, refs), refs, rest) if refs else None

@@ -36,14 +36,10 @@ from pravega_spark.spark.read.data_loss import (
     recovery_advice,
     truncated_error,
 )
-from pravega_spark.spark.read.event_filter import PlannedRange, of_keys, planned
-from pravega_spark.spark.read.input_partitions import (
-    EventPartition,
-    by_key,
-    partition_counts,
-    read_events,
-)
+from pravega_spark.spark.read.event_filter import of_keys
+from pravega_spark.spark.read.input_partitions import packed, partition_counts, read_events
 from pravega_spark.spark.read.offset_planner import OffsetPlanner
+from pravega_spark.spark.read.planned_ranges import PlannedRange, by_key, planned
 from pravega_spark.spark.read.stream_watermark import WATERMARK_COLUMN, StreamEnd
 from pravega_spark.spark.read.typed_reads import check_columns
 from pravega_spark.spark.settings import ReadSettings
@@ -175,9 +171,10 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, offset in until.items():
             found += self._ranges(name, starts[name].cut, offset)
         shares = partition_counts([one for one, _ in found], self.settings.min_partitions)
-        partitions: list[EventPartition] = []
+        parts: list[PlannedRange] = []
         for (one, key_range), count in zip(found, shares, strict=True):
-            partitions += by_key(one, count, key_range)
+            parts += by_key(one, count, key_range)
+        partitions = packed(parts, self.settings.min_partitions)
         if self._has_watermark and partitions:
             watermark_us = self.planner.watermark.time_us(self._ends(until))
             for partition in partitions:

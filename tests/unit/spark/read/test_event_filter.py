@@ -20,6 +20,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.model import make_segment_id
 from pravega_spark.spark.read.filtered_reader import PravegaFilteredReader
 from pravega_spark.spark.read.input_partitions import EventPartition
+from pravega_spark.spark.read.planned_ranges import PlannedRange
 from pravega_spark.spark.source_offsets import decode
 from tests.harness.small_streams import created, scale, staged
 from tests.harness.spark_reading import batch_reader, events, rows, stream_reader
@@ -70,13 +71,13 @@ def filtered(root: str, *filters: sources.Filter, **options: str) -> PravegaFilt
     return reader
 
 
-def event_partitions(partitions: Iterable[InputPartition]) -> list[EventPartition]:
-    return [partition for partition in partitions if isinstance(partition, EventPartition)]
+def planned_ranges(partitions: Iterable[InputPartition]) -> list[PlannedRange]:
+    return [one for each in partitions if isinstance(each, EventPartition) for one in each.ranges]
 
 
 def chunks(partitions: Iterable[InputPartition]) -> int:
     """Return how many chunks the tasks of a plan open."""
-    return sum(len(partition.refs) for partition in event_partitions(partitions))
+    return sum(len(one.refs) for one in planned_ranges(partitions))
 
 
 def place(row: Row) -> tuple[int, int]:
@@ -122,7 +123,7 @@ def test_a_filter_on_a_key_opens_the_segments_of_the_key_in_every_epoch(root: st
     found = rows(reader, reader.partitions())
     holding = {row["segment_id"] for row in found if row["routing_key"] == "UA"}
     partitions = filtered(root, sources.EqualTo(("routing_key",), "UA")).partitions()
-    assert {partition.rng.segment_id for partition in event_partitions(partitions)} == holding
+    assert {one.rng.segment_id for one in planned_ranges(partitions)} == holding
     assert len(holding) < len({row["segment_id"] for row in found})
 
 

@@ -20,8 +20,10 @@ from pravega_spark.errors import (
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import SegmentRange
-from pravega_spark.spark.read.event_filter import EventFilter, PlannedRange
-from pravega_spark.spark.read.input_partitions import EventPartition, by_offset, partition_counts
+from pravega_spark.spark.read.event_filter import EventFilter
+from pravega_spark.spark.read.input_partitions import EventPartition, partition_counts
+from pravega_spark.spark.read.planned_chunks import PlannedChunks
+from pravega_spark.spark.read.planned_ranges import PlannedRange, by_offset
 from tests.harness.small_streams import created
 from tests.harness.small_tables import commit
 from tests.harness.spark_reading import batch_reader, events, fill, rows, stream_reader
@@ -32,7 +34,7 @@ def test_large_segments_are_split_at_chunk_borders(root: str) -> None:
     for i in range(4):
         fill(stream, 10 * i, 10 * i + 10)
     rng = SegmentRange("s/a", 1, 0, 3, 38)
-    refs = stream.chunks(rng)
+    refs = PlannedChunks(stream.chunks(rng))
     pieces = by_offset(
         PlannedRange(rng, refs, EventFilter()), 1, max_bytes=2 * max(ref.size for ref in refs)
     )
@@ -106,7 +108,7 @@ def test_lost_file_fails_the_task_with_the_lost_range_named(
     reader = batch_reader(root)
     planned = reader.partitions()
     assert isinstance(planned[0], EventPartition)
-    stream.store.delete([f"{stream.path}/{planned[0].refs[1].path}"])
+    stream.store.delete([f"{stream.path}/{planned[0].ranges[0].refs[1].path}"])
     with pytest.raises(DataLoss, match=r"s/a segment 0#0 \[10, 20\) is lost"):
         rows(reader, planned)
     lax = batch_reader(root, failondataloss="false")

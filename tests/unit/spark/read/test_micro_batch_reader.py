@@ -143,7 +143,7 @@ def test_truncation_of_a_whole_sealed_stream_skips_its_range_once(
     manager.seal_stream("s/a")
     manager.truncate_stream("s/a", "latest")
     assert isinstance(planned[0], EventPartition)
-    stream.store.delete([f"{stream.path}/{planned[0].refs[0].path}"])  # as a sweep does
+    stream.store.delete([f"{stream.path}/{planned[0].ranges[0].refs[0].path}"])  # as a sweep does
     with caplog.at_level(logging.WARNING):
         assert events(rows(lax, planned)) == []
     assert [r.message.split(":")[1] for r in caplog.records] == [

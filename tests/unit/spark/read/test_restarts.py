@@ -549,3 +549,26 @@ def test_run_without_its_root_is_told_so(
     else:
         with pytest.raises(NoSuchStream, match=r"is no root now\. If it was one, mount or restore"):
             reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+
+
+@pytest.mark.parametrize("parts", [{}, {"minpartitions": "9"}])
+def test_a_batch_that_release_010_planned_has_the_same_rows_here_and_the_other_way_round(
+    root: str, query: Query, parts: dict[str, str]
+) -> None:
+    """Whatever shares a task, a batch that ended with a crash is what its offsets say."""
+    stream = created(root, segments=3)
+    for name in ("s/b", "s/c"):
+        fill(created(root, name), 100, 110)
+    fill(stream, 0, 40, keys=20)
+    given = {"subscribe": "s/a,s/b,s/c", "startingoffsets": "earliest", **parts}
+    options = json.dumps({"root": root, **given})
+    planned, theirs = json.loads(run_release("0.1.0", EARLIER, options, ""))
+    scale(stream, [0], [(0.0, 1 / 6), (1 / 6, 1 / 3)])
+    fill(stream, 40, 60, keys=20)
+    reader = query.reader(**given)
+    start = reader.initialOffset()
+    assert sorted(events(rows(reader, reader.partitions(start, planned)))) == sorted(theirs)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    mine = events(rows(reader, reader.partitions(start, end)))
+    again = run_release("0.1.0", EARLIER, options, json.dumps(start), json.dumps(end))
+    assert sorted(json.loads(again)[1]) == sorted(mine)
