@@ -517,6 +517,7 @@ class StreamManager(ClosedByBlock):
         *,
         storage_options: dict[str, Any] | None = None,
         keep: str | float = KEEP_PIN,
+        update: bool = False,
     ) -> BackupResult:
         """Copy the root, or one scope or stream by its ``name``, to an empty folder or URL.
 
@@ -524,8 +525,10 @@ class StreamManager(ClosedByBlock):
         pinned until it is copied, or for ``keep`` if this process dies. The copy is a root of its
         own, which can be opened once it is complete; the same call again finishes a copy that was
         killed. In the copy, open transactions are aborted, and groups that are not copied hold
-        nothing. Raises NoSuchScope, NoSuchStream, InvalidInput, IllegalState if the target holds
-        anything else, StoreRefused.
+        nothing. ``update`` brings a finished copy of the same root and name up to date: it takes
+        what has changed, and the copy can be opened all the time. Raises NoSuchScope, NoSuchStream,
+        InvalidInput, IllegalState if the target holds anything else or was written to or restored
+        since, StoreRefused.
         """
         from pravega_spark.backup.root_backup import back_up
 
@@ -539,7 +542,7 @@ class StreamManager(ClosedByBlock):
             check_scope(name)
         keep_ms = parse_duration_ms("keep", keep)
         copy = open_store(target, **check_options("storage_options", storage_options))
-        return back_up(self._store, copy, self._runtime, name, keep_ms)
+        return back_up(self._store, copy, self._runtime, name, keep_ms, updates=update)
 
     def restore(self) -> RestoreResult:
         """Open a root that is a copy, complete or not; nothing else may use it at the same time.

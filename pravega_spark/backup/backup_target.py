@@ -7,7 +7,8 @@ continues an earlier one on the same target, and notices when another run takes 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from pravega_spark.engine.log.clock_record import CLOCK_KEY
 from pravega_spark.engine.log.create_once import create_object
@@ -19,6 +20,7 @@ from pravega_spark.engine.store.root_marker import (
     MARKER_FORMAT,
     MARKER_KEY,
     PROBE_FOLDER,
+    RESTORED,
     encode,
     read_record,
 )
@@ -28,17 +30,22 @@ from pravega_spark.errors import IllegalState, InvalidInput, TooBusy
 class BackupTarget:
     """A store that one run of a backup has claimed."""
 
-    def __init__(self, store: Store, source: Store, name: str, runtime: Runtime) -> None:
+    def __init__(
+        self, store: Store, source: Store, name: str, runtime: Runtime, *, updates: bool = False
+    ) -> None:
         """Claim an empty store, or one that an earlier run of the same backup has claimed.
 
-        Raises IllegalState for a store that holds anything else.
+        With ``updates`` also the same backup that is complete. Raises IllegalState for a store that
+        holds anything else.
         """
         self._store = store
         now_ms = runtime.now_ms()
         identity = {"of": source.url, "name": name}
         run = runtime.token()
         before = read_record(store)
-        self._is_continued = before is not None
+        self._is_continued = False
+        self.is_finished = False
+        """Whether the target is a complete copy, which can be opened."""
         if before is None:
             self._check_empty()
             self._backup = {**identity, "id": runtime.token(), "began_ms": now_ms, "run": run}
@@ -49,17 +56,36 @@ class BackupTarget:
         if before is not None:
             known = before.get("backup", {})
             is_same = {key: known.get(key) for key in identity} == identity
-            if before["format"] != COPY_FORMAT or not is_same:
-                what = "a root or a complete backup"
-                if before["format"] == COPY_FORMAT:
-                    what = f"an incomplete backup of {known.get('of')} {known.get('name')}"
-                raise IllegalState(
-                    f"{store.url} holds {what}, so it cannot take this backup; use a folder that "
-                    "is empty or does not exist."
-                )
+            self.is_finished = before["format"] != COPY_FORMAT
+            can_update = updates and "finished_ms" in known and RESTORED not in before
+            if not is_same or (self.is_finished and not can_update):
+                raise self._refused(before, is_same=is_same)
+            self._is_continued = not self.is_finished or "updating_ms" in known
             self._backup = {**known, "run": run}
-            self._write_marker(COPY_FORMAT)
+            if not self.is_finished:
+                self._write_marker(COPY_FORMAT)
         ensure_probed(store, runtime)
+
+    def _refused(self, before: Mapping[str, Any], *, is_same: bool) -> IllegalState:
+        known, ending = before.get("backup", {}), ""
+        what = f"a backup of {known.get('of')} {known.get('name')}".rstrip()
+        if before["format"] == COPY_FORMAT:
+            what = f"an incomplete {what[2:]}"
+        elif not known:
+            what = "a root"
+        elif RESTORED in before:
+            what += " that was restored since"
+        elif is_same:
+            what, ending = "a complete backup", " To bring this one up to date, pass update=True."
+        return IllegalState(
+            f"{self._store.url} holds {what}, so it cannot take this backup; use a folder that is "
+            f"empty or does not exist.{ending}"
+        )
+
+    def begin_update(self, now_ms: int) -> None:
+        """Say that this run brings the finished copy up to date; it stays open to all."""
+        self._backup = {**self._backup, "updating_ms": now_ms}
+        self._write_marker(MARKER_FORMAT)
 
     @property
     def backup_id(self) -> str:
@@ -91,6 +117,7 @@ class BackupTarget:
     def finish(self, now_ms: int) -> None:
         """Mark the target as a root that may be opened."""
         self._backup = {**self._backup, "finished_ms": now_ms}
+        self._backup.pop("updating_ms", None)
         self._write_marker(MARKER_FORMAT)
 
     def _check_empty(self) -> None:

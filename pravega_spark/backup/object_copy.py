@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from pravega_spark.engine.attached_objects import attached_object
@@ -115,13 +115,32 @@ def copy_log(log: Log, copy: LogReader, snapshot: Snapshot) -> None:
         _copy_objects(log.runtime, source, copy, keys)
     for version in source.listed("state", last + 1):
         _copy_objects(log.runtime, source, copy, [state_key(source.path, version)])
-    archive = archived_records.archive_folder(source.path)
-    copy.store.delete(e.key for e in copy.store.list(archive) if state_version(e.key) > last)
-    # A later record would say that a writer has events which the copy has not.
-    records = [e.key for e in source.store.list(archive) if state_version(e.key) <= last]
-    for first in range(0, len(records), COPY_PAGE_FILES):
-        keys = records[first : first + COPY_PAGE_FILES]
-        _copy_objects(log.runtime, source, copy, keys, archived_records.is_writer_archive)
+    new, gone = archive_changes(log, copy, last)
+    copy.store.delete(gone)
+    log.runtime.each(lambda item: copy.store.put(*item), new)
+
+
+def archive_changes(
+    log: Log, copy: LogReader, last: int
+) -> tuple[list[tuple[str, bytes]], list[str]]:
+    """Return the archived records up to a version that a copy lacks, and the keys of its others.
+
+    A later record would say that a writer has events which the copy has not.
+    """
+    archive = archived_records.archive_folder(log.path)
+    stored = {entry.key for entry in copy.store.list(archive)}
+    wanted = [e.key for e in log.store.list(archive) if state_version(e.key) <= last]
+    missing = [key for key in wanted if key not in stored]
+    new = list[tuple[str, bytes]]()
+    for first in range(0, len(missing), COPY_PAGE_FILES):
+        page = missing[first : first + COPY_PAGE_FILES]
+        found = zip(page, log.store.get_many(page), strict=True)
+        new += [
+            (key, data)
+            for key, data in found
+            if data is not None and archived_records.is_writer_archive(data)
+        ]
+    return new, sorted(stored.difference(wanted))
 
 
 def _copy_commits(
@@ -150,11 +169,10 @@ def _copy_objects(
     source: LogReader,
     copy: LogReader,
     keys: Sequence[str],
-    is_wanted: Callable[[bytes], bool] = lambda data: True,
 ) -> set[str]:
-    """Copy the wanted ones of some objects; return the keys that the source does not have."""
+    """Copy some objects; return the keys that the source does not have."""
     found = dict(zip(keys, source.store.get_many(keys), strict=True))
-    wanted = [(key, data) for key, data in found.items() if data is not None and is_wanted(data)]
+    wanted = [(key, data) for key, data in found.items() if data is not None]
     runtime.each(lambda item: copy.store.put(*item), wanted)
     return {key for key, data in found.items() if data is None}
 

@@ -9,16 +9,18 @@ opens only when all tables are complete.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from pravega_spark.backup.backup_target import BackupTarget, check_apart
+from pravega_spark.backup.copy_update import CopyUpdate
 from pravega_spark.backup.key_value_backup import copy_key_value_table
-from pravega_spark.backup.table_backup import CopiedTable, copy_table
+from pravega_spark.backup.table_backup import CopiedTable, TableCopier
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import allow_incomplete, read_root
@@ -26,7 +28,16 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import events_path
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.tables.scopes import DELETED, GROUP, GROUPS_FOLDER, TABLE, Scope
+from pravega_spark.engine.tables.row_files import Rows
+from pravega_spark.engine.tables.scopes import (
+    DELETED,
+    GROUP,
+    GROUPS_FOLDER,
+    STREAM,
+    TABLE,
+    Scope,
+    row_name,
+)
 from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE, SettingsTable
 from pravega_spark.errors import Damaged, NoSuchScope, NoSuchStream
 from pravega_spark.names import (
@@ -97,16 +108,23 @@ class BackupResult:
 
 
 def back_up(
-    source: Store, target: Store, runtime: Runtime, name: str, keep_ms: int
+    source: Store,
+    target: Store,
+    runtime: Runtime,
+    name: str,
+    keep_ms: int,
+    *,
+    updates: bool = False,
 ) -> BackupResult:
     """Copy a scope, a stream (``scope/stream``), or with "" all scopes, to another store.
 
     Safe to kill; the same call finishes a killed run. One run at a time. ``keep_ms`` bounds how
-    long the version of a table stays pinned. Joint transactions that are decided are first carried
-    out in the source: later the copies of two streams could not agree on them. Raises NoSuchScope,
-    NoSuchStream, InvalidInput if one store is inside the other, IllegalState if the target holds
-    anything else, StoreRefused if it cannot hold streams, DataLoss and CorruptLog for a damaged
-    source, and StoreReadOnly if a decision is to be carried out in one that cannot be written.
+    long the version of a table stays pinned. ``updates`` takes a finished copy, too, and brings it
+    up to date. Joint transactions that are decided are first carried out in the source: later the
+    copies of two streams could not agree on them. Raises NoSuchScope, NoSuchStream, InvalidInput if
+    one store is inside the other, IllegalState if the target holds anything else, StoreRefused if
+    it cannot hold streams, DataLoss and CorruptLog for a damaged source, and StoreReadOnly if a
+    decision is to be carried out in one that cannot be written.
     """
     check_apart(source, target)
     tables = _SourceTables(source, target, runtime, name)
@@ -117,19 +135,26 @@ def back_up(
         GroupPositions(source, runtime),
     )
     with allow_incomplete(target):
-        claimed = BackupTarget(target, source, name, runtime)
+        claimed = BackupTarget(target, source, name, runtime, updates=updates)
+        update = None
+        if claimed.is_finished:
+            update = CopyUpdate(target, claimed.backup_id, name, runtime)
+            claimed.begin_update(runtime.now_ms())
+        copier = TableCopier(
+            *(target, claimed.backup_id, keep_ms, claimed.check_claimed),
+            *(tables.groups.__contains__, update),
+        )
         copied = list[CopiedTable]()
-        given = target, claimed.backup_id
-        for log, folded in tables.logs():
-            check, has_group = claimed.check_claimed, tables.groups.__contains__
+        for log, folded in tables.logs(update):
             if folded is not None:
-                copied += copy_key_value_table(
-                    log, folded, *given, keep_ms=keep_ms, check=check, has_group=has_group
-                )
+                copied += copy_key_value_table(copier, log, folded)
             else:
-                copied.append(
-                    copy_table(log, *given, keep_ms=keep_ms, check=check, has_group=has_group)
-                )
+                copied.append(tables.copy(copier, log))
+        if update is not None:
+            claimed.check_claimed()
+            paths = {*(table.path for table in copied), *tables.made}
+            update.check_known(paths)
+            update.apply(paths)
         if any(table.path == SETTINGS_TABLE for table in copied):
             # Nothing may truncate a copy only because somebody opens it. Damaged settings do not.
             with contextlib.suppress(Damaged):
@@ -153,7 +178,9 @@ class _SourceTables:
         """The reader groups that the copied scopes list."""
         self.made = set[str]()
         """The tables that the copy has although they are not copied: the scope of one stream."""
-        self._copies: list[Scope] = []
+        self._indexes: dict[str, Scope] = {}
+        self._rows: dict[str, Rows] = {}
+        """The rows of each copied scope."""
 
     def check_not_empty(self) -> None:
         """Raise NoSuchScope or NoSuchStream if there is nothing to copy: that is no backup."""
@@ -167,7 +194,18 @@ class _SourceTables:
                 "this one if it was moved or unmounted."
             )
 
-    def logs(self) -> Iterator[tuple[Log, Log | None]]:
+    def copy(self, copier: TableCopier, log: Log) -> CopiedTable:
+        """Copy a table; of an index, keep the rows of the copied version."""
+        scope = self._indexes.get(log.path)
+        if scope is None:
+            return copier.copy(log)
+
+        def keep_rows(snapshot: Snapshot) -> None:
+            self._rows[scope.name] = scope.table.at(snapshot).rows
+
+        return copier.copy(log, seen=keep_rows, is_index=True)
+
+    def logs(self, update: CopyUpdate | None) -> Iterator[tuple[Log, Log | None]]:
         """Yield the log of each table, after the caller has copied those before it.
 
         A key-value table's change log comes with the log of its folded table.
@@ -175,11 +213,11 @@ class _SourceTables:
         The settings of the root come first, also for a part of it: the copy is a root of its own,
         and its sweeps must not be quicker than those of the source.
         """
-        for log in self._single_logs():
+        for log in self._single_logs(update):
             yield log, None
-        for copy in self._copies:
-            for name in sorted(copy.rows(TABLE)):
-                stream = table_log(copy.name, name)
+        for scope in self._rows:
+            for name in self._names(scope, TABLE):
+                stream = table_log(scope, name)
                 change_log = self._log(events_path(stream))
                 if change_log is not None:
                     yield change_log, Log(self._source, folded_path(stream), self._runtime)
@@ -187,15 +225,19 @@ class _SourceTables:
                 if history is not None:
                     yield history, None
 
-    def _single_logs(self) -> Iterator[Log]:
+    def _single_logs(self, update: CopyUpdate | None) -> Iterator[Log]:
         yield from filter(None, [self._log(SETTINGS_TABLE)])
         if "/" in self._name:
-            yield from self._single_stream()
+            yield from self._single_stream(update)
             return
         for scope in self._scopes():
+            self._indexes[scope.table.log.path] = scope
             yield scope.table.log
-            self._copies.append(Scope(self._target, scope.name, self._runtime))
-        yield from filter(None, map(self._log, self._paths(self._copies)))
+        yield from filter(None, map(self._log, self._paths()))
+
+    def _names(self, scope: str, kind: str) -> list[str]:
+        rows = self._rows[scope].values()
+        return sorted(row_name(row) for row in rows if row["kind"] == kind)
 
     def _scopes(self) -> Iterator[Scope]:
         for name in [self._name] if self._name else self._source.folders(""):
@@ -208,28 +250,35 @@ class _SourceTables:
                         f"scope {name} does not exist under {self._source.url}.", scope=name
                     )
 
-    def _paths(self, copies: Sequence[Scope]) -> Iterator[str]:
+    def _paths(self) -> Iterator[str]:
         """Yield the tables that the copied scopes list.
 
         All groups come first, since a group can read streams of any scope.
         """
-        for copy in copies:
-            for name in sorted(copy.rows(GROUP)):
-                self.groups.add(f"{copy.name}/{name}")
-                yield f"{copy.name}/{GROUPS_FOLDER}/{name}"
-        for copy in copies:
-            for name in sorted(copy.rows()):
-                yield events_path(f"{copy.name}/{name}")
-                yield f"{copy.name}/{name}/metadata"
+        for scope in self._rows:
+            for name in self._names(scope, GROUP):
+                self.groups.add(f"{scope}/{name}")
+                yield f"{scope}/{GROUPS_FOLDER}/{name}"
+        for scope in self._rows:
+            for name in self._names(scope, STREAM):
+                yield events_path(f"{scope}/{name}")
+                yield f"{scope}/{name}/metadata"
 
-    def _single_stream(self) -> Iterator[Log]:
+    def _single_stream(self, update: CopyUpdate | None) -> Iterator[Log]:
         """Yield the tables of one stream; the copy gets a new scope that lists it."""
         scope, name = split_stream(self._name)
         log, view = self._single_log()
         copy = Scope(self._target, scope, self._runtime)
-        copy.create()
         self.made.add(copy.table.log.path)
-        copy.claim(name, view.life, view.record.configuration)
+
+        def list_stream() -> None:
+            copy.create()
+            copy.claim(name, view.life, view.record.configuration)
+
+        if update is None:
+            list_stream()
+        else:
+            update.later(copy.table.log.path, list_stream)
         yield log
         yield from filter(None, [self._log(f"{self._name}/metadata")])
 

@@ -26,6 +26,7 @@ from pravega_spark.backup.root_restore import RestoreResult
 from pravega_spark.backup.table_restore import RestoredTable
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.store.root_marker import read_record
 from pravega_spark.engine.stream.archived_records import find_writer
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -59,6 +60,10 @@ BACKUP_POINTS = (
     *("backup.pinned", "backup.pinned", "backup.files", "backup.log", "backup.file"),
     *("backup.table", "backup.table", "backup.marker", "backup.folded"),
 )
+UPDATE_POINTS = (
+    *BACKUP_POINTS,
+    *("backup.led-up", "backup.prepared", "backup.applied", "backup.applied", "backup.changed"),
+)
 RESTORE_POINTS = (
     *("restore.planned", "restore.aside", "restore.closed", "restore.cleared"),
     *("restore.replaced", "restore.last", "restore.opened", "restore.row", "restore.marker"),
@@ -69,6 +74,7 @@ VERBS = (
     *("toggle", "begin", "begin", "begin_joint", "begin_joint", "end", "end", "end", "sweep"),
     *("copy", "copy_in_part", "restore", "restore_stream", "back_up"),
     *("back_up_amid", "back_up_amid", "back_up_amid_archive"),
+    *("update_copy", "update_copy", "update_copy_amid", "update_copy_amid"),
 )
 
 
@@ -193,6 +199,8 @@ class Copies:
         first.manager.create_key_value_table(X)
         first.extras = frozenset({E, X})
         self.roots = [first]
+        self.kept: dict[str, Store] = {}
+        """The copy of a root that is brought up to date, by the root's URL."""
         self.pointers: list[tuple[EventPointer, bytes]] = []
         self.cuts: list[tuple[str, StreamCut, bytes]] = []
         self.versions: list[tuple[str, KeyVersion, bytes]] = []
@@ -368,9 +376,26 @@ class Copies:
         self.archive(root)
         self.back_up_while(root, "backup.files", archives=True)
 
-    def back_up_while(self, root: Root, point: str, *, archives: bool) -> None:
-        """Each stream and table of the copy is of one moment or of the other."""
-        target, has_died, has_come = MemoryStore(), False, False
+    def update_copy(self, root: Root) -> None:
+        """Bring the copy of a root up to date, or make it."""
+        target = self.kept.setdefault(root.store.url, MemoryStore())
+        root.manager.backup(target.url, update=True)
+        root.carried_out()
+        self.add(root, copy_objects(target))
+
+    def update_copy_amid(self, root: Root) -> None:
+        target = self.kept.setdefault(root.store.url, MemoryStore())
+        self.back_up_while(root, self.dice.choice(UPDATE_POINTS), archives=False, target=target)
+
+    def back_up_while(
+        self, root: Root, point: str, *, archives: bool, target: Store | None = None
+    ) -> None:
+        """Each stream and table of the copy is of one moment or of the other.
+
+        A ``target`` is a copy that is brought up to date.
+        """
+        updates, has_died, has_come = target is not None, False, False
+        target = MemoryStore() if target is None else target
         before = self.state(root)
 
         def go_on() -> None:
@@ -391,16 +416,23 @@ class Copies:
             kill()
 
         action = go_on if archives else self.dice.choice((die, go_on))
+        was_finished = "finished_ms" in (read_record(target) or {}).get("backup", {})
         with at_visit(point, self.dice.randint(1, 5), action):
-            root.manager.backup(target.url)
+            root.manager.backup(target.url, update=updates)
         if has_died:
+            if was_finished:  # open, whatever has killed the update
+                half = Root(target, self.new_runtime(root), {})
+                for name in STREAMS:
+                    half.found(name)
+                list(half.manager.key_value_table(K).entries())
             go_on()
-            root.manager.backup(target.url)
+            root.manager.backup(target.url, update=updates)
         self.sweep(root)
         after = self.state(root)
         before = before if has_come else after
         late = {e for name in STREAMS for e in after.events[name] if e.startswith(b"j:")}
-        made = Root(target, self.new_runtime(root), {}, is_whole=False)
+        copy = copy_objects(target) if updates else target
+        made = Root(copy, self.new_runtime(root), {}, is_whole=False)
         for name in STREAMS:
             found = made.events[name] = made.found(name)
             ours = [event for event in found if event not in late]

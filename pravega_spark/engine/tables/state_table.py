@@ -100,6 +100,10 @@ class StateTable:
                 if snapshot is known:
                     raise
 
+    def at(self, snapshot: Snapshot) -> TableState:
+        """Return the state of a snapshot; raise CorruptChunk if its rows cannot be read."""
+        return self._state(snapshot)
+
     def _state(self, snapshot: Snapshot | None) -> TableState:
         if snapshot is None:
             return TableState(-1)
