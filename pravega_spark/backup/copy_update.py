@@ -32,7 +32,7 @@ from pravega_spark.engine.store.root_marker import PROBE_FOLDER
 from pravega_spark.engine.stream.stream_log import events_path
 from pravega_spark.engine.tables.scopes import DELETED, GROUP, GROUPS_FOLDER, STREAM, TABLE, Scope
 from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE
-from pravega_spark.errors import IllegalState
+from pravega_spark.errors import CorruptLog, IllegalState
 from pravega_spark.limits import COPY_PAGE_FILES
 from pravega_spark.names import MAX_SCOPE_LENGTH, folded_path, is_name, table_log
 
@@ -61,13 +61,13 @@ class TableCopy:
             raise _other_table(log)
         if snapshot.version > held + _LOOKED_AT:
             return False
-        commit = reader.commit(held, light=True)
-        if commit is None:  # cleaned up since
+        try:
+            commits = list(reader.span(held - 1, snapshot.version, light=True, kept=True))
+        except CorruptLog:  # cleaned up since; a log that is damaged is noticed when it is copied
             return False
-        if commit.token != self.record.token:
+        if commits[0].token != self.record.token:
             raise _other_table(log)
-        later = reader.span(held, snapshot.version, light=True)
-        return all(commit.operation in _NO_CHANGES for commit in later)
+        return all(commit.operation in _NO_CHANGES for commit in commits[1:])
 
 
 def _written(where: str) -> IllegalState:
@@ -87,11 +87,14 @@ def _other_table(log: Log) -> IllegalState:
 class CopyUpdate:
     """One update of a finished copy."""
 
-    def __init__(self, target: Store, backup_id: str, name: str, runtime: Runtime) -> None:
+    def __init__(
+        self, source: Store, target: Store, backup_id: str, name: str, runtime: Runtime
+    ) -> None:
         """Read what the copy of ``name`` holds.
 
         Raises IllegalState if a table was written to since, or copied by an earlier release.
         """
+        self._source = source
         self._target = target
         self._runtime = runtime
         self._backup_id = backup_id
@@ -132,7 +135,10 @@ class CopyUpdate:
         if snapshot is None:
             return None
         newest = snapshot.version
-        if newest == 0:  # a killed update began it; or somebody else, whose commit is not ours
+        if newest == 0:  # begun by a killed update, with the commit of the source
+            first = LogReader(self._source, path).commit(0, light=True)
+            if first is None or first.token != snapshot.token:
+                raise _written(log.reader.where)
             return TableCopy.begun(log.reader.where, snapshot, self._backup_id)
         last = log.reader.commit(newest, light=True)
         if path == SETTINGS_TABLE and _clears_settings(last):  # the backup itself did
@@ -141,12 +147,6 @@ class CopyUpdate:
         if record is None or record.id != self._backup_id:
             raise _written(log.reader.where)
         return TableCopy(record, newest)
-
-    def check_known(self, copied: Collection[str]) -> None:
-        """Raise IllegalState if somebody began a table that the source does not have."""
-        for path, copy in self.copies.items():
-            if copy.newest == 0 and path not in copied:
-                raise _written(LogReader(self._target, path).where)
 
     def prepare(
         self,
@@ -188,16 +188,17 @@ class CopyUpdate:
         body.metadata = None if old.metadata == snapshot.metadata else snapshot.metadata
         data = body.encode(self._runtime.token(), now_ms)
         new, replaced = archive_changes(log, copy, record.version)
-        needed = {key for path in live for key in _keys(log.path, path)}
+        # A restore may have to go back to the version before.
+        needed = {key for path in live | held for key in _keys(log.path, path)}
         is_new = self.copies.get(log.path) is None
 
         def lead_up() -> None:
-            """Put the same bytes as a killed update has put."""
+            """Put commits with the times that a killed update has given them."""
 
             def put(version: int) -> None:
                 token, time_ms = f"{before.record.token}.{version}", old.timestamp_ms + version
                 leading = before.record.body().encode(token, time_ms - since)
-                self._create(copy, version, leading)
+                self._create(copy, version, leading, is_known=True)
 
             for first in range(since + 1, record.version, COPY_PAGE_FILES):
                 page = range(first, min(first + COPY_PAGE_FILES, record.version))
@@ -221,8 +222,14 @@ class CopyUpdate:
             failpoint("backup.led-up")
         self.later(log.path, apply)
 
-    def _create(self, copy: LogReader, version: int, data: bytes) -> None:
+    def _create(
+        self, copy: LogReader, version: int, data: bytes, *, is_known: bool = False
+    ) -> None:
+        """Create a commit; one of a killed update is as good if ``is_known``."""
         if not create_object(self._target, self._runtime, copy.key(version), data):
+            found = CopyRecord.of_commit(copy.commit(version, light=True))
+            if is_known and found is not None and found.id == self._backup_id:
+                return
             raise IllegalState(
                 f"{copy.where}: somebody wrote version {version} of the copy while it was brought "
                 "up to date. Make a new backup in another folder."

@@ -9,7 +9,7 @@ opens only when all tables are complete.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -40,6 +40,7 @@ from pravega_spark.engine.tables.scopes import (
 )
 from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE, SettingsTable
 from pravega_spark.errors import Damaged, NoSuchScope, NoSuchStream
+from pravega_spark.limits import COPY_PAGE_FILES
 from pravega_spark.names import (
     MAX_SCOPE_LENGTH,
     folded_path,
@@ -138,7 +139,7 @@ def back_up(
         claimed = BackupTarget(target, source, name, runtime, updates=updates)
         update = None
         if claimed.is_finished:
-            update = CopyUpdate(target, claimed.backup_id, name, runtime)
+            update = CopyUpdate(source, target, claimed.backup_id, name, runtime)
             claimed.begin_update(runtime.now_ms())
         copier = TableCopier(
             *(target, claimed.backup_id, keep_ms, claimed.check_claimed),
@@ -152,9 +153,7 @@ def back_up(
                 copied.append(tables.copy(copier, log))
         if update is not None:
             claimed.check_claimed()
-            paths = {*(table.path for table in copied), *tables.made}
-            update.check_known(paths)
-            update.apply(paths)
+            update.apply({*(table.path for table in copied), *tables.made})
         if any(table.path == SETTINGS_TABLE for table in copied):
             # Nothing may truncate a copy only because somebody opens it. Damaged settings do not.
             with contextlib.suppress(Damaged):
@@ -233,7 +232,7 @@ class _SourceTables:
         for scope in self._scopes():
             self._indexes[scope.table.log.path] = scope
             yield scope.table.log
-        yield from filter(None, map(self._log, self._paths()))
+        yield from self._listed_logs()
 
     def _names(self, scope: str, kind: str) -> list[str]:
         rows = self._rows[scope].values()
@@ -250,19 +249,27 @@ class _SourceTables:
                         f"scope {name} does not exist under {self._source.url}.", scope=name
                     )
 
-    def _paths(self) -> Iterator[str]:
-        """Yield the tables that the copied scopes list.
+    def _listed_logs(self) -> Iterator[Log]:
+        """Yield the logs of the groups and streams that the copied scopes list.
 
         All groups come first, since a group can read streams of any scope.
         """
+        groups = list[str]()
+        streams = list[str]()
         for scope in self._rows:
             for name in self._names(scope, GROUP):
                 self.groups.add(f"{scope}/{name}")
-                yield f"{scope}/{GROUPS_FOLDER}/{name}"
-        for scope in self._rows:
+                groups.append(f"{scope}/{GROUPS_FOLDER}/{name}")
             for name in self._names(scope, STREAM):
-                yield events_path(f"{scope}/{name}")
-                yield f"{scope}/{name}/metadata"
+                streams += [events_path(f"{scope}/{name}"), f"{scope}/{name}/metadata"]
+        yield from self._opened(groups)
+        yield from self._opened(streams)
+
+    def _opened(self, paths: Sequence[str]) -> Iterator[Log]:
+        """Open some logs at a time, and yield those that exist."""
+        for first in range(0, len(paths), COPY_PAGE_FILES):
+            page = paths[first : first + COPY_PAGE_FILES]
+            yield from filter(None, self._runtime.each(self._log, page))
 
     def _single_stream(self, update: CopyUpdate | None) -> Iterator[Log]:
         """Yield the tables of one stream; the copy gets a new scope that lists it."""

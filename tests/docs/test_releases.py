@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pravega_spark import StreamManager, __version__
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.tables.scopes import Scope
 from pravega_spark.engine.tables.state_table import TableChange
+from pravega_spark.errors import IllegalState
 from pravega_spark.integrity.root_integrity import check_root
 from tests.harness.releases import run_release
 
@@ -107,3 +110,48 @@ def test_a_scope_that_stays_open_follows_what_the_previous_release_changes(tmp_p
     assert manager.list_reader_groups("s") == after
     assert run_release("0.1.0", LIST_GROUPS, tmp_path) == f"{after}\n"
     assert manager.stream_exists("s/old")
+
+
+READ_COPY = """
+import sys
+import pravega_spark
+manager = pravega_spark.StreamManager(sys.argv[1])
+print([event.data.decode() for event in manager.read("s/t")], manager.list_streams("s"))
+with manager.create_writer("s/t") as writer:
+    writer.write_event(b"old", routing_key="k").result()
+print([event.data.decode() for event in manager.read("s/t")])
+"""
+
+
+def test_previous_release_reads_and_writes_a_copy_that_was_brought_up_to_date(
+    tmp_path: Path,
+) -> None:
+    manager, copy = StreamManager(tmp_path / "root"), tmp_path / "copy"
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    for number in range(3):
+        with manager.create_writer("s/t") as writer:
+            writer.write_event(b"%d" % number, routing_key="k").result()
+        manager.backup(copy, update=True)
+    found = run_release("0.1.0", READ_COPY, copy)
+    assert found == "['0', '1', '2'] ['s/t']\n['0', '1', '2', 'old']\n"
+    with pytest.raises(IllegalState, match="the copy was written to since it was made"):
+        manager.backup(copy, update=True)
+
+
+COPY = """
+import sys
+import pravega_spark
+pravega_spark.StreamManager(sys.argv[1]).backup(sys.argv[2])
+"""
+
+
+def test_copy_of_the_previous_release_is_not_brought_up_to_date(tmp_path: Path) -> None:
+    root, copy = tmp_path / "root", tmp_path / "copy"
+    manager = StreamManager(root)
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    run_release("0.1.0", COPY, root, copy)
+    with pytest.raises(IllegalState, match="or made by an earlier release"):
+        manager.backup(copy, update=True)
+    assert StreamManager(copy).list_streams("s") == ["s/t"]

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.harness.retention_processes"])
 BACKUP = ("backup.file:20", "backup.log:2", "backup.table:2")
+UPDATE = ("backup.led-up", "backup.prepared", "backup.applied", "backup.changed")
 RESTORE = ("restore.closed", "restore.last:2")
 WRITERS = ("w0", "w1")
 CLEANUP_SECONDS = 4.0
@@ -59,10 +60,10 @@ def sweep(root: str, stop: str) -> None:
         time.sleep(0.05)
 
 
-def back_up(root: str, target: str, kill: str) -> None:
+def back_up(root: str, target: str, kill: str, update: str = "") -> None:
     failpoints.kill_at(kill)
     know_of_cleanup()
-    StreamManager(root).backup(target)
+    StreamManager(root).backup(target, update=bool(update))
 
 
 def restore(root: str, kill: str) -> None:
@@ -119,6 +120,10 @@ def test_killed_backups_and_restores_are_finished_by_the_next_while_the_stream_i
             with pytest.raises(StoreRefused, match="is an incomplete copy"):
                 check(copy)
         assert exit_code(back_up, root, copy, "") == 0
+        for kill in UPDATE:
+            assert exit_code(back_up, root, copy, kill, "update") == -signal.SIGKILL, kill
+            assert check(copy), f"it is open, although {kill} has killed its update"
+        assert exit_code(back_up, root, copy, "", "update") == 0
     finally:
         Path(stop).touch()
         for actor in actors:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.errors import IllegalState
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
-from tests.harness.backup_world import World, manager_of
+from tests.harness.backup_world import World, events_in, manager_of, numbers, stream_of
 from tests.harness.failpoints import at_failpoint
 from tests.harness.simulated_kills import Killed, kill_at_visit
 from tests.harness.small_streams import scale
@@ -21,7 +26,9 @@ STRINGS = KeyValueTableConfiguration("string")
 
 
 def objects(store: Store) -> dict[str, bytes]:
-    return {entry.key: store.get(entry.key) for entry in store.list("")}
+    """Return all objects but what the background may write at any time."""
+    keys = [entry.key for entry in store.list("")]
+    return {key: store.get(key) for key in keys if "/_pravega/" not in key}
 
 
 def change(world: World) -> None:
@@ -70,9 +77,110 @@ def test_copy_becomes_what_a_new_one_would_be() -> None:
     assert state(copy) == state(other) == state(world.store)
     assert done.versions.keys() == fresh.versions.keys()
     assert (done.files, done.size_bytes) == (fresh.files, fresh.size_bytes)
-    data = [entry.key for entry in copy.list("") if "/data/" in entry.key]
-    assert len(data) == done.files, "files that the source has lost are deleted"
     assert not [entry.key for entry in copy.list("") if "gone" in entry.key]
+    world.grow(1)
+    world.manager.create_stream("s/newer")
+    assert world.manager.backup(copy.url, update=True).versions.keys() == {
+        *done.versions,
+        "s/newer",
+    }
+    assert state(copy) == state(world.store)
+
+
+def test_copy_keeps_the_files_of_one_version_before() -> None:
+    """So a restore of a copy that lost a file goes back to it."""
+    world, copy = World(), MemoryStore()
+    counts = []
+    for head in (2, 4, 6, 8):
+        world.manager.truncate_stream("s/t", StreamCut("s/t", 1, {0: head}))
+        world.grow(1)
+        world.manager.backup(copy.url, update=True)
+        counts.append(len([e for e in copy.list("s/t/events/data") if e.key.endswith("parquet")]))
+    assert counts[1:] == [6, 6, 6]
+    held = {entry.key for entry in copy.list("s/t/events/data")}
+    live = {f"s/t/events/{add.path}" for add in _live(copy)}
+    copy.delete([max(live)])
+    assert live < held
+    done = manager_of(copy).restore()
+    assert not done.failed
+    assert events_in(copy) == numbers(16)[6:]
+
+
+def test_changed_copies_are_refused_and_stay_as_they_are() -> None:
+    world = World()
+    world.manager.update_settings(maintain="auto", retain="2h")
+
+    def refused(change: Callable[[StreamManager, Store], object], match: str) -> None:
+        copy = MemoryStore()
+        world.manager.backup(copy.url)
+        world.manager.backup(copy.url, update=True)
+        change(manager_of(copy), copy)
+        before = objects(copy)
+        world.grow(1)
+        with pytest.raises(IllegalState, match=match):
+            world.manager.backup(copy.url, update=True)
+        assert objects(copy) == before
+
+    def write_event(manager: StreamManager, _: Store) -> None:
+        with manager.create_writer("s/t") as writer:
+            writer.write_event(b"own").result()
+
+    refused(write_event, "s/t/events: the copy was written to")
+    refused(lambda manager, _: manager.create_scope("own"), "own/_scope: the copy was written to")
+    refused(lambda manager, _: manager.create_stream("s/own"), "s/_scope: the copy was written to")
+    refused(lambda manager, _: manager.update_settings(retain="1h"), "_settings: the copy was writ")
+    refused(lambda manager, _: manager.restore(), "that was restored since")
+
+
+def test_another_source_or_name_is_refused() -> None:
+    world, copy = World(), MemoryStore()
+    world.manager.backup(copy.url)
+    for manager, name in ((World().manager, ""), (world.manager, "s"), (world.manager, "s/t")):
+        with pytest.raises(IllegalState, match=r"holds a backup of memory://.*, so it cannot"):
+            manager.backup(copy.url, name, update=True)
+
+
+def test_stream_whose_log_was_replaced_is_refused() -> None:
+    world, copy = World(), MemoryStore()
+    world.manager.backup(copy.url)
+    world.store.delete(entry.key for entry in world.store.list("s/t/events"))
+    again = World()
+    for entry in again.store.list("s/t/events"):
+        world.store.put(entry.key, again.store.get(entry.key))
+    with pytest.raises(IllegalState, match="is another table than the one that was copied"):
+        manager_of(world.store).backup(copy.url, update=True)
+    assert events_in(copy) == numbers(10)
+
+
+@pytest.mark.parametrize("name", ["s", "s/t"])
+def test_copy_of_a_part_follows_it(name: str) -> None:
+    world, copy = World(), MemoryStore()
+    world.manager.create_stream("s/other")
+    world.manager.create_scope("z")
+    for commits in (1, 0, 3):
+        world.grow(commits)
+        world.manager.backup(copy.url, name, update=True)
+        assert events_in(copy) == events_in(world.store)
+    world.manager.seal_stream("s/t")
+    world.manager.delete_stream("s/t")
+    world.manager.create_stream("s/t")
+    with world.manager.create_writer("s/t") as writer:
+        writer.write_events(numbers(2))
+    world.manager.backup(copy.url, name, update=True)
+    opened = manager_of(copy)
+    assert [event.data for event in opened.read("s/t")] == numbers(2)
+    assert opened.list_scopes() == ["s"]
+    assert opened.list_streams("s") == (["s/t"] if "/" in name else ["s/other", "s/t"])
+
+
+def test_settings_follow_without_those_that_truncate() -> None:
+    world, copy = World(), MemoryStore()
+    world.manager.update_settings(maintain="auto", retain="2h")
+    for retain in ("2h", "3h", "3h", "4h"):
+        world.manager.update_settings(retain=retain)
+        world.manager.backup(copy.url, update=True)
+        found = manager_of(copy).settings()
+        assert (found.maintain, found.retain_ms) == ("off", int(retain[0]) * 3_600_000)
 
 
 def test_unchanged_root_costs_no_commit_and_no_copy() -> None:
@@ -117,3 +225,10 @@ def test_copy_is_open_whatever_kills_its_update(point: str) -> None:
     assert not restored.failed
     assert not restored.missing
     assert state(copy)[1] == after[1]
+
+
+def _live(store: Store) -> list[Add]:
+    stream = stream_of(store)
+    stream.view()
+    with stream.log.files() as files:
+        return list(files.all())
