@@ -456,7 +456,7 @@ class Copies:
         log = [key for key in log if key.startswith(f"{name}/events/")]
         newest = set(log[max(1, len(log) - self.dice.randint(0, 3)) :])
         lost, what = set(newest), self.dice.choice(("none", "data", "manifests"))
-        if what == "data" and (data := [key for key in keys if "/data/" in key]):
+        if what == "data" and (data := [key for key in keys if "/events/data/" in key]):
             lost.add(self.dice.choice(data))
         elif what == "manifests":
             lost |= {key for key in keys if "/transactions/" in key}
