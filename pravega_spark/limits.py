@@ -154,7 +154,7 @@ OPEN_STREAM_BYTES = 256 * MIB
 """A process keeps streams open though nobody uses them, as many as fit; an idle one takes about 12
 KiB, so more than 20,000 do. Of more, some are opened again."""
 OPEN_SCOPE_BYTES = 64 * MIB
-"""The same for indexes of scopes, with about 1 KiB for each stream, table and group."""
+"""The same for indexes of scopes, with about 600 bytes for each stream, table and group."""
 STATE_TABLE_FILE_ROWS = 512
 """Most rows in one file of a state table. A change of one row rewrites one or two files."""
 HISTORY_MERGE_FILES = 16
