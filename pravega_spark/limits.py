@@ -398,9 +398,9 @@ SCAN_CHANGE_READS = 8
 ROUTE_BYTES = 16 * MIB
 """Rows are routed in groups of about this size: each distinct key is hashed once per group."""
 TASK_BYTES = 256 * MIB
-"""Bytes of events that a task holds before it stages the largest of its segments."""
+"""Bytes of events and of chunks that a task holds before it stages its largest segment."""
 STAGING_THREADS = 2
-"""Chunks that a task stages at once: one is compressed while another is fsynced."""
+"""Row groups and chunks that a task stages at once: one is encoded while another is fsynced."""
 STREAM_REFRESH_SECONDS = 1.0
 """Shortest time between two refreshes of a stream on remote storage. A local refresh costs
 microseconds and is not limited."""

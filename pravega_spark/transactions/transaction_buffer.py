@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pravega_spark.engine.chunks.arrow_arrays import column
+from pravega_spark.engine.chunks.arrow_arrays import own_memory
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.chunks.chunk_encoder import checked_ends, cuts
 from pravega_spark.engine.chunks.chunk_writer import stage
@@ -218,7 +218,7 @@ class TransactionBuffer:
 
     def _hold(self, parts: Iterable[tuple[int, pa.Table]], *, keeps_events: bool = True) -> None:
         """Add events to the columns of their segments, in place of the newest ones or after all."""
-        columns = self._joined((segment_id, _copy(rows)) for segment_id, rows in parts)
+        columns = self._joined((segment_id, own_memory(rows)) for segment_id, rows in parts)
         self._held = _HeldEvents(self.staged, columns, self._held.events if keeps_events else [])
         if not keeps_events:
             self._size_bytes = 0
@@ -301,7 +301,7 @@ class TransactionBuffer:
             staged += _known(chunks)
             left = columns.pop(segment_id).slice(count)
             if left.num_rows:
-                columns[segment_id] = _copy(left)
+                columns[segment_id] = own_memory(left)
         self._held = self._held._replace(staged=staged, columns=columns)
 
 
@@ -310,8 +310,3 @@ def _known(chunks: Sequence[StagedChunk]) -> Sequence[StagedChunk]:
     for chunk in chunks:
         chunk.stats_json()
     return chunks
-
-
-def _copy(events: pa.Table) -> pa.Table:
-    """Return events in memory of their own: a part of a table keeps all of it in memory."""
-    return events.take(column(np.arange(events.num_rows), pa.int64()))

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pravega_spark.engine.chunks.arrow_arrays import byte_ends, column, numbers
-from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA
+from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, StagedChunk
 from pravega_spark.engine.chunks.column_bounds import column_bounds
 from pravega_spark.engine.chunks.delta_stats import ColumnBounds
 from pravega_spark.engine.chunks.event_format import (
@@ -140,6 +140,21 @@ class ChunkEncoder:
         self._writer.close()
         if self._key is None and not is_raw(self._events):
             self.columns = column_bounds(self._writer.writer.metadata, self._events)
+
+    def staged(self, path: str, segment_id: int, size: int, footer: str) -> StagedChunk:
+        """Return the description of the finished file for a commit."""
+        return StagedChunk(
+            path,
+            segment_id,
+            rows=self.rows,
+            size=size,
+            event_bytes=self.event_bytes,
+            min_timestamp_us=self.min_timestamp_us,
+            max_timestamp_us=self.max_timestamp_us,
+            null_keys=self.null_keys,
+            footer=footer,
+            columns=self.columns,
+        )
 
     def abandon(self) -> None:
         """Give up on the file, so that the writer's finalizer does not write a footer."""

@@ -24,6 +24,7 @@ from pravega_spark.engine.chunks.chunk_encoder import (
 )
 from pravega_spark.engine.chunks.event_format import as_events, columns_with_nan, is_raw
 from pravega_spark.engine.chunks.footer import FooterSink, digest_of
+from pravega_spark.engine.chunks.row_group_buffer import RowGroupBuffer
 from pravega_spark.engine.chunks.tiny_chunk import TINY_BYTES, TINY_ROWS, LoneEvent, encode_tiny
 from pravega_spark.engine.key_management import ChunkKey
 from pravega_spark.engine.runtime import SYSTEM, Runtime
@@ -33,8 +34,6 @@ from pravega_spark.limits import (
     CHUNK_BYTES,
     CHUNK_EVENTS,
     COMPRESSION,
-    ROW_GROUP_BYTES,
-    ROW_GROUP_EVENTS,
 )
 
 
@@ -70,9 +69,7 @@ class ChunkWriter:
         self._path = f"data/{folder}/{name}.parquet"
         self._segment_id = segment_id
         self._runtime = runtime
-        self._held: list[tuple[pa.Table, NDArray[np.int64]]] = []
-        """Events that await their row group, with the cumulative bytes after each."""
-        self._held_rows = self._held_bytes = 0
+        self._waiting = RowGroupBuffer()
         self._encoded: Future[None] | None = None
         """The row group that was begun last."""
         self._object = store.writer(f"{table_path}/{self._path}")
@@ -89,19 +86,12 @@ class ChunkWriter:
         if isinstance(events, pa.RecordBatch):
             events = pa.Table.from_batches([events])
         table = as_events(events)
-        if not table.num_rows:
-            return
-        ends = checked_ends(table)
-        self._held.append((table, ends))
-        self._held_rows += table.num_rows
-        self._held_bytes += int(ends[-1])
-        if self._held_rows >= ROW_GROUP_EVENTS or self._held_bytes > ROW_GROUP_BYTES:
-            self._write_row_groups(complete=False)
+        self._waiting.add(table)
+        self._write_row_groups(complete=False)
 
     def close(self) -> StagedChunk:
         """Make the chunk durable and return it for a commit; raise InvalidInput without events."""
-        if self._held:
-            self._write_row_groups(complete=True)
+        self._write_row_groups(complete=True)
         self._finish_row_group()
         encoder = self._encoder
         if not encoder.rows:
@@ -111,7 +101,7 @@ class ChunkWriter:
         size, footer = self._file.size, digest_of(pa.py_buffer(self._file.kept))
         self._is_open = False
         self._object.__exit__(None, None, None)
-        return _staged(self._path, self._segment_id, encoder, size, footer)
+        return encoder.staged(self._path, self._segment_id, size, footer)
 
     def __enter__(self) -> ChunkWriter:
         """Return the writer."""
@@ -127,20 +117,10 @@ class ChunkWriter:
         self._discard(error or _Discarded())
 
     def _write_row_groups(self, *, complete: bool) -> None:
-        """Write the row groups of the held events; keep the last one until it is full."""
-        events = pa.concat_tables([table for table, _ in self._held])
-        ends = _joined([ends for _, ends in self._held])
-        self._held, self._held_rows, self._held_bytes = [], 0, 0
-        for first, last, size in row_groups(ends):
-            part = events.slice(first, last - first)
-            is_full = last - first >= ROW_GROUP_EVENTS or size > ROW_GROUP_BYTES
-            if complete or is_full or last < len(ends):
-                self._finish_row_group()
-                self._encoded = self._runtime.start(partial(self._encoder.write, part, size))
-            else:
-                before = int(ends[first - 1]) if first else 0
-                self._held = [(part, ends[first:] - before)]
-                self._held_rows, self._held_bytes = part.num_rows, size
+        """Write the row groups that are full; with ``complete`` all events."""
+        for group in self._waiting.take(complete=complete):
+            self._finish_row_group()
+            self._encoded = self._runtime.start(partial(self._encoder.write, *group))
 
     def _finish_row_group(self) -> None:
         """Wait for the row group in the background, and raise its error."""
@@ -176,12 +156,6 @@ def _encoder_of(
     except BaseException as error:
         opened.__exit__(type(error), error, error.__traceback__)
         raise
-
-
-def _joined(ends: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return the cumulative bytes after each event of consecutive tables."""
-    before = np.cumsum([0, *(int(part[-1]) for part in ends[:-1])])
-    return np.concatenate([part + size for part, size in zip(ends, before, strict=True)])
 
 
 class _Discarded(Exception):
@@ -264,7 +238,7 @@ def encode_chunks(
                 yield tiny
                 continue
         encoder, data = _encode(part, ends[first:last] - before, compression, key)
-        staged = _staged(path, segment_id, encoder, data.size, digest_of(data))
+        staged = encoder.staged(path, segment_id, data.size, digest_of(data))
         yield EncodedChunk(staged, data)
 
 
@@ -339,21 +313,3 @@ def _encode(
         encoder.write(events.slice(first, last - first), size)
     encoder.finish()
     return encoder, sink.getvalue()
-
-
-def _staged(
-    path: str, segment_id: int, encoder: ChunkEncoder, size: int, footer: str
-) -> StagedChunk:
-    """Return the description of a stored file for a commit."""
-    return StagedChunk(
-        path,
-        segment_id,
-        rows=encoder.rows,
-        size=size,
-        event_bytes=encoder.event_bytes,
-        min_timestamp_us=encoder.min_timestamp_us,
-        max_timestamp_us=encoder.max_timestamp_us,
-        null_keys=encoder.null_keys,
-        footer=footer,
-        columns=encoder.columns,
-    )

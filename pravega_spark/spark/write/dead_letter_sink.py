@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +19,6 @@ from pyspark.sql.types import StructType
 
 from pravega_spark.engine.stream.letter_stream import SUFFIX
 from pravega_spark.errors import InvalidOption
-from pravega_spark.limits import STAGING_THREADS
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.commit_messages import TaskCommitMessage
 from pravega_spark.spark.write.dead_letters import letters, plan_letters
@@ -35,6 +33,7 @@ from pravega_spark.spark.write.numbered_write import application_batch
 from pravega_spark.spark.write.repeated_write import check_repeated
 from pravega_spark.spark.write.sink import PravegaBatchWriter, PravegaStreamWriter
 from pravega_spark.spark.write.staging_plan import StagingPlan
+from pravega_spark.spark.write.staging_threads import StagingThreads
 from pravega_spark.spark.write.task_staging import ChunkStager
 from pravega_spark.spark.write.typed_columns import TypedColumns
 
@@ -95,9 +94,9 @@ def _stage(
     context = TaskContext.get()
     number = 0 if context is None else context.partitionId()
     name = f"{os.urandom(8).hex()}-{number}"
-    with ThreadPoolExecutor(STAGING_THREADS, thread_name_prefix="pravega-staging") as pool:
+    with StagingThreads() as threads:
         stagers: dict[str, tuple[StagingPlan, ChunkStager]] = {
-            plan.stream: (plan, ChunkStager(plan, settings, name, number, pool))
+            plan.stream: (plan, ChunkStager(plan, settings, name, number, threads))
         }
         of_letters: Any = None
         for batch in batches:
@@ -109,7 +108,7 @@ def _stage(
                 continue
             if of_letters is None:
                 of_letters, letter_plan = plan_letters(settings)
-                stager = ChunkStager(letter_plan, of_letters, name, number, pool)
+                stager = ChunkStager(letter_plan, of_letters, name, number, threads)
                 stagers[letter_plan.stream] = letter_plan, stager
             stagers[of_letters.stream][1].add(letters(batch, columns, bad))
         staged = {

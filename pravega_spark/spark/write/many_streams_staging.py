@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pravega_spark.engine.store import ensure_probed, open_store
-from pravega_spark.limits import STAGING_THREADS, TASK_BYTES
+from pravega_spark.limits import TASK_BYTES
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.commit_messages import TaskCommitMessage
 from pravega_spark.spark.write.frame_target import FramePlan, plan_in_task
 from pravega_spark.spark.write.input_columns import InputColumns
 from pravega_spark.spark.write.staging_plan import is_new_root
+from pravega_spark.spark.write.staging_threads import StagingThreads
 from pravega_spark.spark.write.stream_column import StreamColumn
 from pravega_spark.spark.write.task_run import TaskRun
 from pravega_spark.spark.write.task_staging import ChunkStager, events_of
@@ -44,14 +44,14 @@ def stage_many(
     """
     token, first = os.urandom(8).hex(), 0
     streams: dict[str, _StreamStaging] = {}
-    with ThreadPoolExecutor(STAGING_THREADS, thread_name_prefix="pravega-staging") as pool:
+    with StagingThreads() as threads:
         for batch in batches:
             for name, rows, numbers in names.split(batch, columns):
                 if name not in streams:
                     of_stream = replace(settings, stream=name)
                     plan = plan_in_task(of_stream, names.without_names(frame))
                     stager = ChunkStager(
-                        plan.staging, of_stream, f"{token}-{partition_id}", partition_id, pool
+                        plan.staging, of_stream, f"{token}-{partition_id}", partition_id, threads
                     )
                     streams[name] = _StreamStaging(plan, stager)
                 its = streams[name]

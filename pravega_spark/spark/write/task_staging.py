@@ -1,27 +1,29 @@
 """The work of a write's task: turn rows into events, route them to segments, stage chunks.
 
-Chunks keep the order of the task's rows in each segment. They become visible by the driver's
-commit; a sweep later deletes chunks that were never committed.
+Chunks keep the order of the task's rows in each segment. Row groups are encoded as they fill, while
+Spark sends the next rows. Chunks become visible by the driver's commit; a sweep later deletes those
+that were never committed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from concurrent.futures import Future
 
 import pyarrow as pa
 
-from pravega_spark.engine.chunks import chunk_writer
 from pravega_spark.engine.chunks.chunk import StagedChunk
+from pravega_spark.engine.chunks.chunk_sequence import ChunkSequence
 from pravega_spark.engine.chunks.routing import Router, split
+from pravega_spark.engine.chunks.row_group_buffer import RowGroupBuffer
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import events_path
-from pravega_spark.limits import CHUNK_BYTES, ROUTE_BYTES, STAGING_THREADS, TASK_BYTES
+from pravega_spark.limits import ROUTE_BYTES, TASK_BYTES
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.input_columns import InputColumns, to_events
 from pravega_spark.spark.write.staging_plan import StagingPlan
+from pravega_spark.spark.write.staging_threads import StagingThreads
 from pravega_spark.spark.write.typed_columns import RowNumbers, TypedColumns
 
 
@@ -34,19 +36,23 @@ def stage(
 ) -> list[StagedChunk]:
     """Stage a task's rows; return the chunks, those of a segment in the order of the rows."""
     name = f"{os.urandom(8).hex()}-{partition_id}"
-    with ThreadPoolExecutor(STAGING_THREADS, thread_name_prefix="pravega-staging") as pool:
-        stager = ChunkStager(plan, settings, name, partition_id, pool)
-        return _stage_all(_events(batches, columns, partition_id), stager)
-
-
-def _events(
-    batches: Iterable[pa.RecordBatch], columns: InputColumns | TypedColumns, partition_id: int
-) -> Iterator[pa.Table]:
-    first = 0
-    for batch in batches:
-        if batch.num_rows:
-            yield events_of(batch, columns, partition_id, range(first, first + batch.num_rows))
-        first += batch.num_rows
+    with StagingThreads() as threads:
+        stager = ChunkStager(plan, settings, name, partition_id, threads)
+        group: list[pa.Table] = []
+        first = size = 0
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            numbers = range(first, first + batch.num_rows)
+            group.append(events_of(batch, columns, partition_id, numbers))
+            first += batch.num_rows
+            size += batch.nbytes  # with the columns that are not written, all in one buffer
+            if size >= ROUTE_BYTES:
+                stager.add(pa.concat_tables(group))
+                group, size = [], 0
+        if group:
+            stager.add(pa.concat_tables(group))
+        return stager.finish()
 
 
 def events_of(
@@ -61,31 +67,43 @@ def events_of(
     return pa.Table.from_batches([to_events(batch, columns)])
 
 
-def _stage_all(tables: Iterable[pa.Table], stager: ChunkStager) -> list[StagedChunk]:
-    group: list[pa.Table] = []
-    size = 0
-    for events in tables:
-        group.append(events)
-        size += events.nbytes
-        if size >= ROUTE_BYTES:
-            stager.add(pa.concat_tables(group))
-            group, size = [], 0
-    if group:
-        stager.add(pa.concat_tables(group))
-    return stager.finish()
+class _Segment:
+    """Events of one segment: those that fill no row group yet, and the chunks before them."""
 
+    def __init__(self, chunks: ChunkSequence, threads: StagingThreads) -> None:
+        self._waiting = RowGroupBuffer()
+        self._chunks = chunks
+        self._threads = threads
+        self._last: Future[None] | None = None
+        self._is_drained = False
 
-@dataclass(slots=True)
-class _SegmentEvents:
-    """Buffered events of one segment."""
+    @property
+    def size(self) -> int:
+        """The bytes in memory, without those that are on their way into a file."""
+        open_bytes = 0 if self._is_drained else self._chunks.open_bytes
+        return self._waiting.memory_bytes + open_bytes
 
-    parts: list[pa.Table] = field(default_factory=list)
-    rows: int = 0
-    size: int = 0
+    def add(self, events: pa.Table) -> None:
+        self._waiting.add(events)
+        for group in self._waiting.take():
+            self._last = self._threads.start(self._chunks.write, group, after=self._last)
+            self._is_drained = False
+        self._waiting.own()
+
+    def drain(self) -> None:
+        """Stage what is in memory."""
+        self._is_drained = True
+        rest = list(self._waiting.take(complete=True))
+        self._last = self._threads.start(self._chunks.finish, rest, after=self._last)
+
+    def staged(self) -> list[StagedChunk]:
+        if self._last is not None:
+            self._last.result()
+        return self._chunks.chunks
 
 
 class ChunkStager:
-    """Buffers a task's events by segment, and stages them once they fill a chunk.
+    """Routes a task's events to segments, and stages them as chunks.
 
     ``first_segment`` is where the rotation of events without a key starts, so that the tasks of a
     write do not all start at the same segment.
@@ -97,7 +115,7 @@ class ChunkStager:
         settings: WriteSettings,
         name: str,
         first_segment: int,
-        pool: ThreadPoolExecutor,
+        threads: StagingThreads,
     ) -> None:
         self._plan = plan
         self._store = open_store(plan.root)
@@ -106,66 +124,44 @@ class ChunkStager:
         self._settings = settings
         self._name = name
         self._next_keyless = first_segment
-        self._buffered: dict[int, _SegmentEvents] = {}
-        self._size = 0
-        self._pool = pool
-        self._staged: list[Future[list[StagedChunk]]] = []
+        self._segments: dict[int, _Segment] = {}
+        self._threads = threads
 
     def add(self, table: pa.Table) -> None:
-        """Route events and buffer them; stage the segments that have enough."""
+        """Route events and buffer them; encode full row groups, and stage full chunks."""
         for segment_id, part in split(table, self._router, self._next_keyless):
-            buffered = self._buffered.setdefault(segment_id, _SegmentEvents())
-            buffered.parts.append(part)
-            buffered.rows += part.num_rows
-            buffered.size += part.nbytes
-            self._size += part.nbytes
-            if buffered.size >= CHUNK_BYTES or buffered.rows >= self._settings.max_rows:
-                self._drain(segment_id, partial=False)
+            if segment_id not in self._segments:
+                self._segments[segment_id] = self._begin(segment_id)
+            self._segments[segment_id].add(part)
         self._next_keyless += table.column("routing_key").null_count
-        while self._size > TASK_BYTES:
+        while self.size > TASK_BYTES:
             self.drain_largest()
 
     @property
     def size(self) -> int:
-        """The bytes of the events that are buffered."""
-        return self._size
+        """The bytes of the events that are in memory."""
+        return sum(segment.size for segment in self._segments.values())
 
     def drain_largest(self) -> None:
-        """Stage the buffered events of the segment that has the most."""
-        self._drain(max(self._buffered, key=lambda s: self._buffered[s].size), partial=True)
+        """Stage the events of the segment that has the most in memory."""
+        max(self._segments.values(), key=lambda segment: segment.size).drain()
 
     def finish(self) -> list[StagedChunk]:
-        """Stage all buffered events and return the chunks of the task."""
-        for segment_id in sorted(self._buffered):
-            self._drain(segment_id, partial=True)
-        return [found for future in self._staged for found in future.result()]
+        """Stage all events and return the chunks of the task."""
+        ordered = [self._segments[segment_id] for segment_id in sorted(self._segments)]
+        for segment in ordered:
+            segment.drain()
+        return [chunk for segment in ordered for chunk in segment.staged()]
 
-    def _drain(self, segment_id: int, *, partial: bool) -> None:
-        """Stage a segment's full chunks; with ``partial`` also the remaining events."""
-        buffered = self._buffered.pop(segment_id)
-        self._size -= buffered.size
-        table = pa.concat_tables(buffered.parts)
-        most = self._settings.max_rows
-        while table.num_rows and (partial or table.num_rows >= most or table.nbytes >= CHUNK_BYTES):
-            self._stage(segment_id, table.slice(0, most))
-            table = table.slice(most)
-        if table.num_rows:
-            self._buffered[segment_id] = _SegmentEvents([table], table.num_rows, table.nbytes)
-            self._size += table.nbytes
-
-    def _stage(self, segment_id: int, events: pa.Table) -> None:
-        """Stage a chunk in another thread; first wait if all threads are busy."""
-        if len(self._staged) >= STAGING_THREADS:
-            self._staged[-STAGING_THREADS].result()
-        future = self._pool.submit(
-            chunk_writer.stage,
+    def _begin(self, segment_id: int) -> _Segment:
+        chunks = ChunkSequence(
             self._store,
             self._path,
             self._plan.folder,
             segment_id,
-            events,
-            name=f"{self._name}-{len(self._staged)}",
+            name=f"{self._name}-{len(self._segments)}",
             compression=self._settings.compression,
             key=self._plan.key,
+            max_rows=self._settings.max_rows,
         )
-        self._staged.append(future)
+        return _Segment(chunks, self._threads)

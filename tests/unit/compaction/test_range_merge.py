@@ -16,7 +16,7 @@ from pravega_spark.compaction.compaction_plan import plan_compaction
 from pravega_spark.compaction.compaction_run import run_compaction
 from pravega_spark.compaction.merge_commit import commit_merged
 from pravega_spark.compaction.range_merge import MERGED_BY_OTHERS, merge_range
-from pravega_spark.engine.chunks import chunk_encoder, chunk_reader, chunk_writer
+from pravega_spark.engine.chunks import chunk_encoder, chunk_reader, row_group_buffer
 from pravega_spark.engine.chunks.chunk_encoder import ChunkEncoder
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.limits import READ_AHEAD_PARTS
@@ -53,7 +53,7 @@ def peak_of_merge(chunks: int) -> int:
 def test_memory_is_bounded_by_row_groups_and_not_by_the_range(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (chunk_encoder, chunk_writer, chunk_reader):
+    for module in (chunk_encoder, row_group_buffer, chunk_reader):
         monkeypatch.setattr(module, "ROW_GROUP_BYTES", 1_000_000)
     monkeypatch.setattr(chunk_reader, "READ_AHEAD_BYTES", 250_000)
     peaks = [peak_of_merge(chunks) for chunks in (60, 240)]
@@ -85,7 +85,7 @@ def test_inputs_are_read_ahead_while_a_row_group_is_written(
         write(stream, [("k", b"%d" % n)])
     runtime.skip(100)
     (rng,) = plan_compaction(stream, OPTIONS)
-    for module in (chunk_encoder, chunk_writer):
+    for module in (chunk_encoder, row_group_buffer):
         monkeypatch.setattr(module, "ROW_GROUP_EVENTS", 2)
     monkeypatch.setattr(chunk_reader, "READ_AHEAD_BYTES", 1)  # a read for each chunk
     encode = ChunkEncoder.write

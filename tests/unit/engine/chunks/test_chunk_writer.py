@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.chunks import chunk_encoder, chunk_writer
+from pravega_spark.engine.chunks import chunk_encoder, chunk_writer, row_group_buffer
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, StagedChunk, encode_events
 from pravega_spark.engine.chunks.chunk_writer import ChunkWriter
 from pravega_spark.engine.store.local import LocalStore
@@ -37,7 +37,7 @@ NOW_US = 1_700_000_000_123_456
 def row_groups_of(events: int, size: int = 1 << 30) -> Any:
     """Patch the limits of a row group."""
     patches = ExitStack()
-    for module in (chunk_encoder, chunk_writer):
+    for module in (chunk_encoder, row_group_buffer):
         limits: dict[str, Any] = {"ROW_GROUP_EVENTS": events, "ROW_GROUP_BYTES": size}
         patches.enter_context(patch.multiple(module, **limits))
     return patches
