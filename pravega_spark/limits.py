@@ -95,6 +95,10 @@ STORAGE_THREADS = 8
 """Storage calls that one operation makes at the same time: their waits overlap."""
 OBJECT_CALLS = 16
 """Requests to an object store that one call of many objects makes at the same time."""
+OBJECT_HELPERS = 112
+"""Threads of a process that help to make such requests, for all of its calls together."""
+CHECK_THREADS = 32
+"""Streams, groups or tables that one call looks at at the same time on remote storage."""
 BACKGROUND_EXIT_SECONDS = 2.0
 """A process that exits waits at most this long for storage calls of its background threads."""
 READ_BATCH_EVENTS = 65_536
@@ -289,8 +293,6 @@ DUE_LATEST_MS = 86_400_000
 """Every stream is looked at fully about once in this time, whatever its due hint says."""
 MAINTAIN_THREADS = 4
 """Streams that a round without Spark maintains at the same time."""
-CHECK_THREADS = 32
-"""Checks for news that a round makes at the same time on remote storage."""
 MAINTAINED_ROWS = 1_000
 """Most rows in the table of a maintenance round."""
 AUTO_SHARE_STREAMS, AUTO_SHARE_SECONDS = 50, 10.0
@@ -402,8 +404,10 @@ TASK_BYTES = 256 * MIB
 STAGING_THREADS = 2
 """Row groups and chunks that a task stages at once: one is encoded while another is fsynced."""
 STREAM_REFRESH_SECONDS = 1.0
-"""Shortest time between two refreshes of a stream on remote storage. A local refresh costs
-microseconds and is not limited."""
+"""Shortest time between two refreshes of a stream on remote storage, and the longest one between
+two looks of an idle query."""
+IDLE_LOOK_SECONDS, IDLE_LOOK_SHARE = 0.030, 16
+"""An idle query looks at most so often, and looks take at most one part in so many of its time."""
 DISCOVERY_SECONDS = 10.0
 """Shortest time between two searches for a pattern's streams, or for a deleted stream."""
 MAX_TRIGGER_DELAY_MS = 900_000

@@ -91,12 +91,14 @@ class PravegaDataSource(DataSource):
         from pravega_spark.spark.read.batch_reader import PravegaBatchReader
         from pravega_spark.spark.read.typed_reads import check_request
 
-        check_request(settings, schema)
+        kind = PravegaBatchReader
         if settings.push_filters:
             from pravega_spark.spark.read.filtered_reader import PravegaFilteredReader
 
-            return PravegaFilteredReader(settings, schema)
-        return PravegaBatchReader(settings, schema)
+            kind = PravegaFilteredReader
+        reader = kind(settings, schema)
+        check_request(settings, schema, reader.since)
+        return reader
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the streaming reader."""
@@ -114,8 +116,9 @@ class PravegaDataSource(DataSource):
         from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
         from pravega_spark.spark.read.typed_reads import check_request
 
-        check_request(settings, schema)
-        return PravegaStreamReader(settings, schema)
+        reader = PravegaStreamReader(settings, schema)
+        check_request(settings, schema, reader.since)
+        return reader
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the batch writer."""

@@ -152,6 +152,10 @@ class Log:
                 f"{COMMIT_ATTEMPTS} attempts. Nothing was deleted. Try again."
             )
 
+    def was_newest_since(self, elapsed: float) -> bool:
+        """Return whether the snapshot was the newest at that time of the boot clock, or later."""
+        return self._follower.was_newest_since(elapsed)
+
     def has_newer_version(self) -> bool:
         """Return whether the log has a version after the known snapshot; one storage call."""
         self.check_root()

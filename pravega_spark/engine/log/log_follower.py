@@ -120,6 +120,11 @@ class LogFollower:
         held = 0 if snapshot is None else snapshot.held_bytes
         return _IDLE_BYTES + held + (0 if files is None else files.held_bytes)
 
+    def was_newest_since(self, elapsed: float) -> bool:
+        """Return whether the snapshot was known to be the newest at a time of the boot clock."""
+        at = self._newest_at
+        return self.snapshot is not None and at is not None and at.elapsed >= elapsed
+
     def forget(self) -> None:
         """Drop the snapshot and the files; the next use opens the log again."""
         self.snapshot, self._files = None, None

@@ -34,7 +34,7 @@ from pravega_spark.engine.store.s3_errors import KeysMissing
 from pravega_spark.engine.store.s3_settings import Form, S3Settings
 from pravega_spark.engine.store.silence import Silence
 from pravega_spark.engine.store.supplier_log import taken_failures
-from pravega_spark.limits import OBJECT_CALLS
+from pravega_spark.limits import OBJECT_CALLS, OBJECT_HELPERS
 from pravega_spark.process_locks import new_lock
 
 logger = own_logger(__name__)
@@ -124,7 +124,7 @@ class S3Client:
         given: dict[str, Any] = {
             "num_pools": 2,
             # For all threads of the process: with fewer, urllib3 drops connections, and warns.
-            "maxsize": max(config.max_pool_connections, 8 * OBJECT_CALLS),
+            "maxsize": max(config.max_pool_connections, OBJECT_HELPERS + OBJECT_CALLS),
             "timeout": urllib3.Timeout(connect=connect, read=read),
             "cert_file": pair[0],
             "key_file": pair[1],

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -22,11 +21,11 @@ from pravega_spark.engine.json_codec import DECODE_ERRORS, digested_line, to_dig
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.store.root_marker import check_same
 from pravega_spark.engine.tables.maintenance_table import MAINTENANCE_TABLE
 from pravega_spark.errors import StoreError, without_credentials
 from pravega_spark.limits import (
-    CHECK_THREADS,
     CLOCK_SKEW_MS,
     DUE_CHECKED_MS,
     DUE_LATEST_MS,
@@ -136,7 +135,7 @@ class DueHints:
         self.read()
         check_same(self._store)
         wanted = sorted(self._names if names is None else names)
-        found = _each(self._store, lambda name: self._due(name, kinds, now_ms), wanted)
+        found = in_rounds(self._store, lambda name: self._due(name, kinds, now_ms), wanted)
         return {name: due for name, due in zip(wanted, found, strict=True) if due}
 
     def _due(self, name: str, kinds: Kinds, now_ms: int) -> Kinds:
@@ -252,14 +251,6 @@ def _shard_count(tables: int) -> int:
 def _part(name: str) -> float:
     """Return a number in [0, 1) by the name, so that many tables are not due at the same time."""
     return xxhash.xxh3_64_intdigest(name.encode()) / 2**64
-
-
-def _each(store: Store, function: Callable[[str], Kinds], names: Sequence[str]) -> list[Kinds]:
-    """Return the results in order; on remote storage many calls wait at the same time."""
-    if store.is_local or len(names) < 2:
-        return [function(name) for name in names]
-    with ThreadPoolExecutor(min(CHECK_THREADS, len(names)), "pravega-news") as threads:
-        return list(threads.map(function, names))
 
 
 def _encode(hints: Mapping[str, TableHint], basis: str) -> bytes:

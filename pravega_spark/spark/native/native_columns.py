@@ -8,12 +8,14 @@ from contextlib import suppress
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import IllegalState, NoSuchScope, NoSuchStream
 from pravega_spark.schemas.sql_types import quoted_name
 from pravega_spark.spark.read.columns import HEADERS, WATERMARK, Column, columns_of, schema_of
+from pravega_spark.spark.read.stream_discovery import planned_view
 from pravega_spark.spark.read.typed_reads import check_columns, typed_columns
 from pravega_spark.spark.settings import ReadSettings
 
@@ -53,15 +55,19 @@ class NativeColumns:
     """The columns of a read, in its files and in its frame; fixed when the frame is made."""
 
     def __init__(self, settings: ReadSettings) -> None:
-        """Look up the columns of the streams.
+        """Look up the columns of the streams; ``since`` is when.
 
         Raises InvalidOption if they make no frame together, IllegalState if one is encrypted.
         """
-        for name in settings.streams:
+        self.since, store = SYSTEM.monotonic(), open_store(settings.root)
+
+        def check(name: str) -> None:
             with suppress(NoSuchStream, NoSuchScope):  # the reader says it
-                check_not_encrypted(existing_view(open_stream(settings.root, name)))
+                check_not_encrypted(planned_view(store, name, self.since)[1])
+
+        in_rounds(store, check, settings.streams)
         self._names = settings.column_names
-        self._own = typed_columns(settings)
+        self._own = typed_columns(settings, self.since)
         self.schema = schema_of(
             settings.column_names,
             settings.columns,

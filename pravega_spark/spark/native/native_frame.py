@@ -39,7 +39,7 @@ def frame(
     chunk_reads(spark)  # before anything is read
     hadoop_scheme(spark, settings.root)
     columns = NativeColumns(settings)
-    reader = PravegaBatchReader(settings, columns.schema)
+    reader = PravegaBatchReader(settings, columns.schema, columns.since)
     return ChunkRelation(spark, settings, columns, streaming=False).frame(reader.partitions())
 
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.store import Store, open_store
+from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.spark.kafka_values import warn_of_leftovers
 from pravega_spark.spark.kept_plans import FramePlan
 from pravega_spark.spark.read.assigned_segments import check_assigned, only_assigned
@@ -27,7 +28,7 @@ from pravega_spark.spark.read.read_bounds import (
     resolve_bound,
     starting_cut,
 )
-from pravega_spark.spark.read.stream_discovery import matching_streams
+from pravega_spark.spark.read.stream_discovery import matching_streams, planned_view
 from pravega_spark.spark.read.typed_reads import check_columns
 from pravega_spark.spark.settings import ReadSettings
 
@@ -39,11 +40,18 @@ class PravegaBatchReader(DataSourceReader):
     several, and small ones share one.
     """
 
-    def __init__(self, settings: ReadSettings, schema: StructType) -> None:
-        """Take the settings and the schema that Spark requests."""
+    def __init__(
+        self, settings: ReadSettings, schema: StructType, since: float | None = None
+    ) -> None:
+        """Take the settings and the schema that Spark requests.
+
+        ``since`` is when the planning began, by the boot clock: a view that was the newest then, or
+        later, is not read again.
+        """
         self.settings = settings
         self._schema = schema
         self._schema_json = schema.json()
+        self.since = SYSTEM.monotonic() if since is None else since
         self.wanted = of_keys(settings.routing_keys)
         self.where: Any = None
         """What all wanted events satisfy, as an expression over the columns of a typed stream."""
@@ -56,7 +64,9 @@ class PravegaBatchReader(DataSourceReader):
         if settings.pattern is not None:
             names = tuple(matching_streams(settings.root, settings.pattern))
         versions: dict[str, int] = {}
-        found = [one for name in names for one in self._ranges(name, versions)]
+        store = open_store(settings.root)
+        read = in_rounds(store, lambda name: self._ranges(store, name, versions), names)
+        found = [one for ranges in read for one in ranges]
         shares = partition_counts(found, settings.min_partitions)
         token = FramePlan.new_token()
         pieces: list[PlannedRange] = []
@@ -66,10 +76,9 @@ class PravegaBatchReader(DataSourceReader):
             pieces += by_offset(replace(one, plan=plan), count)
         return [*packed(pieces, settings.min_partitions)]
 
-    def _ranges(self, name: str, versions: dict[str, int]) -> Iterator[PlannedRange]:
+    def _ranges(self, store: Store, name: str, versions: dict[str, int]) -> list[PlannedRange]:
         settings = self.settings
-        stream = open_stream(settings.root, name)
-        view = existing_view(stream)
+        stream, view = planned_view(store, name, self.since)
         versions[name] = view.version
         check_assigned(settings, stream, view)
         schema = check_columns(view, self._schema, settings.column_names)
@@ -82,12 +91,14 @@ class PravegaBatchReader(DataSourceReader):
             if lost:
                 log_skipped(view, lost)
         check_order(start, end, settings.starting, settings.ending)
+        found = []
         for rng in only_assigned(settings, name, start.ranges_to(end)):
             constants = constants_of(name, rng.segment_id)
             key_range = view.lineage.find(rng.segment_id).key_range
             one = planned(rng, self.wanted, constants, key_range, stream.chunks)
             if one is not None:
-                yield replace(one, schema=schema, where=self.where)
+                found.append(replace(one, schema=schema, where=self.where))
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches; runs in a task."""

@@ -56,7 +56,7 @@ class PravegaFilteredReader(PravegaBatchReader):
             else:
                 taken.append(condition)
         self.wanted = self.wanted.and_also(taken)
-        own = typed_columns(self.settings)
+        own = typed_columns(self.settings, self.since)
         if own:
             from pravega_spark.spark.read.column_filter import expression_of  # late: slow to import
 

@@ -22,7 +22,9 @@ from pyspark.sql.types import StructType
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.maintenance_table import AUTO
 from pravega_spark.errors import NoSuchStream, StaleIdentity, TruncatedData
@@ -37,6 +39,7 @@ from pravega_spark.spark.read.data_loss import (
     truncated_error,
 )
 from pravega_spark.spark.read.event_filter import of_keys
+from pravega_spark.spark.read.idle_pace import IdlePace
 from pravega_spark.spark.read.input_partitions import packed, partition_counts, read_events
 from pravega_spark.spark.read.offset_planner import OffsetPlanner
 from pravega_spark.spark.read.planned_ranges import PlannedRange, by_key, planned
@@ -72,7 +75,10 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.settings = settings
         self._schema = schema
         self._schema_json = schema.json()
+        self.since = SYSTEM.monotonic()
+        """When the planning began: a view that was the newest then, or later, is new enough."""
         self._has_watermark = WATERMARK_COLUMN in schema.names
+        self._pace = IdlePace()
         self._planner: OffsetPlanner | None = None
         self._membership: QueryMembership | None = None
         self._is_stopped = False
@@ -85,7 +91,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def planner(self) -> OffsetPlanner:
         """The planner of this run, created on first use."""
         if self._planner is None:
-            self._planner = OffsetPlanner(self.settings)
+            self._planner = OffsetPlanner(self.settings, since=self.since)
             store, wanted = open_store(self.settings.root), self.settings.maintain
             by_setting = wanted is None
             if wanted == AUTO or (by_setting and is_auto(store)):
@@ -136,6 +142,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark calls this after the previous batch has finished, so every event before ``start`` is
         processed.
         """
+        self._pace.begin()
         begin = decode(start)
         self.planner.check_root(begin, root_id_of(start))
         self.planner.check_start(begin)
@@ -147,7 +154,10 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             membership.finish_batch(
                 present(begin), last=self.planner.is_available_now and end == begin
             )
-        return start if end == begin else self._encode(end)
+        if end != begin:
+            return self._encode(end)
+        self._pace.found_nothing()
+        return start
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the run at the present tails."""
@@ -167,9 +177,12 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = {name: _batch_start(begin.get(name), offset) for name, offset in until.items()}
         if self.membership is not None:
             self.membership.check(starts, owner_of(end))
-        found: list[tuple[PlannedRange, KeyRange]] = []
-        for name, offset in until.items():
-            found += self._ranges(name, starts[name].cut, offset)
+        read = in_rounds(
+            open_store(self.settings.root),
+            lambda name: self._ranges(name, starts[name].cut, until[name]),
+            list(until),
+        )
+        found = [one for ranges in read for one in ranges]
         shares = partition_counts([one for one, _ in found], self.settings.min_partitions)
         parts: list[PlannedRange] = []
         for (one, key_range), count in zip(found, shares, strict=True):

@@ -6,13 +6,15 @@ Lives in the process that Spark keeps for a query's source; it is never pickled.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.store.root_marker import is_copy, read_root
 from pravega_spark.engine.stream.lifecycle import current_view
 from pravega_spark.engine.stream.open_streams import open_stream
@@ -55,16 +57,23 @@ from pravega_spark.spark.source_offsets import StreamOffset, StreamOffsets, pres
 
 logger = own_logger(__name__)
 
+_Value = TypeVar("_Value")
+
 
 class OffsetPlanner:
     """Keeps the state of one run of a streaming query between Spark's calls."""
 
-    def __init__(self, settings: ReadSettings, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the settings; nothing is read yet."""
+    def __init__(
+        self,
+        settings: ReadSettings,
+        clock: Callable[[], float] = time.monotonic,
+        since: float | None = None,
+    ) -> None:
+        """Take the settings, and when planning began by the boot clock; nothing is read yet."""
         what = settings.pattern or ", ".join(settings.streams)
         warn_of_leftovers(settings.leftovers, f"a query of {what}")
         self._settings = settings
-        self._streams = StreamDiscovery(settings, clock)
+        self._streams = StreamDiscovery(settings, clock, since)
         self._limits = ReadLimits(settings, clock)
         self.watermark = SourceWatermark(clock)
         self._initial: StreamOffsets | None = None
@@ -93,11 +102,21 @@ class OffsetPlanner:
             return
         store, here = open_store(self._settings.root), self.root_id
         if here is None or (recorded not in (None, here) and not is_copy(store)):
-            views = {name: current_view(open_stream(store, name)) for name in offsets}
-            if not any(_is_of(view, offsets[name]) for name, view in views.items()):
+
+            def has(name: str) -> bool:
+                return _is_of(current_view(open_stream(store, name)), offsets[name])
+
+            if not any(in_rounds(store, has, list(offsets))):
                 check_root(store)
                 raise other_root(store, offsets)
         self._root_ids.add(recorded)
+
+    def _of_each(
+        self, names: Collection[str], function: Callable[[str], _Value]
+    ) -> dict[str, _Value]:
+        """Return what a function finds of each stream, or raise the error of the first one."""
+        found = in_rounds(open_store(self._settings.root), function, list(names))
+        return dict(zip(names, found, strict=True))
 
     # The start of the query
 
@@ -112,10 +131,9 @@ class OffsetPlanner:
         if self._initial is None:
             try:
                 views = self._streams.views(self._streams.names())
-                self._initial = {
-                    name: self._initial_offset(name, view, group_cuts)
-                    for name, view in views.items()
-                }
+                self._initial = self._of_each(
+                    views, lambda name: self._initial_offset(name, views[name], group_cuts)
+                )
             except (InvalidInput, NoSuchSegment, NoSuchStream, TruncatedData) as error:
                 self._initial, self._unresolved = {}, error
             self._initial_order_is_checked = group_cuts is not None
@@ -170,10 +188,13 @@ class OffsetPlanner:
             return
         settings = self._settings
         starting = settings.starting or STREAMING_START
-        for name, offset in start.items():
+
+        def check(name: str) -> None:
             tracked, view = self._streams.track(name, refresh=False)
             end = tracked.ending.resolve(view)
-            check_order(locate(view, offset.cut), end, starting, settings.ending)
+            check_order(locate(view, start[name].cut), end, starting, settings.ending)
+
+        self._of_each(start, check)
         self._initial_order_is_checked = True
 
     # The end of a micro-batch
@@ -191,10 +212,9 @@ class OffsetPlanner:
         except NoSuchStream as error:  # where the query has read decides which error it is
             self._unprepared = error
             return
-        self._available_now_end = {
-            name: self._streams.tracked(name).ending.resolve(view).cut
-            for name, view in views.items()
-        }
+        self._available_now_end = self._of_each(
+            views, lambda name: self._streams.tracked(name).ending.resolve(views[name]).cut
+        )
 
     def latest_offsets(self) -> StreamOffsets:
         """Return the tail of every stream in its last view, without a refresh.
@@ -222,11 +242,15 @@ class OffsetPlanner:
         state = (start, tuple((name, view.version) for name, view in views.items()))
         if state == self._idle:
             return start
-        steps, offsets = {}, dict[str, StreamOffset]()
-        for name, view in views.items():
-            offsets[name] = self._resume(name, view, start.get(name))
-            cut = locate(view, offsets[name].cut)
-            steps[name] = read_plan.next_step(cut, self._end(name, view))
+
+        def plan(name: str) -> tuple[StreamOffset, read_plan.ReadStep]:
+            view = views[name]
+            begin = self._resume(name, view, start.get(name))
+            return begin, read_plan.next_step(locate(view, begin.cut), self._end(name, view))
+
+        planned = self._of_each(views, plan)
+        offsets = {name: begin for name, (begin, _) in planned.items()}
+        steps = {name: step for name, (_, step) in planned.items()}
         if limited:
             backlog = {
                 name: sum(map(len, only_assigned(self._settings, name, step.ranges)))
@@ -234,12 +258,16 @@ class OffsetPlanner:
             }
             if not self.is_available_now and self._limits.must_wait(backlog):
                 return start
-            for name, limit in self._limits.shares(backlog).items():
-                steps[name] = self._limited_step(name, views[name], offsets[name].cut, limit)
+            limits = self._limits.shares(backlog)
+            steps |= self._of_each(
+                limits,
+                lambda name: self._limited_step(name, views[name], offsets[name].cut, limits[name]),
+            )
         for name, step in steps.items():
             offsets[name] = replace(offsets[name], cut=step.end.cut)
-        for name in sorted(set(start) - set(views)):
-            if not self._streams.is_deleted(name):
+        left = sorted(set(start) - set(views))
+        for name, is_deleted in self._of_each(left, self._streams.is_deleted).items():
+            if not is_deleted:
                 offsets[name] = replace(start[name], is_away=True)
         is_idle = _places(offsets) == _places(start)
         self._idle = state if is_idle else None

@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from pravega_spark.engine.log_fields import log_fields, own_logger
-from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store import Store, open_store
+from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.lifecycle import current_view
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
@@ -32,16 +33,20 @@ class TrackedStream:
 
     stream: StreamLog
     ending: EndingCut
-    view: StreamView | None = None
-    refreshed_at: float = 0.0
+    view: StreamView
+    refreshed_at: float
 
 
 @dataclass(slots=True)
 class StreamDiscovery:
-    """Tracks the streams of one run of a query; limits how often storage is asked."""
+    """Tracks the streams of one run of a query; limits how often storage is asked.
+
+    ``since`` is when the planning began, by the boot clock.
+    """
 
     settings: ReadSettings
     clock: Callable[[], float]
+    since: float | None = None
     _tracked: dict[str, TrackedStream] = field(default_factory=dict)
     _missing: dict[str, tuple[float, NoSuchStream]] = field(default_factory=dict)
     _deleted: dict[str, bool] = field(default_factory=dict)
@@ -64,16 +69,19 @@ class StreamDiscovery:
 
     def track(self, name: str, *, refresh: bool = True) -> tuple[TrackedStream, StreamView]:
         """Return a stream and its view, refreshed if ``refresh`` is set and it is due."""
-        tracked = self._tracked.get(name)
+        tracked, now = self._tracked.get(name), self.clock()
         if tracked is None:
-            stream = open_stream(self.settings.root, name)
-            tracked = TrackedStream(stream, EndingCut(stream, self.settings.ending))
-            self._tracked[name] = tracked
-        now = self.clock()
-        due = tracked.stream.store.is_local or now - tracked.refreshed_at >= STREAM_REFRESH_SECONDS
-        if tracked.view is None or (refresh and due):
+            stream, view = planned_view(open_store(self.settings.root), name, self.since)
+            ending = EndingCut(stream, self.settings.ending)
+            tracked = self._tracked[name] = TrackedStream(stream, ending, view, now)
+        elif refresh and self._is_due(tracked, now):
             tracked.view, tracked.refreshed_at = existing_view(tracked.stream), now
         return tracked, tracked.view
+
+    def _is_due(self, tracked: TrackedStream | None, now: float) -> bool:
+        if tracked is None or tracked.stream.store.is_local:
+            return True
+        return now - tracked.refreshed_at >= STREAM_REFRESH_SECONDS
 
     def tracked(self, name: str) -> TrackedStream:
         """Return a stream whose view was asked for before."""
@@ -87,7 +95,7 @@ class StreamDiscovery:
     def known_views(self) -> dict[str, StreamView]:
         """Return the views of the query's streams that are tracked, without a refresh."""
         tracked = ((name, self._tracked.get(name)) for name in self.names())
-        return {name: t.view for name, t in tracked if t is not None and t.view is not None}
+        return {name: t.view for name, t in tracked if t is not None}
 
     def views(
         self, names: Collection[str], in_checkpoint: Collection[str] = ()
@@ -99,15 +107,25 @@ class StreamDiscovery:
         it says that unread events may be lost. Raises RootChanged if the root of such a stream is
         gone.
         """
-        strict = self.settings.fail_on_data_loss
-        found: dict[str, StreamView] = {}
-        errors = []
-        for name in sorted(names):
+        strict, wanted, now = self.settings.fail_on_data_loss, sorted(names), self.clock()
+
+        def look(name: str) -> StreamView | NoSuchStream:
             try:
-                found[name] = self._view(name, was_read=name in in_checkpoint)
+                return self._view(name, was_read=name in in_checkpoint)
             except NoSuchStream as error:
                 may_lose = strict and name in in_checkpoint
-                errors.append(_unread_error(name, error) if may_lose else error)
+                return _unread_error(name, error) if may_lose else error
+
+        due = [name for name in wanted if self._is_due(self._tracked.get(name), now)]
+        looks = dict(zip(due, in_rounds(open_store(self.settings.root), look, due), strict=True))
+        found: dict[str, StreamView] = {}
+        errors = []
+        for name in wanted:
+            view = looks[name] if name in looks else self._tracked[name].view
+            if isinstance(view, NoSuchStream):
+                errors.append(view)
+            else:
+                found[name] = view
         if errors and (strict or not (found or self.settings.pattern)):
             raise errors[0]
         return found
@@ -156,12 +174,12 @@ class StreamDiscovery:
 
         Raises InvalidOption if it may not leave their unread events (failOnDataLoss).
         """
-        settings = self.settings
+        settings, named = self.settings, set(self.settings.streams)
         pattern = None if settings.pattern is None else re.compile(settings.pattern)
         dropped = [
             name
             for name in sorted(in_checkpoint)
-            if (name not in settings.streams if pattern is None else not pattern.fullmatch(name))
+            if (name not in named if pattern is None else not pattern.fullmatch(name))
         ]
         if dropped:
             lost = ", ".join(dropped)
@@ -181,6 +199,17 @@ class StreamDiscovery:
                 extra=log_fields("read", dropped=lost),
             )
         return dropped
+
+
+def planned_view(store: Store, name: str, since: float | None) -> tuple[StreamLog, StreamView]:
+    """Return a stream and its view for one that plans a read.
+
+    It is the newest, or was so after ``since`` by the boot clock. The files are read with it, which
+    planning needs next.
+    """
+    stream = open_stream(store, name)
+    stream.log.expect_files()
+    return stream, existing_view(stream, since)
 
 
 def matching_streams(root: str, pattern: str) -> list[str]:

@@ -6,13 +6,14 @@ A stream whose schema grows meanwhile still has them, and the new ones are read 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import lru_cache
 
 from pyspark.sql.types import StructType
 
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.store.root_marker import is_away
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
@@ -20,24 +21,25 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption, NoSuchScope, NoSuchStream
 from pravega_spark.names import log_title
 from pravega_spark.spark.read.columns import Column, check_schema, columns_of
-from pravega_spark.spark.read.stream_discovery import matching_streams
+from pravega_spark.spark.read.stream_discovery import matching_streams, planned_view
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.stream_schema import StreamSchema
 
 logger = own_logger(__name__)
 
 
-def typed_columns(settings: ReadSettings) -> tuple[Column, ...]:
+def typed_columns(settings: ReadSettings, since: float | None = None) -> tuple[Column, ...]:
     """Return the columns of the schema of the streams of a read; none of raw or missing streams.
 
-    Raises InvalidOption if the streams have several schemas, or if one of them is raw.
+    A caller that plans the read next says since when: it asks no stream again then. Raises
+    InvalidOption if the streams have several schemas, or if one of them is raw.
     """
     if settings.schema == "raw" or settings.metadata is not None:
         return ()
     names = settings.streams
     if settings.pattern is not None:
         names = tuple(matching_streams(settings.root, settings.pattern))
-    found = dict(_schemas(settings.root, names))
+    found = _schemas(settings.root, names, since)
     schemas = set(found.values())
     if len(schemas) > 1:
         first = next(iter(found))
@@ -52,12 +54,15 @@ def typed_columns(settings: ReadSettings) -> tuple[Column, ...]:
     return spark_columns(schema)
 
 
-def check_request(settings: ReadSettings, schema: StructType) -> None:
-    """Raise InvalidOption unless the columns that Spark requests exist and have their types."""
+def check_request(settings: ReadSettings, schema: StructType, since: float) -> None:
+    """Raise InvalidOption unless the columns that Spark requests exist and have their types.
+
+    ``since`` is when the planning of the read began, by the boot clock.
+    """
     raw = {column.name: column.type for column in columns_of(settings.column_names)}
     is_raw = all(raw.get(field.name) == field.dataType for field in schema.fields)
     if not is_raw:
-        check_schema(settings.column_names, schema, typed_columns(settings))
+        check_schema(settings.column_names, schema, typed_columns(settings, since))
 
 
 @lru_cache(maxsize=256)
@@ -99,14 +104,28 @@ def check_columns(view: StreamView, schema: StructType, names: str) -> StreamSch
     return found
 
 
-def _schemas(root: str, names: Iterable[str]) -> Iterable[tuple[str, StreamSchema | None]]:
-    for name in names:
+def _schemas(
+    root: str, names: Sequence[str], since: float | None
+) -> dict[str, StreamSchema | None]:
+    """Return the schemas of the streams that exist, in order."""
+    store = open_store(root)
+
+    def look(name: str) -> StreamSchema | NoSuchScope | NoSuchStream | None:
         try:
-            yield name, existing_view(open_stream(root, name)).event_format.schema
-        except (NoSuchStream, NoSuchScope) as error:  # the reader says it
-            if is_away(open_store(root)):  # or Spark, of a typed stream's columns: it needs this
-                fields = log_fields("read", name)
-                logger.warning("the read has the columns of bytes: %s", error, extra=fields)
+            if since is None:
+                return existing_view(open_stream(store, name)).event_format.schema
+            return planned_view(store, name, since)[1].event_format.schema
+        except (NoSuchStream, NoSuchScope) as error:
+            return error
+
+    found = dict(zip(names, in_rounds(store, look, names), strict=True))
+    missing = {name: e for name, e in found.items() if isinstance(e, NoSuchScope | NoSuchStream)}
+    if missing and is_away(store):
+        # The reader says it, or Spark, of a typed stream's columns: it needs this.
+        for name, error in missing.items():
+            fields = log_fields("read", name)
+            logger.warning("the read has the columns of bytes: %s", error, extra=fields)
+    return {n: s for n, s in found.items() if not isinstance(s, NoSuchScope | NoSuchStream)}
 
 
 def _shown(schema: StreamSchema | None) -> str:

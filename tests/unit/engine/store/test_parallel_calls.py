@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import threading
 
 import pytest
 
 from pravega_spark.engine.runtime import SYSTEM
-from pravega_spark.engine.store.parallel_calls import in_parallel
-from pravega_spark.limits import OBJECT_CALLS, STORAGE_THREADS
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.store.parallel_calls import in_parallel, in_rounds
+from pravega_spark.limits import CHECK_THREADS, OBJECT_CALLS, OBJECT_HELPERS, STORAGE_THREADS
 
 
 def test_results_are_in_order_and_calls_overlap() -> None:
@@ -58,3 +61,77 @@ def test_no_call_begins_after_an_error_and_those_under_way_end() -> None:
         in_parallel(call, range(100 * OBJECT_CALLS))
     assert sorted(begun) == sorted([*ended, 1])
     assert len(begun) < 100 * OBJECT_CALLS
+
+
+def test_error_of_the_first_item_is_raised_though_a_later_one_failed_before() -> None:
+    failed = threading.Event()
+
+    def call(item: int) -> None:
+        if item == 2:
+            failed.set()
+        elif item == 1:
+            failed.wait(30)
+        if item in (1, 2):
+            raise KeyError(item)
+
+    for _ in range(20):
+        failed.clear()
+        with pytest.raises(KeyError, match="1"):
+            in_parallel(call, range(4))
+
+
+def test_calls_within_calls_use_a_bounded_number_of_threads() -> None:
+    now, most, lock = set[int](), 0, threading.Lock()
+    all_help = threading.Event()
+
+    def inner(item: int) -> int:
+        nonlocal most
+        with lock:
+            now.add(threading.get_ident())
+            most = max(most, len(now))
+            if most > OBJECT_HELPERS:
+                all_help.set()
+        all_help.wait(5)
+        with lock:
+            now.discard(threading.get_ident())
+        return item
+
+    def outer(item: int) -> list[int]:
+        return in_parallel(inner, range(item, item + OBJECT_CALLS))
+
+    for _ in range(2):  # helpers are free again
+        most = 0
+        all_help.clear()
+        found = in_parallel(outer, range(CHECK_THREADS), CHECK_THREADS)
+        assert found == [list(range(n, n + OBJECT_CALLS)) for n in range(CHECK_THREADS)]
+        assert most == OBJECT_HELPERS + 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_child_of_a_process_whose_helpers_are_busy_has_its_own() -> None:
+    busy, end = threading.Barrier(3), threading.Event()
+
+    def wait_for_end(item: int) -> None:
+        busy.wait(30)
+        end.wait(30)
+
+    caller = threading.Thread(target=in_parallel, args=(wait_for_end, range(2)))
+    caller.start()
+    busy.wait(30)
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=_use_all_helpers)
+    child.start()
+    child.join(30)
+    end.set()
+    caller.join()
+    assert child.exitcode == 0
+
+
+def _use_all_helpers() -> None:
+    together = threading.Barrier(OBJECT_HELPERS + 1)
+    in_parallel(lambda item: together.wait(20), range(OBJECT_HELPERS + 1), OBJECT_HELPERS + 1)
+
+
+def test_disk_is_asked_by_the_caller_alone() -> None:
+    threads = in_rounds(MemoryStore(), lambda item: threading.get_ident(), range(100))
+    assert set(threads) == {threading.get_ident()}

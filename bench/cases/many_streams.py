@@ -1,0 +1,154 @@
+"""Reads of 50 and of 500 streams on a real S3 server with 30 ms added to each call."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from bench.harness.context import Context
+from bench.harness.distant_bucket import CALL_SECONDS, DistantBucket, start_distant_bucket
+from bench.harness.figures import Figure
+from bench.harness.registry import benchmark
+from pravega_spark import StreamManager
+
+_FEW, _MANY = 50, 500
+_FILL = """
+import json, sys
+from concurrent.futures import ThreadPoolExecutor
+import pyarrow as pa
+from pravega_spark import EventStreamWriter, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.stream_log import StreamLog
+
+root, options, names = json.loads(sys.argv[1])
+store = open_store(root, **options)
+schema = pa.schema([("x", pa.int32())])
+
+def fill(name):
+    stream = StreamLog(store, name)
+    lifecycle.create(stream, 1, StreamConfiguration(ScalingPolicy.fixed(1), schema=schema))
+    with EventStreamWriter(stream) as writer:
+        writer.write_event({"x": 1}, "key").result()
+
+with ThreadPoolExecutor(32) as pool:
+    list(pool.map(fill, ["s/warm", *names]))
+"""
+_STEPS = """
+import json, sys, time
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
+from pravega_spark.spark.source import PravegaDataSource
+
+options, steps, schema = json.loads(sys.argv[1])
+source = PravegaDataSource(options)
+warm = PravegaDataSource({**options, "subscribe": "s/warm"})  # imports, and the root's marker
+warm.reader(warm.schema()).partitions()
+
+def load():
+    global schema
+    schema = source.schema().jsonValue()
+
+def batch():
+    assert len(source.reader(StructType.fromJson(schema)).partitions()) > 0
+
+def start():
+    global reader, begin, end
+    reader = source.streamReader(StructType.fromJson(schema))
+    reader.initialOffset()
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, ReadAllAvailable())
+
+def first():
+    assert len(reader.partitions(begin, end)) > 0
+
+def idle():
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+
+print("ready", flush=True)
+for step in steps:
+    sys.stdin.readline()
+    if step == "idle":
+        time.sleep(1.1)
+    begun = time.monotonic(), time.process_time()
+    globals()[step]()
+    took = time.monotonic() - begun[0], time.process_time() - begun[1]
+    print(json.dumps([*took, schema]), flush=True)
+"""
+_PROCESSES = (("load",), ("batch",), ("start", "first", "idle"))
+"""The steps of each process: Spark starts one for load(), and one for each read or query."""
+_TITLES = {
+    "load": ("load() of {} typed streams", 3.0),
+    "batch": ("the plan of a batch read of {} streams", 5.0),
+    "start": ("a query of {} streams, until its first micro-batch is planned", 5.0),
+    "first": ("the plan of that micro-batch", 1.0),
+    "idle": ("an idle look of a query of {} streams", 1.0),
+}
+
+
+class _Step:
+    """What a step took: seconds, processor seconds, and calls."""
+
+    def __init__(self, seconds: float, used: float, calls: int) -> None:
+        self.seconds, self.used, self.calls = seconds, used, calls
+
+
+def _measure(bucket: DistantBucket, names: list[str]) -> dict[str, _Step]:
+    """Read the streams as Spark's Python processes do, without a JVM."""
+    keys = bucket.options
+    environment = os.environ | {
+        "AWS_ENDPOINT_URL": keys["endpoint_url"],
+        "AWS_ACCESS_KEY_ID": keys["key"],
+        "AWS_SECRET_ACCESS_KEY": keys["secret"],
+    }
+    found: dict[str, _Step] = {}
+    schema = None
+    for steps in _PROCESSES:
+        options = {"root": bucket.root, "subscribe": ",".join(names)}
+        if "start" in steps:
+            options["startingoffsets"] = "earliest"
+        with subprocess.Popen(
+            [sys.executable, "-c", _STEPS, json.dumps([options, steps, schema])],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdout.readline()
+            bucket.endpoint.calls()
+            for step in steps:
+                process.stdin.write("go on\n")
+                process.stdin.flush()
+                seconds, used, schema = json.loads(process.stdout.readline())
+                found[step] = _Step(seconds, used, bucket.endpoint.calls().total())
+    return found
+
+
+@benchmark()
+def reads_of_many_streams(context: Context) -> Iterator[Figure]:
+    """What Spark's driver waits for, and asks the storage, in reads of 50 and of 500 streams."""
+    many = context.size(_MANY, _FEW)
+    names = [f"s/n{number:04}" for number in range(many)]
+    with start_distant_bucket() as bucket:
+        StreamManager(bucket.root, storage_options=bucket.options).create_scope("s")
+        filled = json.dumps([bucket.root, bucket.options, names])
+        subprocess.run([sys.executable, "-c", _FILL, filled], check=True)
+        few, all_of_them = _measure(bucket, names[:_FEW]), _measure(bucket, names)
+    for step, (title, limit) in _TITLES.items():
+        mine, other = all_of_them[step], few[step]
+        yield Figure.of_rounds(
+            title.format(many),
+            [mine.seconds],
+            "s",
+            f"{_FEW} streams",
+            [other.seconds],
+            note=f"{bucket.server}, {1e3 * CALL_SECONDS:.0f} ms a call; {mine.calls / many:.2f} "
+            f"calls a stream, of {_FEW} {other.calls / _FEW:.2f}; processor time {mine.used:.2f} "
+            f"and {other.used:.2f} s",
+            limited_by="round trips of 32 streams, and half a millisecond of processor time a call",
+        ).within(at_most=limit)
