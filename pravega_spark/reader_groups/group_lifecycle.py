@@ -30,7 +30,7 @@ from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.open_scopes import open_scope
 from pravega_spark.engine.tables.scopes import GROUP, Scope
-from pravega_spark.engine.tables.synchronizer import Generator, Synchronizer
+from pravega_spark.engine.tables.synchronizer import Generator
 from pravega_spark.errors import (
     ConfigMismatch,
     InvalidInput,
@@ -75,7 +75,7 @@ class GroupLifecycle:
     ) -> None:
         """Name the group; ``streams`` opens a stream by its name. Raises InvalidName."""
         self.name, self.store, self.streams, self.runtime = name, store, streams, runtime
-        self.sync = self.open_state()
+        self.sync = open_group_state(store, name, runtime)
         self.subscriptions = Subscriptions(streams)
         self.leases = ReaderLeases(store, group_path(name), runtime)
         self._announcements = ChangeAnnouncements(store, runtime)
@@ -84,10 +84,6 @@ class GroupLifecycle:
     @property
     def _scope(self) -> Scope:
         return open_scope(self.store, self._scope_name, self.runtime)
-
-    def open_state(self) -> Synchronizer[GroupState]:
-        """Open another copy of the group's state, for one reader."""
-        return open_group_state(self.store, self.name, self.runtime)
 
     # --------------------------------------------------------------------------- creation, repair
 

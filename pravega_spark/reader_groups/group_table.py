@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import SYSTEM, Runtime
@@ -12,6 +14,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.scopes import GROUPS_FOLDER
 from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.names import split_group
+from pravega_spark.process_locks import new_lock
 from pravega_spark.reader_groups.group_codec import GroupCodec
 from pravega_spark.reader_groups.group_state import GroupState
 
@@ -27,11 +30,51 @@ def group_path(group: str) -> str:
     return f"{scope}/{GROUPS_FOLDER}/{name}"
 
 
+class _OpenStates:
+    """The states of groups that this process uses, by store and path; a forked child has none.
+
+    All readers of a group in a process share one copy. It is kept while anybody uses it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = new_lock()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._used = WeakValueDictionary[tuple[Store, str], Synchronizer[GroupState]]()
+
+    def get(self, store: Store, path: str) -> Synchronizer[GroupState]:
+        """Return the open state, or open it; also if the open one's folder was lost or replaced."""
+        key = store, path
+        known = self._used.get(key)
+        if known is not None and not known.table.log.is_lost():
+            return known
+        with self._lock:
+            found = self._used.get(key)
+            if found is known or found is None:
+                found = self._used[key] = _open(store, path, SYSTEM)
+            return found
+
+
+_open_states = _OpenStates()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_open_states.reset)
+
+
 def open_group_state(
     store: Store, group: str, runtime: Runtime = SYSTEM
 ) -> Synchronizer[GroupState]:
-    """Open the state of a group, which need not exist; each reader opens its own copy."""
-    sync = Synchronizer(store, group_path(group), GroupCodec(), runtime, _log_checkpoint)
+    """Return this process's copy of the state of a group, which need not exist.
+
+    With another runtime than the system's, a new one.
+    """
+    path = group_path(group)
+    return _open_states.get(store, path) if runtime is SYSTEM else _open(store, path, runtime)
+
+
+def _open(store: Store, path: str, runtime: Runtime) -> Synchronizer[GroupState]:
+    sync = Synchronizer(store, path, GroupCodec(), runtime, _log_checkpoint)
     sync.table.log.watch_identity()
     return sync
 

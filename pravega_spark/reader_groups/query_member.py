@@ -55,7 +55,7 @@ class QueryMember:
         Raises NoSuchReaderGroup, and IllegalState if the group has another live reader or query.
         """
         group.state()
-        self._sync, self._streams, self._leases = group.open_state(), group.streams, group.leases
+        self._sync, self._streams, self._leases = group.sync, group.streams, group.leases
         self._subscriptions = Subscriptions(group.streams)
         self._runtime = group.runtime
         self._process = processes.identity()

@@ -178,7 +178,7 @@ class ReaderGroup(NotPicklable):
         max_poll_interval_ms = parse_max_poll_interval_ms(max_poll_interval, lease_ms)
         self._state()
         reader = EventStreamReader(
-            self._lifecycle.open_state(),
+            self._lifecycle.sync,
             self._streams,
             reader_id,
             lease_ms=lease_ms,

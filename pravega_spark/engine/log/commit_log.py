@@ -27,7 +27,13 @@ from pravega_spark.engine.runtime import SYSTEM, ProcessGuard, Runtime
 from pravega_spark.engine.store import Store, ensure_probed
 from pravega_spark.engine.store.root_marker import check_same
 from pravega_spark.engine.tracing import span
-from pravega_spark.errors import CommitUnknown, PravegaSparkError, TooBusy
+from pravega_spark.errors import (
+    CommitUnknown,
+    PravegaSparkError,
+    RootChanged,
+    StoreError,
+    TooBusy,
+)
 from pravega_spark.limits import (
     COMMIT_ATTEMPTS,
     REQUEST_AFTER,
@@ -181,6 +187,15 @@ class Log:
     def watch_identity(self) -> None:
         """From now on, notice at each refresh and commit that a local log was lost or replaced."""
         self._identity.is_watched = True
+
+    def is_lost(self) -> bool:
+        """Return whether a local log that is watched was lost or replaced; one free call."""
+        with self._lock:
+            try:
+                self._identity.check()
+            except (RootChanged, StoreError):
+                return True
+            return False
 
     def _catch_up(self) -> None:
         self._follower.catch_up()

@@ -209,7 +209,7 @@ class StateTable:
         pq.write_table(table, sink, compression="zstd")
         data = sink.getvalue()
         path = f"data/{version_folder(version)}/{self.log.runtime.token()}.parquet"
-        self.log.store.put(f"{self.log.path}/{path}", data)
+        self.log.store.stage([(f"{self.log.path}/{path}", data)])
         self._files[path] = self._rows(table)
         stats = to_json({"numRecords": len(ordered)})
         return Add(path, {}, data.size, now_ms, stats, {"rows": str(len(ordered))})

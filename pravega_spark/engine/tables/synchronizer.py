@@ -1,13 +1,14 @@
 """A state that many processes share: each holds a copy, and all changes have one order.
 
-This is Pravega's StateSynchronizer. The state is the rows of a Delta table, and a change replaces
+This is Pravega's StateSynchronizer. The state is the rows of a Delta table, and a commit replaces
 them by compare-and-set on the table's version. So SQL reads the state at any retained version, and
-the table's history lists every change. A Codec converts between the state and its rows.
+the table's history lists every change. Changes of one process that wait at the same time are one
+commit. A Codec converts between the state and its rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -17,11 +18,12 @@ from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
-from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.runtime import SYSTEM, ProcessGuard, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.tables.row_files import Rows
 from pravega_spark.engine.tables.state_table import Decide, StateTable, TableChange, TableState
-from pravega_spark.errors import IllegalState
+from pravega_spark.engine.tables.update_queue import UpdateQueue, WaitingUpdate
+from pravega_spark.errors import CommitUnknown, IllegalState, PravegaSparkError
 from pravega_spark.process_locks import new_lock
 
 COMPACTED_DOMAIN = "pravega.compacted"
@@ -83,6 +85,7 @@ class Synchronizer(Generic[_State]):
         self.table = StateTable(store, path, codec.schema, codec.key, runtime)
         self._codec = codec
         self._on_update = on_update
+        self._queue = UpdateQueue[_State](runtime, ProcessGuard(f"the state at {path}"), self._commit)
         self._lock = new_lock()
         self._local: tuple[Rows, Versioned[_State]] | None = None
         self._made: tuple[Rows, _State] | None = None
@@ -159,25 +162,49 @@ class Synchronizer(Generic[_State]):
         equal state writes nothing. An error that it raises on the newest state is raised here.
         Raises IllegalState if there is no state yet, and CommitUnknown if the outcome is unknown.
         """
-        made: list[tuple[_State, _State]] = []
+        waiting = WaitingUpdate(operation, generator, parameters or {})
+        value: _Value = self._queue.run(waiting)
+        return value
 
-        def decide(table: TableState) -> tuple[TableChange | None, _Value]:
-            made.clear()
+    def _commit(self, take: Callable[[], Sequence[WaitingUpdate[_State]]]) -> None:
+        """Commit the updates that ``take`` returns, one after the other on the newest state."""
+        taken = take()
+
+        def decide(table: TableState) -> tuple[TableChange | None, bool]:
+            nonlocal taken
             if not table.rows:
                 raise self._absent()
-            state = self._decode(table)
-            after, value = generator(state)
-            if after is None or after == state:
-                return None, value
-            rows = self._codec.encode(after)
-            made.append((state, after))
-            self._made = rows, after
-            return TableChange(operation, rows, parameters=dict(parameters or {})), value
+            state = before = self._decode(table)
+            taken = take()
+            for one in taken:
+                state = one.tried(state)
+            if state is before or state == before:
+                return None, False
+            rows = self._codec.encode(state)
+            self._made = rows, state
+            return _joined(rows, [one for one in taken if one.change]), True
 
-        value = self._change(decide)
-        for before, after in made:
-            self._on_update(before, after)
-        return value
+        try:
+            has_changed = self._change(decide)
+        except PravegaSparkError as error:
+            for one in taken:
+                one.fail(error)
+            return
+        except BaseException as error:  # in the thread that leads
+            for one in taken:
+                one.fail(self._unknown(error))
+            raise
+        for one in taken:
+            if has_changed and one.change:
+                self._on_update(*one.change)
+            one.finish()
+
+    def _unknown(self, error: BaseException) -> CommitUnknown:
+        return CommitUnknown(
+            f"the state at {self.table.log.path}: it is unknown whether a change was committed, "
+            f"because the thread that committed it was stopped ({error!r}). Read the state again, "
+            "and continue from what it reports."
+        )
 
     def _change(self, decide: Decide[_Value]) -> _Value:
         """Change the table, and adopt the state after the change."""
@@ -220,3 +247,20 @@ class Synchronizer(Generic[_State]):
         delete_unreferenced_files(self.table.log)
         self.fetch()
         return snapshot.retention_mark
+
+
+def _joined(rows: Rows, changes: Sequence[WaitingUpdate[Any]]) -> TableChange:
+    """Return one change for several: it names all of their operations and parameters."""
+    first, *others = changes
+    if not others:
+        return TableChange(first.operation, rows, parameters=dict(first.parameters))
+    named: dict[str, list[str]] = {}
+    for one in changes:
+        for name, value in one.parameters.items():
+            named.setdefault(name, []).append(str(value))
+    operations = dict.fromkeys(one.operation for one in changes)
+    return TableChange(
+        ", ".join(operations),
+        rows,
+        parameters={name: ",".join(dict.fromkeys(values)) for name, values in named.items()},
+    )

@@ -559,7 +559,7 @@ def test_readers_wait_for_the_subscriptions_of_an_update(point: str) -> None:
     group = world.created()
     with at_failpoint(point, kill), pytest.raises(Killed):
         group.update(retention="automatic")
-    sync = world.group().lifecycle.open_state()
+    sync = world.group().lifecycle.sync
     known = sync.fetch()
     assert known is not None
     assert known.state.phase is Phase.CHANGING
