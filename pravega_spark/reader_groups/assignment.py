@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from heapq import heapify, heapreplace
 
 from pravega_spark.errors import IllegalState, TooBusy
 from pravega_spark.reader_groups import checkpoints, finds
@@ -191,14 +192,16 @@ def surplus(state: GroupState, reader: str) -> int:
     base, extra = divmod(total, len(counts))
     most = base + (extra > 0)
     missing = sum(max(0, base - count) for count in counts.values()) - len(state.unassigned)
-    before = counts[reader]
-    while True:
-        largest = max(sorted(counts), key=lambda name: counts[name])
-        if counts[largest] <= most and missing <= 0:
-            break
-        counts[largest] -= 1
+    if counts[reader] <= base:
+        return 0
+    largest, released = [(-count, name) for name, count in counts.items()], 0
+    heapify(largest)
+    while -largest[0][0] > most or missing > 0:
+        count, name = largest[0]
+        heapreplace(largest, (count + 1, name))
         missing -= 1
-    return before - counts[reader]
+        released += name == reader
+    return released
 
 
 def segment_counts(state: GroupState) -> dict[str, int]:

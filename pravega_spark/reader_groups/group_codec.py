@@ -83,6 +83,11 @@ class GroupCodec:
     )
     key = "key"
 
+    def __init__(self) -> None:
+        """Begin without rows to use again."""
+        self._rows: dict[SegmentKey, tuple[Ownership, Row]] = {}
+        """The rows of owned segments as last encoded: a change leaves most of them as they are."""
+
     def encode(self, state: GroupState) -> Rows:
         """Return the rows by key."""
         check_state(state)
@@ -92,9 +97,9 @@ class GroupCodec:
             rows.append(
                 _row(f"reader/{reader}", "reader", reader=reader, number=entry.number, value=value)
             )
-        for key, owned in state.assigned.items():
-            columns = {"reader": owned.reader, "number": owned.number, "offset": owned.offset}
-            rows.append(_segment(key, "assigned", **columns))
+        known = self._rows
+        self._rows = {k: _assigned(k, owned, known.get(k)) for k, owned in state.assigned.items()}
+        rows += [row for _, row in self._rows.values()]
         for index, (key, offset) in enumerate(state.unassigned.items()):
             rows.append(_segment(key, "unassigned", number=index, offset=offset))
         for key, missing in state.future.items():
@@ -194,6 +199,15 @@ def _segment(key: SegmentKey, kind: str, **columns: Any) -> dict[str, Any]:
         state=kind,
         **columns,
     )
+
+
+def _assigned(
+    key: SegmentKey, owned: Ownership, known: tuple[Ownership, Row] | None
+) -> tuple[Ownership, Row]:
+    if known is not None and (known[0] is owned or known[0] == owned):
+        return known
+    columns = {"reader": owned.reader, "number": owned.number, "offset": owned.offset}
+    return owned, _segment(key, "assigned", **columns)
 
 
 def _key(row: Row) -> SegmentKey:

@@ -51,7 +51,7 @@ from pravega_spark.reader_groups.group_generation import (
 from pravega_spark.reader_groups.group_state import GroupState, Phase
 from pravega_spark.reader_groups.group_table import Streams, group_path, open_group_state
 from pravega_spark.reader_groups.position_settlement import update_settled
-from pravega_spark.reader_groups.reader_leases import ReaderLeases
+from pravega_spark.reader_groups.reader_leases import leases_of
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 
 logger = own_logger(__name__)
@@ -77,7 +77,7 @@ class GroupLifecycle:
         self.name, self.store, self.streams, self.runtime = name, store, streams, runtime
         self.sync = open_group_state(store, name, runtime)
         self.subscriptions = Subscriptions(streams)
-        self.leases = ReaderLeases(store, group_path(name), runtime)
+        self.leases = leases_of(self.sync)
         self._announcements = ChangeAnnouncements(store, runtime)
         self._scope_name, self._short_name = split_group(name)
 

@@ -17,6 +17,7 @@ import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from pravega_spark.arguments import shown
 from pravega_spark.engine.json_codec import to_json
@@ -29,9 +30,10 @@ from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.errors import InvalidConfiguration, StoreError
 from pravega_spark.limits import MAX_READER_LEASE_MS, MIN_READER_LEASE_MS
 from pravega_spark.model import parse_segment, segment_text
+from pravega_spark.process_locks import new_lock
 from pravega_spark.reader_groups import assignment
 from pravega_spark.reader_groups.assignment import HeldSegments
-from pravega_spark.reader_groups.group_state import GroupState, Phase, SegmentKey
+from pravega_spark.reader_groups.group_state import GroupState, Phase, ReaderEntry, SegmentKey
 from pravega_spark.reader_groups.position_settlement import update_settled
 from pravega_spark.units import parse_duration_ms
 
@@ -39,6 +41,9 @@ _OLD_CLOCK = "_clock.json"
 """Older versions of this package wrote this object to learn the time; no reader's is named so."""
 _COARSE_MS, _FINE_MS = 1_000, 20
 """Tolerance where a storage reports whole seconds, or clock ticks; no reader expires too early."""
+_SHORTEST_PAUSE_SECONDS = 0.05
+_CHANGE_PAUSE_SECONDS = 1.0
+"""Pause between two looks at all leases, while readers come and go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +134,13 @@ class ReaderLeases:
         self._watch = watch_of(store)
         self._folder = f"{group_path}/_leases"
         self._first_commit = LogReader(store, group_path).key(0)
-        self.next_expiry_ms = 0
+        self._next_expiry_ms = 0
         """Time from the last call of :meth:`expired` to the earliest next expiry."""
+        self._judging = new_lock()
+        self._judged: Mapping[str, ReaderEntry] = {}
+        self._judged_at = -math.inf
+        self.expiry_due = 0.0
+        """When the next lease may have ended, as far as this process knows."""
 
     def _key(self, reader: str) -> str:
         return f"{self._folder}/{_file(reader)}"
@@ -201,8 +211,29 @@ class ReaderLeases:
                 self.extend(reader, Heartbeat(entry.number, {}))
             else:
                 found[reader] = heartbeat
-        self.next_expiry_ms, self._watch.silent[self._folder] = min(remaining), silent
+        self._next_expiry_ms, self._watch.silent[self._folder] = min(remaining), silent
         return found
+
+    def expire_due(self, sync: Synchronizer[GroupState], now: float) -> bool:
+        """Expire readers when the next lease may have ended; return whether that was due.
+
+        Also when the readers have changed: a new one may have a shorter lease. Reads the state. One
+        reader of a process does this for all of them.
+        """
+        has_changed = sync.local.state.readers != self._judged
+        if now < self.expiry_due and not (
+            has_changed and now >= self._judged_at + _CHANGE_PAUSE_SECONDS
+        ):
+            return False
+        if not self._judging.acquire(blocking=False):
+            return False
+        try:
+            expire_readers(sync, self)
+            self._judged, self._judged_at = sync.local.state.readers, now
+            self.expiry_due = now + max(self._next_expiry_ms / 1_000, _SHORTEST_PAUSE_SECONDS)
+        finally:
+            self._judging.release()
+        return True
 
     def living(self, state: GroupState) -> list[str]:
         """Return the readers whose leases have not run out, by the storage's clock; writes nothing.
@@ -265,6 +296,15 @@ class ReaderLeases:
             return decode_heartbeat(self._store.get(self._key(reader)))
         except FileNotFoundError:
             return None
+
+
+_leases: WeakKeyDictionary[Synchronizer[GroupState], ReaderLeases] = WeakKeyDictionary()
+
+
+def leases_of(sync: Synchronizer[GroupState]) -> ReaderLeases:
+    """Return this process's view of a group's leases."""
+    log = sync.table.log
+    return _leases.setdefault(sync, ReaderLeases(log.store, log.path, log.runtime))
 
 
 def record_heartbeat(state: GroupState, reader: str, heartbeat: Heartbeat | None) -> GroupState:

@@ -25,7 +25,7 @@ from pravega_spark.reader_groups.group_state import Find, GroupState, SegmentKey
 from pravega_spark.reader_groups.group_table import Streams
 from pravega_spark.reader_groups.own_lease import OwnLease
 from pravega_spark.reader_groups.position_settlement import update_settled
-from pravega_spark.reader_groups.reader_leases import ReaderLeases, expire_readers
+from pravega_spark.reader_groups.reader_leases import expire_readers, leases_of
 from pravega_spark.reader_groups.reader_step import Marker, ReaderView, reader_step
 from pravega_spark.reader_groups.segment_selector import SegmentSelector, view_in_life
 from pravega_spark.reader_groups.state_refresh import (
@@ -59,7 +59,7 @@ class ReaderMembership:
         log = sync.table.log
         self.sync, self._streams, self.reader_id = sync, streams, reader_id
         self._runtime = log.runtime
-        self._leases = leases = ReaderLeases(log.store, log.path, log.runtime)
+        self._leases = leases = leases_of(sync)
         self._subscriptions = subscriptions
         self.number, began = self._join(lease_ms)
         self.lease = OwnLease(leases, self._runtime, reader_id, self.number, lease_ms, began)
@@ -158,6 +158,8 @@ class ReaderMembership:
                 return read
         if not (is_needed or has_ended or refreshes.is_due(now, self.state)):
             return None
+        if not (is_needed or has_ended) and refreshes.has_news(now, self.state):
+            return RefreshResult()
         held: HeldSegments | None = None
         if now >= self.lease.due:
             reports = self.state.configuration.acknowledges_on_reading
@@ -210,8 +212,9 @@ class ReaderMembership:
         after = generator(known)[1]
         if after != known:
             after = self.sync.update("READ", generator, {"reader": self.reader_id})
-            known = self.sync.local.state
-        self.state = self._considered = after = known if known == after else after
+            newest = self.sync.local.state  # with the changes of other readers in the same commit
+            known = newest if newest == after or generator(newest)[1] == newest else after
+        self.state = self._considered = after = known
         newest = _newest_checkpoint(self.state)
         if newest != self._checkpoint_number:
             self._checkpoint_number, self._checkpoint_since = newest, now

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from concurrent import futures
 from dataclasses import dataclass
 from functools import partial
@@ -11,10 +11,10 @@ from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.errors import NoSuchStream, PravegaSparkError, StoreError
 from pravega_spark.limits import POLL_LOCAL_SECONDS
 from pravega_spark.reader_groups.assignment import HeldSegments
-from pravega_spark.reader_groups.group_state import GroupState, ReaderEntry
+from pravega_spark.reader_groups.group_state import GroupState
 from pravega_spark.reader_groups.group_table import Streams
 from pravega_spark.reader_groups.own_lease import OwnLease
-from pravega_spark.reader_groups.reader_leases import ReaderLeases, expire_readers
+from pravega_spark.reader_groups.reader_leases import ReaderLeases
 
 _POLL_SECONDS = POLL_LOCAL_SECONDS[1]
 """How often a reader asks a local disk whether the group's state has changed."""
@@ -39,7 +39,7 @@ class RefreshInput:
 class RefreshResult:
     """What a refresh has read: the state after the heartbeat of a time, and these streams."""
 
-    sent_at: float
+    sent_at: float = -math.inf
     streams: frozenset[str] = frozenset()
 
 
@@ -62,10 +62,9 @@ class StateRefresh:
         self._sync, self._streams, self._leases, self._lease = sync, streams, leases, lease
         self._runtime, self._is_local = log.runtime, log.store.is_local
         self._running: futures.Future[RefreshResult] | None = None
-        self._expire_due = self._due = self.poll_due = _NOW
+        self._due = self.poll_due = _NOW
         self.is_unreachable = False
         """Whether the last refresh failed; the next one begins at ``poll_due``."""
-        self._known_readers: Mapping[str, ReaderEntry] = {}
 
     @property
     def running(self) -> futures.Future[RefreshResult] | None:
@@ -76,6 +75,13 @@ class StateRefresh:
     def is_running(self) -> bool:
         """Whether a refresh has begun whose result was not taken."""
         return self._running is not None
+
+    def has_news(self, now: float, adopted: GroupState) -> bool:
+        """Return whether another reader of this process has read a newer state than the adopted one.
+
+        Then a refresh need not ask the storage, unless it is due anyway.
+        """
+        return now < self._due and self._sync.local.state is not adopted
 
     def is_due(self, now: float, adopted: GroupState) -> bool:
         """Return whether the interval is over or the state differs from the adopted one.
@@ -115,25 +121,13 @@ class StateRefresh:
             if given.held is not None:
                 self._lease.extend(given.held)
             sent_at = self._lease.sent_at
-            if not self._expire_readers(now):
+            if not self._leases.expire_due(self._sync, now):
                 self._sync.fetch()
         streams = sorted(given.streams)
         read = self._runtime.each(self._has_read, streams)
         return RefreshResult(
             sent_at, frozenset(s for s, ok in zip(streams, read, strict=True) if ok)
         )
-
-    def _expire_readers(self, now: float) -> bool:
-        """Expire other readers when the next lease may have ended; return whether that was due.
-
-        Also when the readers have changed: a new one may have a shorter lease. Reads the state.
-        """
-        if now < self._expire_due and self._sync.local.state.readers == self._known_readers:
-            return False
-        expire_readers(self._sync, self._leases)
-        self._known_readers = self._sync.local.state.readers
-        self._expire_due = now + max(self._leases.next_expiry_ms / 1_000, _POLL_SECONDS)
-        return True
 
     def _has_read(self, stream: str) -> bool:
         try:
@@ -147,7 +141,7 @@ class StateRefresh:
     def schedule(self, now: float, interval_seconds: float) -> None:
         """Set when the next refresh is due, after one whose state was adopted."""
         self.is_unreachable = False
-        self._due = min(now + interval_seconds, self._lease.due, self._expire_due)
+        self._due = min(now + interval_seconds, self._lease.due, self._leases.expiry_due)
         self.poll_due = min(self._due, now + _POLL_SECONDS) if self._is_local else self._due
         if self._lease.is_lost:  # found in another thread
             self.poll_due = _NOW

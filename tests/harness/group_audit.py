@@ -7,7 +7,8 @@ those, and only events beyond them are read again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -74,8 +75,8 @@ class OwnershipSpan:
     is_evicted: bool = False
 
 
-def history(group: ReaderGroup) -> list[tuple[str, GroupState]]:
-    """Return every state of the group, each with the operation that wrote it."""
+def history(group: ReaderGroup) -> list[tuple[Collection[str], GroupState]]:
+    """Return every state of the group, each with the readers that its commit expired."""
     group._lifecycle.state()
     log = group._lifecycle.sync.table.log
     snapshot = log.snapshot
@@ -88,15 +89,22 @@ def history(group: ReaderGroup) -> list[tuple[str, GroupState]]:
         data = log.store.get(f"{log.path}/{add.path}")
         rows = pq.read_table(pa.BufferReader(data)).to_pylist()
         state = GroupCodec().decode({row["key"]: row for row in rows})
-        found.append((commit.operation, state))
+        parameters = commit.info.get("operationParameters") or {}
+        expired = json.loads(parameters.get("readers", '""')).split(",")
+        found.append((expired if "TAKE OVER" in commit.operation else [], state))
     return found
 
 
-def ownerships(states: Iterable[tuple[str, GroupState]], view: StreamView) -> list[OwnershipSpan]:
-    """Return all ownerships in the order of their numbers; the stream is read to its end."""
+def ownerships(
+    states: Iterable[tuple[Collection[str], GroupState]], view: StreamView
+) -> list[OwnershipSpan]:
+    """Return all ownerships in the order of their numbers; the stream is read to its end.
+
+    One commit may have the end of an ownership and the beginning of the next one.
+    """
     found: dict[int, OwnershipSpan] = {}
     open_: set[int] = set()
-    for operation, state in states:
+    for expired, state in states:
         for key, owned in state.assigned.items():
             if owned.number not in found:
                 found[owned.number] = OwnershipSpan(key, owned.reader, owned.offset)
@@ -104,8 +112,9 @@ def ownerships(states: Iterable[tuple[str, GroupState]], view: StreamView) -> li
         for number in open_ - {owned.number for owned in state.assigned.values()}:
             ended = found[number]
             length = view.segment(ended.key.segment_id).next_offset
-            ended.end = state.unassigned.get(ended.key, length)
-            ended.is_evicted = operation == "TAKE OVER" and ended.reader not in state.readers
+            taken = state.assigned.get(ended.key)
+            ended.end = state.unassigned.get(ended.key, length) if taken is None else taken.offset
+            ended.is_evicted = ended.reader in expired and ended.reader not in state.readers
             open_.remove(number)
     assert not open_, "a segment is still owned"
     return [found[number] for number in sorted(found)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 import time
 
 from pravega_spark.errors import ReinitializationRequired, StreamSealed
@@ -32,6 +33,18 @@ def read(root: str, reader_id: str, path: str, lease: str = LEASE) -> None:
             ledger.write("end evicted\n")
         else:
             ledger.write("end done\n")
+
+
+def read_together(root: str, readers: dict[str, str], lease: str = LEASE) -> None:
+    """Be a process with several readers, each in a thread; ``readers`` has their ledgers' paths."""
+    threads = [
+        threading.Thread(target=read, args=(root, reader_id, path, lease))
+        for reader_id, path in readers.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def read_buffered(root: str, reader_id: str, path: str, lease: str = LEASE) -> None:

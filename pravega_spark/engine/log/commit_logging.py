@@ -68,7 +68,8 @@ def log_commit(where: str, version: int, body: Body, path: str) -> None:
     """Log and report a commit of this process; ``path`` is that of the table below the root."""
     for observer in observers:
         observer.committed(path, body.operation)
-    level = logging.INFO if body.operation in INFO_OPERATIONS else logging.DEBUG
+    operations = body.operation.split(", ")  # of changes that share a commit
+    level = logging.DEBUG if INFO_OPERATIONS.isdisjoint(operations) else logging.INFO
     if not logger.isEnabledFor(level):
         return
     fields = {**body.parameters, **body.metrics}

@@ -258,9 +258,8 @@ def _joined(rows: Rows, changes: Sequence[WaitingUpdate[Any]]) -> TableChange:
     for one in changes:
         for name, value in one.parameters.items():
             named.setdefault(name, []).append(str(value))
-    operations = dict.fromkeys(one.operation for one in changes)
     return TableChange(
-        ", ".join(operations),
+        ", ".join(sorted({one.operation for one in changes})),
         rows,
         parameters={name: ",".join(dict.fromkeys(values)) for name, values in named.items()},
     )
