@@ -81,7 +81,9 @@ def answer(
         _answered(c, reader, answered) if c is found else c for c in state.checkpoints
     )
     if not found.silent:
-        moved = {k: replace(o, offset=answered[k]) for k, o in owned.items() if o.offset < answered[k]}
+        moved = {
+            k: replace(o, offset=answered[k]) for k, o in owned.items() if o.offset < answered[k]
+        }
         state = replace(state, assigned={k: moved.get(k, o) for k, o in state.assigned.items()})
     return _retain(replace(state, checkpoints=checkpoints))
 

@@ -91,7 +91,7 @@ class GroupCodec:
     def encode(self, state: GroupState) -> Rows:
         """Return the rows by key."""
         check_state(state)
-        rows = [_group(state)]
+        rows: list[Row] = [_group(state)]
         for reader, entry in state.readers.items():
             value = to_json({"lease": entry.lease_ms, "alone": entry.exclusive})
             rows.append(

@@ -212,8 +212,8 @@ class ReaderMembership:
         after = generator(known)[1]
         if after != known:
             after = self.sync.update("READ", generator, {"reader": self.reader_id})
-            newest = self.sync.local.state  # with the changes of other readers in the same commit
-            known = newest if newest == after or generator(newest)[1] == newest else after
+            joined = self.sync.local.state  # with changes of other readers in the same commit
+            known = joined if joined == after or generator(joined)[1] == joined else after
         self.state = self._considered = after = known
         newest = _newest_checkpoint(self.state)
         if newest != self._checkpoint_number:

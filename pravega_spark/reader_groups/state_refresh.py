@@ -77,7 +77,7 @@ class StateRefresh:
         return self._running is not None
 
     def has_news(self, now: float, adopted: GroupState) -> bool:
-        """Return whether another reader of this process has read a newer state than the adopted one.
+        """Return whether a sibling in this process has read a newer state than the adopted one.
 
         Then a refresh need not ask the storage, unless it is due anyway.
         """

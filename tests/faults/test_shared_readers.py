@@ -1,4 +1,4 @@
-"""Processes with many readers each, of which one is killed, beside a process of the last release."""
+"""Processes with many readers each, of which one is killed, beside one of the last release."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_killed_process_of_many_readers_loses_no_event_beside_the_last_release(
     fleet.manager.seal_stream(STREAM)
     wait_for(fleet.group.is_at_end)
     wait_for(lambda: not fleet.group.online_readers())
-    output, errors = fleet.old.communicate(timeout=240)
+    _, errors = fleet.old.communicate(timeout=240)
     assert fleet.old.returncode == 0, errors
     ledgers = fleet.ledgers()
     assert {n: x.end for n, x in ledgers.items() if n not in lost} == dict.fromkeys(

@@ -24,7 +24,7 @@ from pravega_spark.engine.tables.row_files import Rows
 from pravega_spark.engine.tables.state_table import Decide, StateTable, TableChange, TableState
 from pravega_spark.engine.tables.update_queue import UpdateQueue, WaitingUpdate
 from pravega_spark.errors import CommitUnknown, IllegalState, PravegaSparkError
-from pravega_spark.process_locks import new_lock
+from pravega_spark.process_locks import new_lock, new_rlock
 
 COMPACTED_DOMAIN = "pravega.compacted"
 """Domain: the version of the table before its last compaction."""
@@ -85,7 +85,11 @@ class Synchronizer(Generic[_State]):
         self.table = StateTable(store, path, codec.schema, codec.key, runtime)
         self._codec = codec
         self._on_update = on_update
-        self._queue = UpdateQueue[_State](runtime, ProcessGuard(f"the state at {path}"), self._commit)
+        self._queue = UpdateQueue[_State](
+            runtime, ProcessGuard(f"the state at {path}"), self._commit
+        )
+        self._reading = new_rlock()
+        """Held while a thread fetches, so that one of several reads and decodes what is new."""
         self._lock = new_lock()
         self._local: tuple[Rows, Versioned[_State]] | None = None
         self._made: tuple[Rows, _State] | None = None
@@ -108,7 +112,8 @@ class Synchronizer(Generic[_State]):
 
         Costs one storage call if nothing changed.
         """
-        return self._adopt(self.table.read())
+        with self._reading:
+            return self._adopt(self.table.read())
 
     def has_newer_version(self) -> bool:
         """Return whether the state changed since the local copy was read; one storage call."""

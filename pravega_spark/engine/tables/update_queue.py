@@ -118,7 +118,9 @@ class UpdateQueue(Generic[_State]):
     def _leave(self, one: WaitingUpdate[_State]) -> None:
         """Let the next caller lead if this one did."""
         with self._lock:
-            self._waiting = [other for other in self._waiting if not (other is one or other.is_done)]
+            self._waiting = [
+                other for other in self._waiting if not (other is one or other.is_done)
+            ]
             if self._leader is one:
                 self._leader = next(iter(self._waiting), None)
                 if self._leader is not None:

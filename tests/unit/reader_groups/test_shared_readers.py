@@ -65,8 +65,8 @@ class Counted:
 
     def figures(self) -> dict[str, int]:
         found = {what: self.store.count(what) for what in ("get", "put", "list")}
-        tables = self.store.count("put_if_absent", FOLDER), self.store.count("stage", FOLDER)
-        return {**found, "attempts": tables[0], "files": tables[1], "versions": self.version}
+        attempts = self.store.count("put_if_absent", FOLDER)
+        return {**found, "attempts": attempts, "versions": self.version}
 
 
 def test_calls_of_ten_times_as_many_readers_are_ten_times_as_many(
@@ -81,7 +81,8 @@ def test_calls_of_ten_times_as_many_readers_are_ten_times_as_many(
 
     monkeypatch.setattr(GroupCodec, "decode", counted)
     few, many = Counted(FEW).figures(), Counted(MANY).figures()
-    assert {what: many[what] <= 11 * count for what, count in few.items()} == dict.fromkeys(few, True), (few, many)
+    grown = {what: many[what] / count for what, count in few.items()}
+    assert max(grown.values()) <= 11, (grown, few, many)
     assert len(decoded) == 2, "each process decodes the first state, and no change of its own"
 
 
@@ -117,9 +118,10 @@ def test_group_whose_folder_was_replaced_is_opened_anew(tmp_path: Path) -> None:
         elsewhere.reader_group("s/g").update(refresh=f"{number + 1} s")
     again = manager.reader_group("s/g")
     assert again.generation == 3
-    with again.create_reader("b") as other, pytest.raises(RootChanged):
+    with again.create_reader("b") as other:
         assert other._membership.sync is not reader._membership.sync
-        reader.keep_alive()
+        with pytest.raises(RootChanged):
+            reader.keep_alive()
 
 
 @pytest.mark.parametrize("is_told", [False, True])

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.store import Put
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.errors import CommitUnknown, ForkedProcess, InvalidInput, StoreError
@@ -163,7 +162,7 @@ def test_shared_commit_with_an_unknown_outcome_is_unknown_to_all_and_to_no_later
     for _ in range(OTHERS):
         calls.queue(lambda: calls.sync.update("ADD", add("a")))
     key = "*_delta_log/00000000000000000002.json"
-    calls.store.rules.add(Rule(Put.UNKNOWN, "put_if_absent", key))
+    calls.store.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", key))
     calls.store.rules.add(Rule(StoreError("down"), "get", key))
     found = calls.end()
     unknown = [one for one in found if isinstance(one, CommitUnknown)]
