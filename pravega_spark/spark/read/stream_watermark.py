@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pravega_spark.arguments import check_text
 from pravega_spark.engine.layout.located_cut import locate
+from pravega_spark.engine.log.clock_record import read_now
 from pravega_spark.engine.log.version_ages import VersionAges
+from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.stream_settings import stream_settings
+from pravega_spark.engine.stream.stream_settings import read_sources
 from pravega_spark.engine.stream.time_marks import marks_of
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import known_watermarks, next_advance, window_at
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import StreamCut
+from pravega_spark.root_settings import SettingSources
 from pravega_spark.schemas.sql_types import quoted_name
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
 WATERMARK_COLUMN = "watermark"
 _SETTINGS_SECONDS: Final = 60
-"""How old the time-out of a stream may be."""
+"""How old the settings of the root may be."""
 _HELD_SECONDS: Final = 10
 """A watermark of a stream that has not moved for so long is said to be held: two notes' time."""
 
@@ -69,7 +72,8 @@ class SourceWatermark:
         """Begin without streams."""
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
-        self._timeouts: dict[str, tuple[float, int]] = {}
+        self._known: tuple[float, SettingSources] | None = None
+        """The settings of the root, and when they were read."""
         self.held_by: dict[str, list[str]] = {}
         """The streams that hold the watermark, and their writers whose times are behind."""
 
@@ -77,8 +81,8 @@ class SourceWatermark:
         """Return the time before which nothing follows the ends of a batch in any of the streams.
 
         None while a stream has no watermark there. A sealed stream that was read to its end, and a
-        quiet one, count only if there is no other one. Costs no storage call, but for a stream that
-        holds the watermark: one or two, once a minute.
+        quiet one, count only if there is no other one. Costs no storage call, but for streams that
+        hold the watermark: two for each when it first does, and one for all once a minute.
         """
         lowers, ended, names = dict[str, int | None](), dict[str, int | None](), []
         given = list(ends)
@@ -112,24 +116,39 @@ class SourceWatermark:
 
     def _quiet(self, ends: Sequence[StreamEnd]) -> set[str]:
         """Return those of the streams to which nothing was written for too long."""
-        quiet, now = set[str](), self._clock()
-        for end in ends:
-            seen = self._seen[end.view.stream]
-            if seen.age_ms < 0:
-                ages = VersionAges.read(end.stream.log, keep=False)
-                age_ms = ages.now_ms - ages.written_ms(end.view.version)
-                seen.age_ms = max(0, age_ms - round((now - seen.tail_at) * 1_000))
-            if seen.age_ms + (now - seen.tail_at) * 1_000 > self._timeout_ms(end):
-                quiet.add(end.view.stream)
-        return quiet
+        if not ends:
+            return set()
+        self._note_ages([end for end in ends if self._seen[end.view.stream].age_ms < 0])
+        sources = self._sources(ends[0].stream)
+        return {end.view.stream for end in ends if self._is_quiet(end, sources)}
 
-    def _timeout_ms(self, end: StreamEnd) -> int:
-        read_at, timeout_ms = self._timeouts.get(end.view.stream, (None, 0))
+    def _note_ages(self, ends: Sequence[StreamEnd]) -> None:
+        """Note what the tails of streams were old when this process saw them."""
+        if not ends:
+            return
+        log = ends[0].stream.log
+        now = read_now(log.store, log.runtime, keep=False)
+
+        def age_ms(end: StreamEnd) -> int:
+            ages = VersionAges(end.stream.log, now)
+            return ages.now_ms - ages.written_ms(end.view.version)
+
+        for end, found_ms in zip(ends, in_rounds(log.store, age_ms, ends), strict=True):
+            seen = self._seen[end.view.stream]
+            since_ms = round((self._clock() - seen.tail_at) * 1_000)
+            seen.age_ms = max(0, found_ms - since_ms)
+
+    def _sources(self, stream: StreamLog) -> SettingSources:
+        """Return the settings of the root, to which all of the streams belong."""
         now = self._clock()
-        if read_at is None or now - read_at >= _SETTINGS_SECONDS:
-            timeout_ms = stream_settings(end.stream, end.view).timestamp_aggregation_timeout_ms
-            self._timeouts[end.view.stream] = now, timeout_ms
-        return timeout_ms
+        if self._known is None or now - self._known[0] >= _SETTINGS_SECONDS:
+            self._known = now, read_sources(stream)
+        return self._known[1]
+
+    def _is_quiet(self, end: StreamEnd, sources: SettingSources) -> bool:
+        seen, settings = self._seen[end.view.stream], end.view.record.configuration.settings
+        timeout_ms = sources.of_stream(settings).timestamp_aggregation_timeout_ms
+        return seen.age_ms + (self._clock() - seen.tail_at) * 1_000 > timeout_ms
 
     def _is_held(self, end: StreamEnd, counted: Mapping[str, int | None]) -> bool:
         """Return whether a stream holds the watermark, and its own has not moved for some time."""

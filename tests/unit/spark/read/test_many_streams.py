@@ -164,6 +164,27 @@ def test_query_opens_each_stream_once_and_an_idle_look_asks_each_one_question(
     assert list(at) == NAMES
 
 
+def test_watermark_asks_each_stream_that_holds_it_for_its_age_once_and_the_root_once(
+    root: str, process: Callable[[], Distant]
+) -> None:
+    found = source(root, includewatermark="true")
+    schema = found.schema()
+    distant = process()
+    reader: Any = found.streamReader(schema)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    distant.calls.clear()
+    with distant.together(CHECK_THREADS):
+        (partition, *_) = reader.partitions(start, end)
+    assert partition.watermark_us is None  # nobody noted a time
+    others = [operation for operation, key in distant.calls if not key.startswith("s/n")]
+    assert others.count("time_ms") <= 1
+    assert len(others) <= 8
+    assert distant.asked() == {name: {"modified_ms": 1, "get": 1} for name in NAMES}
+    reader.partitions(start, end)
+    assert distant.asked() == {}
+
+
 def test_error_names_the_first_stream_that_fails_and_the_next_look_goes_on(
     root: str, process: Callable[[], Distant]
 ) -> None:
