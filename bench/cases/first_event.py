@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from bench.harness.context import Context
 from bench.harness.counting_store import CountingStore
 from bench.harness.dataset import EVENT
+from bench.harness.distant_bucket import start_distant_bucket
 from bench.harness.figures import Figure
-from bench.harness.measure import Side, interleave
+from bench.harness.measure import Side, interleave, timed
 from bench.harness.registry import benchmark
-from pravega_spark.engine.store import open_store
+from pravega_spark import EventStreamWriter, ScalingPolicy, StreamConfiguration, StreamManager
+from pravega_spark.engine.store import Store, open_store
+from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.range_reader import read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.limits import OBJECT_CALLS
@@ -33,12 +37,13 @@ class _ChunkStore(CountingStore):
 class _Backlog:
     """A segment of so many chunks of an event each."""
 
-    def __init__(self, context: Context, chunks: int) -> None:
-        name = context.create(f"chunks-{chunks}")
-        with context.manager.create_writer(name) as writer:
+    def __init__(self, store: Store, chunks: int) -> None:
+        name = f"bench/chunks-{chunks}"
+        lifecycle.create(StreamLog(store, name), 1, StreamConfiguration(ScalingPolicy.fixed(1)))
+        with EventStreamWriter(StreamLog(store, name)) as writer:
             for _ in range(chunks):
                 writer.write_event(EVENT, "key").result()
-        self.store = _ChunkStore(open_store(context.root))
+        self.store = _ChunkStore(store)
         self.stream = StreamLog(self.store, name)
         (segment_id,) = self.stream.view().tail.positions
         self.range = SegmentRange(name, 1, segment_id, 0, chunks)
@@ -55,6 +60,14 @@ class _Backlog:
         for _ in read_range(self.stream, self.range):
             pass
 
+    def first_at_once(self) -> None:
+        next(read_range(self.stream, self.range))
+
+    def waits_of(self, action: Callable[[], None]) -> int:
+        before = self.store.waits
+        action()
+        return self.store.waits - before
+
     def side(self, action: Callable[[], None]) -> Side:
         def measured() -> float:
             calls, waits, begun = self.store.total, self.store.waits, time.process_time()
@@ -69,7 +82,8 @@ class _Backlog:
 @benchmark()
 def first_event(context: Context) -> Iterator[Figure]:
     """The first event of 1,000 and of 100 chunks, and all events of those that took it."""
-    many, few = _Backlog(context, _MANY), _Backlog(context, _FEW)
+    store = open_store(context.manager.root)
+    many, few = _Backlog(store, _MANY), _Backlog(store, _FEW)
     rounds = context.size(20, 3)
     found = interleave(rounds, {"many": many.side(many.first), "few": few.side(few.first)})
     yield Figure.of_rounds(
@@ -97,3 +111,33 @@ def first_event(context: Context) -> Iterator[Figure]:
         found["at once"],
         note=f"round trips of {OBJECT_CALLS} objects: {notes[0]}; of {_FEW} chunks {notes[1]}",
     ).within(ratio_at_most=1.2)
+
+
+@benchmark()
+def first_event_on_s3(context: Context) -> Iterator[Figure]:
+    """The same on a real S3 server with 30 ms added to each call, by the time that one waits."""
+    chunks = context.size(_MANY, _FEW)
+    with start_distant_bucket() as bucket:
+        StreamManager(bucket.root, storage_options=bucket.options).create_scope("bench")
+        store = open_store(bucket.root, **bucket.options)
+        backlogs = {count: _Backlog(store, count) for count in (chunks // 10, chunks)}
+        for count, backlog in backlogs.items():
+            for what, soon, at_once, limit in (
+                ("the first event", backlog.first, backlog.first_at_once, 1.0),
+                ("all events, event by event", backlog.all, backlog.all_at_once, 1.2),
+            ):
+                soon(), at_once()
+                found = interleave(
+                    context.size(7, 2),
+                    {"soon": partial(timed, soon), "at once": partial(timed, at_once)},
+                )
+                waits = [backlog.waits_of(action) for action in (soon, at_once)]
+                yield Figure.of_rounds(
+                    f"{what} of {count:,} chunks of one, S3 with 30 ms a call",
+                    [1e3 * seconds for seconds in found["soon"]],
+                    "ms",
+                    "by large batches alone",
+                    [1e3 * seconds for seconds in found["at once"]],
+                    note=f"{bucket.server}; round trips of {OBJECT_CALLS} objects: {waits[0]} "
+                    f"against {waits[1]}",
+                ).within(ratio_at_most=limit)
