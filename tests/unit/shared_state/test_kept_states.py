@@ -11,6 +11,7 @@ from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, S
 from pravega_spark.errors import IllegalState
 from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
 from tests.harness.fake_runtime import FakeRuntime, manager_of
+from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.releases import run_release
 from tests.harness.spy_store import Spy
 
@@ -104,6 +105,7 @@ def test_to_say_that_a_state_begins_costs_no_call() -> None:
     store = Spy()
     log = World(store=store).manager.revisioned_stream(S)
     latest = log.write_unconditionally(b"U")
+    wait_for_maintenance()
     store.calls.clear()
     latest = log._write_state(latest, b"I0") or latest
     calls = [operation for operation, _ in store.calls]
