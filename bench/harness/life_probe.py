@@ -84,7 +84,8 @@ def state_of(life: LongLife) -> dict[str, int]:
     stream = StreamLog(life.store.inner, STREAM, life.clock)
     snapshot = stream.view().snapshot
     reader = stream.log.reader
-    state, checkpoint = reader.hint()
+    hint = reader.hint()
+    state, checkpoint = hint.state, hint.checkpoint
     sizes = {
         e.key.rsplit("/", 1)[1]: e.size for e in life.store.inner.list(f"{stream.path}/_pravega")
     }

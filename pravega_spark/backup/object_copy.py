@@ -7,13 +7,13 @@ from functools import partial
 
 from pravega_spark.engine.attached_objects import attached_object
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.delta_checkpoint import checkpoint_key, digest_key
-from pravega_spark.engine.log.log_reader import LogReader
+from pravega_spark.engine.log.log_reader import Hint, LogReader
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.state_file import state_key, state_version
+from pravega_spark.engine.log.state_part import joined_spans, part_key
 from pravega_spark.engine.log.table_at_version import keys_after
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.stream import archived_records
@@ -115,6 +115,9 @@ def copy_log(log: Log, copy: LogReader, snapshot: Snapshot) -> None:
         _copy_objects(log.runtime, source, copy, keys)
     for version in source.listed("state", last + 1):
         _copy_objects(log.runtime, source, copy, [state_key(source.path, version)])
+    for span in source.spans():
+        if span.version <= last:
+            _copy_objects(log.runtime, source, copy, [part_key(source.path, span)])
     new, gone = archive_changes(log, copy, last)
     copy.store.delete(gone)
     log.runtime.each(lambda item: copy.store.put(*item), new)
@@ -178,7 +181,7 @@ def _copy_objects(
 
 
 def write_pointer(copy: LogReader) -> None:
-    """Write the pointer to the copy's newest state file and checkpoint."""
-    newest = [max(copy.listed(kind), default=-1) for kind in ("state", "checkpoint")]
-    pointer = {"state": newest[0], "checkpoint": newest[1]}
-    copy.store.put(copy.hint_key, to_json(pointer).encode())
+    """Write the pointer to the copy's newest state file, the parts after it, and checkpoint."""
+    state, checkpoint = (max(copy.listed(kind), default=-1) for kind in ("state", "checkpoint"))
+    parts = tuple(span.version for span in joined_spans(state, copy.spans()))
+    copy.store.put(copy.hint_key, Hint(state, checkpoint, parts).encode())

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from pravega_spark.engine.log.actions import parse_commit
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.delta_checkpoint import checkpoint_key
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log.state_file import state_key
+from pravega_spark.engine.log.state_part import Span, StatePart, part_key
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import Damaged
 
@@ -93,38 +95,48 @@ def check_log(log: Log, name: str, *, deep: bool = False) -> Integrity | None:
 
 
 def check_beside_log(reader: LogReader, found: Integrity) -> None:
-    """Check what lies beside the commits: state files, and the newest checkpoint.
+    """Check what lies beside the commits: the newest state file, part of a state and checkpoint.
 
-    A state file or a checkpoint of a later version than the newest commit shows that commits are
-    missing; it is read after the log, which may have grown.
+    One of a later version than the newest commit shows that commits are missing; it is read after
+    the log, which may have grown.
     """
-    states, checkpoints = reader.listed("state"), reader.listed("checkpoint")
+    newest_ones = list(_newest_beside(reader))
     newest = reader.last_listed(-1)
-    for kind, versions in (("state", states), ("checkpoint", checkpoints)):
-        for version in versions[:1]:
-            key = state_key(reader.path, version)
-            key = key if kind == "state" else checkpoint_key(reader.path, version)
-            if version > newest:
-                reason = f"it exists, and the newest commit is version {newest}: commits are lost"
-                found.damage.append(DamagedObject(key, reason))
-            elif _is_intact(reader, kind, version) or not reader.store.exists(key):
-                continue
-            elif kind == "state":
-                reason = "it is torn, and not used; the next state file takes its place"
-                found.rebuilt.append(DamagedObject(key, reason))
-            else:
-                reason = (
-                    "the newest checkpoint is damaged. This package does not use it, but other "
-                    "Delta readers cannot open the table until the full listing of a sweep, once a "
-                    "day, has written it again"
-                )
-                found.damage.append(DamagedObject(key, reason))
+    for key, version, read in newest_ones:
+        if version > newest:
+            reason = f"it exists, and the newest commit is version {newest}: commits are lost"
+            found.damage.append(DamagedObject(key, reason))
+        elif _is_intact(read) or not reader.store.exists(key):
+            continue
+        elif key == checkpoint_key(reader.path, version):
+            reason = (
+                "the newest checkpoint is damaged. This package does not use it, but other "
+                "Delta readers cannot open the table until the full listing of a sweep, once a "
+                "day, has written it again"
+            )
+            found.damage.append(DamagedObject(key, reason))
+        else:
+            reason = "it is torn, and not used; the next state file takes its place"
+            found.rebuilt.append(DamagedObject(key, reason))
 
 
-def _is_intact(reader: LogReader, kind: str, version: int) -> bool:
+def _newest_beside(reader: LogReader) -> Iterator[tuple[str, int, Callable[[], object]]]:
+    """Yield the key and version of the newest object of each kind, and what reads it."""
+    for version in reader.listed("state")[:1]:
+        yield state_key(reader.path, version), version, partial(reader.state, version)
+    for span in sorted(reader.spans())[-1:]:
+        yield part_key(reader.path, span), span.version, partial(_part, reader, span)
+    for version in reader.listed("checkpoint")[:1]:
+        yield checkpoint_key(reader.path, version), version, partial(reader.checkpoint, version)
+
+
+def _part(reader: LogReader, span: Span) -> StatePart | None:
+    return reader.parts([span])[0]
+
+
+def _is_intact(read: Callable[[], object]) -> bool:
     try:
-        read = reader.state if kind == "state" else reader.checkpoint
-        return read(version) is not None
+        return read() is not None
     except Damaged:
         return False
 

@@ -247,9 +247,9 @@ def _sweeping(stream: StreamLog, view: StreamView, options: WorkOptions) -> Work
         folded = table_folding.preview_folded(stream, view, *ages)
         work = swept_work([swept, *folded], now_ms, dry_run=True)
         return WorkDone(work.did, work.figures, due_times.ALWAYS, left=work.left)
-    state, _ = stream.log.reader.hint()
+    state = stream.log.reader.hint().newest
     if view.version - max(state, 0) > STATE_FILE_COMMITS:
-        checkpointing.maintain(stream.log.reader, view.version)
+        checkpointing.maintain(stream.log.reader, view.version, known=view.snapshot)
     swept = stream_sweep.sweep_stream(
         stream,
         grace_ms=ages[0],

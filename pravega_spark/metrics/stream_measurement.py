@@ -71,7 +71,7 @@ def measure_stream(
     its newest state file. Raises NoSuchStream, and errors of damage.
     """
     log, seen = stream.log, stream.log.snapshot
-    if seen is not None and log.reader.hint()[0] - seen.version > JUMP_COMMITS:
+    if seen is not None and log.reader.hint().newest - seen.version > JUMP_COMMITS:
         log.forget()
     log.expect_files()
 

@@ -16,6 +16,7 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -24,6 +25,7 @@ from deltalake import DeltaTable
 
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.chunks.routing import position as position_of_the_package
+from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.stream.stream_log import StreamLog
 from tests.harness import format_columns, format_reader, format_writer
@@ -195,13 +197,17 @@ class Written:
         shutil.copytree(self.root, root)
         return Written(root, StreamManager(root))
 
+    def parts(self) -> tuple[int, ...]:
+        """The versions of the parts of the state."""
+        return StreamLog(self.manager._store, STREAM).log.reader.hint().parts
+
     def tend(self, *, checkpoint: bool) -> None:
         """Write a state file of the newest version, and a checkpoint if asked."""
         stream = StreamLog(self.manager._store, STREAM)
         maintain(stream.log.reader, stream.view().version, checkpoint=checkpoint)
 
 
-BASES = ("commits", "state", "checkpoint", "both", "lost pointer", "lost state files")
+BASES = ("commits", "state", "checkpoint", "both", "parts", "lost pointer", "lost state files")
 
 
 @pytest.fixture(scope="module", params=BASES)
@@ -233,11 +239,16 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             late.write_events([b"late", b"later"], "UA")
         early.commit()  # rolls: it repeats the epoch before the scale
         transactional.begin_transaction().abort()
-    if base == "both":
+    if base in ("both", "parts"):
         found.tend(checkpoint=False)
     manager.truncate_stream(STREAM, middle)
-    with manager.create_writer(STREAM) as guest:
-        guest.write_events([b"last", b"of all"], "B6").result()
+    with patch.object(checkpointing, "_DOMAINS_A_COMMIT", 1):
+        for data in ([b"last", b"of all"], [b"and more"]):
+            if base == "parts":
+                found.tend(checkpoint=False)
+            with manager.create_writer(STREAM) as guest:
+                guest.write_events(data, "B6").result()
+    assert bool(found.parts()) == (base == "parts")
     if base == "lost pointer":
         (root / STREAM / "events/_pravega/latest.json").unlink()
     if base == "lost state files":

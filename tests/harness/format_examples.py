@@ -17,6 +17,7 @@ from pravega_spark.key_value.table_key import TableKey
 from tests.harness.format_story import COPY, GROUP, RESTORED, ROOT, STREAM, Story
 
 EVENTS, SCOPE = f"{STREAM}/events", "nyc/_scope"
+MANY = "nyc/many/events"
 CAMERAS = "nyc/webcams/events"
 GROUP_TABLE = "nyc/_reader_groups/dashboards"
 WIDTH = 110
@@ -27,6 +28,9 @@ def examples(story: Story) -> dict[str, str]:
     """The text of each example by its name."""
     made = _Maker(story)
     return {name: made.page(text(made)) for name, text in _TEXTS.items()}
+
+
+_PARTS = f"{MANY}/_pravega/part/"
 
 
 def shape(text: str) -> str:
@@ -91,10 +95,10 @@ class _Maker:
                     return "\n".join(sorted(map(_compact, shown)))
         raise KeyError(table)
 
-    def state(self) -> tuple[str, list[str]]:
-        """First line and unpacked lines of the newest state file of the events."""
-        found = [key for root, key in self.story.written if root == ROOT and "/state/" in key]
-        data = self.story.of(max(key for key in found if key.startswith(EVENTS)))[0]
+    def state(self, folder: str = f"{EVENTS}/_pravega/state/") -> tuple[str, list[str]]:
+        """First line and unpacked lines of the newest state file of the events, or part."""
+        found = [key for root, key in self.story.written if root == ROOT and folder in key]
+        data = self.story.of(max(found))[0]
         line, _, rest = data.partition(b"\n")
         size = json.loads(line)["size"]
         plain = pa.decompress(rest, size, codec="zstd", asbytes=True).decode()
@@ -219,9 +223,12 @@ _TEXTS: dict[str, Callable[[_Maker], str]] = {
     "pravega.rows": lambda made: made.domain("pravega.rows.1"),
     "state header": lambda made: made.state()[0],
     "state lines": _state_lines,
+    "part header": lambda made: made.state(_PARTS)[0],
+    "part lines": lambda made: "\n".join(_short(line) for line in made.state(_PARTS)[1]),
     "checkpoint digest": lambda made: made.first(f"{EVENTS}/_pravega/checkpoint/", ".json"),
     "_last_checkpoint": lambda made: made.last(f"{EVENTS}/_delta_log/_last_checkpoint"),
     "latest": lambda made: made.last(f"{EVENTS}/_pravega/latest.json"),
+    "latest with parts": lambda made: made.last(f"{MANY}/_pravega/latest.json"),
     "swept": lambda made: made.last(f"{EVENTS}/_pravega/swept.json"),
     "sweep": lambda made: made.last(f"{EVENTS}/_pravega/sweep.json"),
     "changes": lambda made: made.first("/_pravega/changes/", ".json"),

@@ -240,7 +240,7 @@ class Table:
         hint = json.loads(self._get("_pravega/latest.json") or b'{"state":-1}')
         state = self._state(hint["state"])
         if state is not None:
-            return state[0]
+            return self._with_parts(state[0], hint.get("parts", []))
         first = self._commit(0)
         if first is None:
             raise Refused("there is no log, or it has no version 0")
@@ -254,6 +254,34 @@ class Table:
                 return checkpoint[0]
         protocol = next(action["protocol"] for action in first if "protocol" in action)
         return Base(-1, protocol, {})
+
+    def _with_parts(self, base: Base, ends: list[int]) -> Base:
+        """The state after as many of the parts as are intact and follow one another."""
+        token = self._token(base.version)
+        for end in ends:
+            part = self._part(base.version, end)
+            if part is None or part[0]["sinceToken"] != token:
+                break
+            record, (state, *_) = part
+            base.version, token = end, record["token"]
+            base.protocol = state["protocol"] or base.protocol
+            if state["metaData"]:
+                base.schema_string = state["metaData"]["schemaString"]
+            for name, text in state["domains"].items():
+                if text is None:
+                    base.domains.pop(name, None)
+                else:
+                    base.domains[name] = text
+        return base
+
+    def _part(self, since: int, end: int) -> tuple[dict[str, Any], list[Any]] | None:
+        data = self._get(f"_pravega/part/{end:020d}-{since:020d}.json")
+        first, _, rest = (data or b"{}").partition(b"\n")
+        record = None if data is None else self._vouched(first, rest)
+        if record is None or record["format"] != 2:
+            return None
+        rest = pa.decompress(rest, record["size"], codec="zstd", asbytes=True)
+        return record, [json.loads(line) for line in rest.splitlines()]
 
     def _listed(self, kind: str) -> list[int]:
         found = (self._folder / "_pravega" / kind).glob("*.json")
@@ -278,15 +306,19 @@ class Table:
         if record["format"] == 2:
             rest = pa.decompress(rest, record["size"], codec="zstd", asbytes=True)
         state, *lines = [json.loads(line) for line in rest.splitlines()]
-        layer = Layer(record["since"])
+        layer = self._layer_of(record["since"], lines)
+        base = Base(version, state["protocol"], dict(state["domains"]))
+        base.schema_string = state["metaData"]["schemaString"]
+        return base, layer
+
+    def _layer_of(self, since: int, lines: list[Any]) -> Layer:
+        layer = Layer(since)
         for line in lines:
             if "add" in line:
                 layer.adds[line["add"]["path"]] = line["add"]
             else:
                 layer.removed.add(line["remove"])
-        base = Base(version, state["protocol"], dict(state["domains"]))
-        base.schema_string = state["metaData"]["schemaString"]
-        return base, layer
+        return layer
 
     def _checkpoint(self, version: int) -> tuple[Base, Layer] | None:
         data = self._get(f"_delta_log/{version:020d}.checkpoint.parquet")
@@ -318,6 +350,11 @@ class Table:
         state = self._state(version)
         if state is not None and not any(v > state[1].older for v in between):
             return state[1]
+        for path in (self._folder / "_pravega/part").glob(f"{version:020d}-*.json"):
+            since = int(path.stem[-20:])
+            part = self._part(since, version)
+            if part is not None and not any(v > since for v in between):
+                return self._layer_of(since, part[1][1:])
         sound = (v for v in between if self._checkpoint(v) is not None)
         layer = Layer(next(sound, -1))
         for number in range(layer.older + 1, version + 1):

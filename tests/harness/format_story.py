@@ -27,7 +27,7 @@ from pravega_spark import (
     TableInsert,
     TablePut,
 )
-from pravega_spark.engine.log import sweep_record
+from pravega_spark.engine.log import checkpointing, sweep_record
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.due_hints import basis_of
@@ -314,6 +314,12 @@ def _state_in_several_files(manager: StreamManager) -> None:
     group = manager.create_reader_group("nyc/all", ["nyc/many"], acknowledge="checkpoint")
     group.update(refresh="1 s")
     manager.subscribe("nyc/many", "nightly-batch")
+    stream = StreamLog(manager._store, "nyc/many", manager._runtime)
+    for _ in range(2):  # a state file, and for the few changes since then a part
+        with manager.create_writer("nyc/many", "ingest-3") as writer:
+            writer.write_event(b"UA1545", "UA").result()
+        known = stream.view().snapshot
+        checkpointing.maintain(stream.log.reader, known.version, known=known)
 
 
 def _maintain(manager: StreamManager, clock: Clock) -> None:

@@ -78,3 +78,11 @@ def versions(log: Log) -> list[int]:
     """Return the versions whose commits are stored."""
     names = [entry.key.rsplit("/", 1)[-1] for entry in log.store.list(log.reader.folder)]
     return [int(name[:20]) for name in names if name.endswith(".json") and name[0] != "_"]
+
+
+def add_ids(log: Log, count: int) -> Snapshot:
+    """Commit as many domains at once as writers with ids leave, and then a state file."""
+    ids: dict[str, str | None] = {f"pravega.writer.{n}": f"[1,{n},{n}]" for n in range(count)}
+    added = commit(log, lambda snapshot: Body("TEST", domains=ids))
+    maintain(log.reader, added.version)
+    return added

@@ -1,4 +1,4 @@
-"""Write state files, checkpoints and the hint that names the newest of both, after commits.
+"""Write state files, their parts, checkpoints and the hint that names them, after commits.
 
 This maintenance of a log runs in the background, off the path of an append.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -24,15 +25,19 @@ from pravega_spark.engine.log.delta_checkpoint import (
     rows_without,
 )
 from pravega_spark.engine.log.file_index import Layer, RecentLayer
-from pravega_spark.engine.log.log_reader import LogReader
-from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
+from pravega_spark.engine.log.log_reader import Hint, LogReader, snapshot_at
+from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.state_file import encode_state, state_key
+from pravega_spark.engine.log.state_part import Span, StatePart, part_key
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.errors import CorruptLog
 from pravega_spark.limits import CHECKPOINT_COMMITS, CHECKPOINT_GROWTH
+from pravega_spark.model import FileTotals
 
 logger = own_logger(__name__)
 
+_DOMAINS_A_COMMIT = 8
+"""So many domains a commit pays for, in state files: they are so many times fewer commits apart."""
 _workers: dict[int, ThreadPoolExecutor] = {}
 
 
@@ -43,7 +48,7 @@ def maintain_in_background(log: Log, version: int) -> Future[None] | None:
         worker = ThreadPoolExecutor(1, thread_name_prefix="pravega-log-maintenance")
         _workers[os.getpid()] = worker
     try:
-        return worker.submit(_maintain_quietly, log, version)
+        return worker.submit(_maintain_quietly, log, version, log.snapshot)
     except RuntimeError as error:
         # The interpreter is shutting down, or cannot start a thread. The commit is valid anyway.
         where = log.reader.where
@@ -57,10 +62,12 @@ def maintain_in_background(log: Log, version: int) -> Future[None] | None:
         return None
 
 
-def _maintain_quietly(log: Log, version: int) -> None:
+def _maintain_quietly(log: Log, version: int, known: Snapshot | None) -> None:
     reader = log.reader
     try:
-        maintain(reader, version)
+        if known is not None and known.version != version:  # another commit came between
+            known = None
+        maintain(reader, version, known=known)
     except Exception as error:
         if isinstance(error, CorruptLog):
             log.forget()  # this detects an object store that was emptied under an open writer
@@ -82,50 +89,118 @@ def _maintain_quietly(log: Log, version: int) -> None:
         )
 
 
-def maintain(reader: LogReader, version: int, *, checkpoint: bool | None = None) -> None:
-    """Write the state file of a committed version, and a checkpoint if one is due.
+def maintain(
+    reader: LogReader,
+    version: int,
+    *,
+    known: Snapshot | None = None,
+    checkpoint: bool | None = None,
+) -> None:
+    """Write the state file of a committed version, or a part; and a checkpoint if one is due.
 
-    Several processes may do so concurrently: all write the same contents for a version.
-    ``checkpoint`` forces or forbids the checkpoint.
+    A state file is due after as many commits as pay for its domains; until then the version gets a
+    part. Several processes may do so concurrently: all write the same contents under a name.
+    ``known`` is the state of the version if the caller has it. ``checkpoint`` forces or forbids the
+    checkpoint.
     """
-    hint_state, hint_checkpoint = reader.hint()
-    if hint_state >= version and not checkpoint:
+    hint = reader.hint()
+    if hint.newest >= version and not checkpoint:
         return
     if checkpoint and reader.checkpoint(version) is not None:
         return
-    snapshot, layer = _replay(reader, version)
-    if version - layer.older < len(snapshot.domains) // 8 and not checkpoint:
-        return
+    base, spans = _find_base(reader, hint, version)
+    change, newest = _read_on(reader, base, version)
+    if known is None:
+        state = base.snapshot
+        known = snapshot_at(reader, version) if state is None else state.after(change)
+    follows = bool(spans) or base.version == hint.state >= 0
+    is_late = version - hint.state >= len(known.domains) // _DOMAINS_A_COMMIT
+    is_whole = checkpoint or is_late or not follows
+    left, change, newest = _behind_parts(reader, spans, change, newest, all_of_them=bool(is_whole))
+    is_torn = bool(left) and left[-1].length <= change.span.length
     # Without fsync a power cut may tear the file. Its digest does not match then.
-    files = reader.files(layer).totals()
-    state = encode_state(snapshot, layer, files)
-    reader.store.put(state_key(reader.path, version), state, durable=False)
+    if is_whole or is_torn:
+        data = encode_state(known, newest, change.files)
+        reader.store.put(state_key(reader.path, version), data, durable=False)
+        hint = Hint(version, hint.checkpoint)
+    else:
+        key = part_key(reader.path, change.span)
+        reader.store.put(key, change.encode(newest), durable=False)
+        hint = hint._replace(parts=(*(span.version for span in left), version))
     failpoint("maintain.state")
     due = checkpoint
-    if due is None:
-        sizes = {"live": files.files, "domains": len(snapshot.domains)}
-        due = checkpoint_due(reader, version, hint_checkpoint, CHECKPOINT_COMMITS, **sizes)
+    if due is None and hint.state == version:
+        sizes = {"live": change.files.files, "domains": len(known.domains)}
+        due = checkpoint_due(reader, version, hint.checkpoint, CHECKPOINT_COMMITS, **sizes)
     if due:
-        _write_checkpoint(reader, snapshot, layer)
-        hint_checkpoint = version
-    hint = {"state": version, "checkpoint": hint_checkpoint}
-    reader.store.put(reader.hint_key, to_json(hint).encode(), durable=False)
+        _write_checkpoint(reader, known, newest)
+        hint = hint._replace(checkpoint=version)
+    reader.store.put(reader.hint_key, hint.encode(), durable=False)
 
 
-def _replay(reader: LogReader, version: int) -> tuple[Snapshot, RecentLayer]:
-    """Return the snapshot of a version, and the file actions since the last state file."""
+class _Base(NamedTuple):
+    """What is stored of a version below the one to maintain: the commits after it are read."""
+
+    version: int
+    """-1 if it is only in commits."""
+    token: str
+    files: FileTotals | None = None
+    """The files that are live in it, where the last part says so."""
+    snapshot: Snapshot | None = None
+    """Its state, if that was read."""
+
+
+def _find_base(reader: LogReader, hint: Hint, version: int) -> tuple[_Base, list[Span]]:
+    """Return the base below a version, and the spans of the parts at whose end it is.
+
+    An intact last part shows that as cheaply as may be: it is decoded, the state file is not.
+    """
+    if hint.parts and hint.newest < version:
+        (last,) = reader.parts(hint.spans[-1:])
+        if last is not None:
+            return _Base(last.version, last.token, last.files), hint.spans
     opened = reader.open(below=version)
     assert opened is not None, f"{reader.where} has a version {version} but no log"
-    since = opened[1]
-    snapshot = opened[0] if since >= 0 else None
-    layer = RecentLayer(since)
-    for commit in reader.span(since, version, kept=True):
-        snapshot = (
-            first_snapshot(commit, reader.where) if snapshot is None else snapshot.apply(commit)
-        )
+    snapshot, since = opened
+    return _Base(since, snapshot.token, None, snapshot), []
+
+
+def _read_on(reader: LogReader, base: _Base, version: int) -> tuple[StatePart, RecentLayer]:
+    """Return what the commits from a base up to a version changed, and their file actions."""
+    layer = RecentLayer(base.version)
+    domains: dict[str, str | None] = {}
+    protocol = metadata = None
+    for commit in reader.span(base.version, version, kept=True):
         layer.apply(commit)
-    assert snapshot is not None
-    return snapshot, layer
+        domains.update(commit.domains)
+        protocol, metadata = commit.protocol or protocol, commit.metadata or metadata
+    files = reader.files(layer).totals() if base.files is None else base.files + layer.net
+    span, ends = Span(version, base.version), (base.token, commit.token, commit.timestamp_ms)
+    return StatePart(span, *ends, domains, protocol, metadata, files), layer
+
+
+def _behind_parts(
+    reader: LogReader,
+    spans: Iterable[Span],
+    change: StatePart,
+    layer: RecentLayer,
+    *,
+    all_of_them: bool,
+) -> tuple[list[Span], StatePart, RecentLayer]:
+    """Join a change with the parts before it: with those that are not longer, or with all.
+
+    Returns the spans that are left; the last one is to be joined, too, if its part is torn.
+    """
+    left = list(spans)
+    while left and (all_of_them or left[-1].length <= change.span.length):
+        (older,) = reader.parts(left[-1:])
+        if older is None:
+            break
+        left.pop()
+        change, joined = change.behind(older), older.layer()
+        joined.extend(layer)
+        layer = joined
+    return left, change, layer
 
 
 def checkpoint_due(

@@ -120,6 +120,14 @@ class RecentLayer:
             sum(add.stored_bytes for add in adds) - commit.removed_bytes,
         )
 
+    def extend(self, later: RecentLayer) -> None:
+        """Apply the file actions of a layer that begins where this one ends."""
+        for path in later.removed:
+            self.remove(path)
+        for add in later.all():
+            self.add(add)
+        self.net += later.net
+
     def add(self, add: Add) -> None:
         """Add a live file; each file has a name of its own, so it is not live already."""
         assert add.path not in self._adds, f"{add.path} is added while it is live"

@@ -16,6 +16,7 @@ from pravega_spark.engine.log.delta_checkpoint import checkpoint_key, digest_key
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.state_file import state_key, state_version
+from pravega_spark.engine.log.state_part import part_key
 from pravega_spark.engine.log.sweep_record import stored_notes
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
@@ -82,7 +83,7 @@ def delete_ended_log(log: Log, ages: VersionAges | None = None) -> int:
         return 0
     if not _has_older(reader, snapshot) or not mark_has_aged(log, ages):
         return 0
-    maintain(reader, snapshot.version, checkpoint=True)
+    maintain(reader, snapshot.version, known=snapshot, checkpoint=True)
     if reader.state(snapshot.version) is None or reader.checkpoint(snapshot.version) is None:
         return 0
     commits = _delete_below(reader, snapshot.version)
@@ -94,11 +95,12 @@ def delete_ended_log(log: Log, ages: VersionAges | None = None) -> int:
 def _has_older(reader: LogReader, newest: Snapshot) -> bool:
     """Return whether the log holds anything between version 0 and the newest."""
     older = (reader.listed(kind, newest.version) for kind in ("state", "checkpoint"))
-    return bool(_stored_versions(reader, newest.version)) or any(older)
+    parts = any(span.version < newest.version for span in reader.spans())
+    return bool(_stored_versions(reader, newest.version)) or parts or any(older)
 
 
 def _delete_below(reader: LogReader, limit: int) -> int:
-    """Delete commits, state files and checkpoints below ``limit``, except version 0's commit."""
+    """Delete commits, states and checkpoints below ``limit``, except version 0's commit."""
     commits = _stored_versions(reader, limit)
     for first in range(0, len(commits), _DELETE_PAGE):
         failpoint("cleanup.delete")
@@ -106,6 +108,8 @@ def _delete_below(reader: LogReader, limit: int) -> int:
         reader.store.delete([reader.key(version) for version in page])
     states, old = reader.listed("state", limit), reader.listed("checkpoint", limit)
     reader.store.delete(state_key(reader.path, v) for v in states)
+    parts = [span for span in reader.spans() if span.version < limit]
+    reader.store.delete(part_key(reader.path, span) for span in parts)
     reader.store.delete(digest_key(reader.path, v) for v in old)
     reader.store.delete(checkpoint_key(reader.path, v) for v in old)
     return len(commits)

@@ -3,15 +3,15 @@
 | round trip | requests |
 | --- | --- |
 | 1 | the root marker, unless the process has read it, and the hint |
-| 2 | the hinted state file, the commit after it, and a listing of all commits after it |
-| 3 | the other commits that are listed, and last the commit of the state file |
+| 2 | the hinted state file and its parts, the commit after them, and a listing of all after that |
+| 3 | the other commits that are listed, and last the commit of the last part or state file |
 
 A log that is hinted to begin at version 0, or has no hint, is opened from that commit, which round
 trip 2 reads in place of a state file; it needs no third one if it has at most one commit more.
 
 The listing begins after the hint was read, so it has every version that was committed before the
-opening began. If the state file's commit is still stored when the versions after it have been read,
-and none of those is missing, then no cleanup came between. Anything else is in doubt here, and the
+opening began. If that last commit is still stored when the versions after it have been read, and
+none of those is missing, then no cleanup came between. Anything else is in doubt here, and the
 caller opens the log step by step.
 
 A copy of the state within the hint would save one of these requests, and a round trip only for a
@@ -21,15 +21,17 @@ follow them, stay. Without the listing, stale or not, nothing shows a commit tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from pravega_spark.engine.log.actions import Commit, parse_commit
 from pravega_spark.engine.log.file_index import RecentLayer
-from pravega_spark.engine.log.log_reader import LogReader, parse_hint
+from pravega_spark.engine.log.log_reader import Hint, LogReader, parse_hint
 from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
 from pravega_spark.engine.log.state_file import state_key
+from pravega_spark.engine.log.state_part import part_key
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.limits import OPENED_COMMITS
 
@@ -55,10 +57,11 @@ def open_at_once(
 
     Raises CorruptLog for a commit that cannot be read.
     """
-    base = max(0, parse_hint(hint)[0])
-    stored = state_key(reader.path, base) if base > 0 else reader.key(0)
-    (data, following), last = _read_base(reader, runtime, base, stored)
-    if data is None:
+    hinted = parse_hint(hint)
+    base = max(0, hinted.newest)
+    stored = _stored(reader, hinted) if base > 0 else [reader.key(0)]
+    (*data, following), last = _read_base(reader, runtime, base, stored)
+    if data[0] is None:
         return _NO_LOG if base == 0 and last == 0 and following is None else None
     if last - base > OPENED_COMMITS:
         return None
@@ -66,12 +69,12 @@ def open_at_once(
     if found is None:
         return None
     if base > 0:
-        state = reader.checked_state(base, data, found.pop(base))
+        state = reader.checked_state(hinted, data, found.pop(base))
         if state is None:
             return None
-        snapshot, files = state.snapshot, RecentLayer(base)
+        snapshot, files = state, RecentLayer(base)
     else:
-        first = parse_commit(0, data, reader.where, light=light)
+        first = parse_commit(0, data[0], reader.where, light=light)
         snapshot, files = first_snapshot(first, reader.where), RecentLayer(-1)
         if not light:
             files.apply(first)
@@ -84,24 +87,30 @@ def open_at_once(
     return OpenedLog(snapshot, files, commits)
 
 
+def _stored(reader: LogReader, hint: Hint) -> list[str]:
+    """Return the keys of a state file and its parts."""
+    parts = [part_key(reader.path, span) for span in hint.spans]
+    return [state_key(reader.path, hint.state), *parts]
+
+
 def _read_base(
-    reader: LogReader, runtime: Runtime, base: int, stored: str
+    reader: LogReader, runtime: Runtime, base: int, stored: Sequence[str]
 ) -> tuple[list[bytes | None], int]:
-    """Return the object of the base, the commit after it, and the newest version that is known."""
+    """Return the objects of the base, the commit after it, and the newest version that is known."""
     read: list[Any] = [
-        partial(reader.store.get_many, [stored, reader.key(base + 1)]),
+        partial(reader.store.get_many, [*stored, reader.key(base + 1)]),
         partial(reader.last_listed, base),
     ]
     found, last = runtime.each(lambda call: call(), read)
-    return found, max(last, base + 1) if found[1] is not None else last
+    return found, max(last, base + 1) if found[-1] is not None else last
 
 
 def _read_commits(
     reader: LogReader, base: int, last: int, following: bytes | None
 ) -> dict[int, bytes] | None:
-    """Return the commits of (base, last], and that of a state file; None if one is missing.
+    """Return the commits of (base, last], and that of a stored state; None if one is missing.
 
-    The state file's commit is read after the others were, or at least after the one that follows.
+    The state's commit is read after the others were, or at least after the one that follows.
     """
     found = {} if following is None else {base + 1: following}
     wanted = [version for version in range(base + 1, last + 1) if version not in found]

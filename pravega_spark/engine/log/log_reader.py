@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from pravega_spark.engine.json_codec import DECODE_ERRORS
+from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.engine.log.actions import Commit, parse_commit
 from pravega_spark.engine.log.delta_checkpoint import (
     DeltaCheckpoint,
@@ -18,6 +19,17 @@ from pravega_spark.engine.log.file_index import FileIndex, Layer, RecentLayer
 from pravega_spark.engine.log.kept_commits import KeptCommits
 from pravega_spark.engine.log.snapshot import Snapshot, check_supported, first_snapshot
 from pravega_spark.engine.log.state_file import StateFile, decode_state, state_key, state_version
+from pravega_spark.engine.log.state_part import (
+    Span,
+    StatePart,
+    decode_part,
+    joined,
+    joined_spans,
+    part_folder,
+    part_key,
+    part_span,
+    spans_after,
+)
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import CorruptLog
 from pravega_spark.model import FileTotals
@@ -25,13 +37,38 @@ from pravega_spark.model import FileTotals
 _PAGE = 256
 
 
-def parse_hint(data: bytes | None) -> tuple[int, int]:
-    """Return the versions of the newest state file and checkpoint by a hint; -1 if unknown."""
+class Hint(NamedTuple):
+    """The versions of the newest state file, of the newest checkpoint; -1 if unknown."""
+
+    state: int = -1
+    checkpoint: int = -1
+    parts: tuple[int, ...] = ()
+    """The last versions of the parts that follow the state file, in order."""
+
+    @property
+    def newest(self) -> int:
+        """The version up to which the state file and its parts reach."""
+        return self.parts[-1] if self.parts else self.state
+
+    @property
+    def spans(self) -> list[Span]:
+        """The spans of the parts."""
+        return spans_after(self.state, self.parts)
+
+    def encode(self) -> bytes:
+        """Return the bytes of the hint; earlier versions ignore the parts."""
+        record = {"state": self.state, "checkpoint": self.checkpoint}
+        return to_json(record | ({"parts": list(self.parts)} if self.parts else {})).encode()
+
+
+def parse_hint(data: bytes | None) -> Hint:
+    """Return what a hint names; nothing if it is absent or torn."""
     try:
         record = json.loads(data or b"")
-        return int(record["state"]), int(record["checkpoint"])
+        parts = tuple(map(int, record.get("parts", ())))
+        return Hint(int(record["state"]), int(record["checkpoint"]), parts)
     except DECODE_ERRORS:
-        return -1, -1
+        return Hint()
 
 
 class LogReader:
@@ -51,7 +88,7 @@ class LogReader:
 
     @property
     def hint_key(self) -> str:
-        """The key of the hint: the versions of the newest state file and checkpoint."""
+        """The key of the hint, which names the newest state file, its parts and checkpoint."""
         return f"{self.path}/_pravega/latest.json"
 
     def commit(self, version: int, *, light: bool) -> Commit | None:
@@ -172,8 +209,8 @@ class LogReader:
             for expected, found in enumerate(later, version + 1)
         )
 
-    def hint(self) -> tuple[int, int]:
-        """Return the versions of the newest state file and checkpoint; -1 if unknown."""
+    def hint(self) -> Hint:
+        """Return what the hint names."""
         return parse_hint(self.store.get_many([self.hint_key])[0])
 
     def state(self, version: int) -> StateFile | None:
@@ -181,24 +218,73 @@ class LogReader:
         if version < 0:
             return None
         found, commit = self.store.get_many([state_key(self.path, version), self.key(version)])
-        return (
-            None if found is None or commit is None else self.checked_state(version, found, commit)
-        )
-
-    def checked_state(self, version: int, found: bytes, commit: bytes) -> StateFile | None:
-        """Return a state file that was read if it is intact and matches the log's commit."""
-        state = decode_state(version, found)
-        if state is None:
-            return None
-        token = parse_commit(version, commit, self.where, light=True).token
-        if token != state.snapshot.token:
+        state = None if found is None else decode_state(version, found)
+        if state is None or not self._is_commit(version, commit, state.snapshot.token):
             return None
         return replace(state, snapshot=state.snapshot.at(self.where))
 
-    def file_totals(self, version: int) -> FileTotals | None:
-        """Return the files that are live at a version if its state file has counted them."""
+    def _is_commit(self, version: int, data: bytes | None, token: str) -> bool:
+        """Return whether the bytes are those of a version's commit with a token."""
+        if data is None:
+            return False
+        return parse_commit(version, data, self.where, light=True).token == token
+
+    def checked_state(
+        self, hint: Hint, found: Sequence[bytes | None], commit: bytes
+    ) -> Snapshot | None:
+        """Return the state of a state file and its parts that were read.
+
+        None unless all are intact, follow one another, and match the commit of the last version.
+        """
+        state = None if found[0] is None else decode_state(hint.state, found[0])
+        if state is None:
+            return None
+        parts = map(decode_part, hint.spans, found[1:])
+        snapshot = joined(state.snapshot, parts)[-1]
+        if snapshot.version != hint.newest:
+            return None
+        is_ours = self._is_commit(snapshot.version, commit, snapshot.token)
+        return snapshot.at(self.where) if is_ours else None
+
+    def parts(self, spans: Sequence[Span]) -> list[StatePart | None]:
+        """Return the parts of some spans; None for one that is torn or matches no commit."""
+        keys = [part_key(self.path, span) for span in spans]
+        commits = [self.key(span.version) for span in spans]
+        read = self.store.get_many([*keys, *commits]) if spans else []
+        found: list[StatePart | None] = []
+        for span, data, commit in zip(spans, read, read[len(spans) :], strict=False):
+            part = decode_part(span, data)
+            is_ours = part is not None and self._is_commit(span.version, commit, part.token)
+            found.append(part if is_ours else None)
+        return found
+
+    def spans(self, after: int = -1) -> list[Span]:
+        """Return the spans of the stored parts that end at a version or later."""
+        folder = part_folder(self.path)
+        entries = self.store.list(folder, after=f"{folder}/{max(after, 0):020d}")
+        return [span for span in (part_span(entry.key) for entry in entries) if span is not None]
+
+    def _parts_at(self, version: int) -> Iterator[StatePart]:
+        """Yield the intact parts that end at a version, the longest first."""
+        spans = sorted(span for span in self.spans(version) if span.version == version)
+        return (part for part in self.parts(spans) if part is not None)
+
+    def _joined(self, version: int, spans: Sequence[Span]) -> Snapshot | None:
+        """Return the state of a state file and of the parts after it, as far as these are intact.
+
+        None if the state file itself is not.
+        """
         state = self.state(version)
-        return None if state is None else state.files
+        if state is None:
+            return None
+        return joined(state.snapshot, self.parts(spans))[-1]
+
+    def file_totals(self, version: int) -> FileTotals | None:
+        """Return the files that are live at a version if its state file or part counted them."""
+        state = self.state(version)
+        if state is not None:
+            return state.files
+        return next((part.files for part in self._parts_at(version)), None)
 
     def checkpoint(self, version: int) -> DeltaCheckpoint | None:
         """Return the checkpoint of a version if it is ours, intact, and matches the commit."""
@@ -218,12 +304,13 @@ class LogReader:
         """Return a snapshot and the last version of its layer of files; None if there is no log.
 
         The snapshot may be old: continue with :meth:`forward`. With ``below`` its version is
-        lower than that, or 0. The layer's version is -1 if no state file or checkpoint was used.
+        lower than that, or 0. The layer's version is -1 if nothing but commits was used.
         """
-        hinted = self.hint()[0]
-        state = None if below is not None and hinted >= below else self.state(hinted)
-        if state is not None:
-            return check_supported(state.snapshot), state.snapshot.version
+        hint = self.hint()
+        if below is None or hint.newest < below:
+            found = self._joined(hint.state, hint.spans)
+            if found is not None:
+                return check_supported(found), found.version
         first = self.commit(0, light=True)
         if first is None:
             self._check_empty()
@@ -243,11 +330,12 @@ class LogReader:
             )
 
     def _open_slowly(self, first: Commit, below: int | None) -> tuple[Snapshot, int]:
-        """Open from the newest intact state file, else checkpoint, else version 0."""
+        """Open from the newest intact state file and its parts, else checkpoint, else version 0."""
+        spans = [span for span in self.spans() if below is None or span.version < below]
         for version in self.listed("state", below):
-            state = self.state(version)
-            if state is not None:
-                return check_supported(state.snapshot), version
+            found = self._joined(version, joined_spans(version, spans))
+            if found is not None:
+                return check_supported(found), found.version
         for version in self.listed("checkpoint", below):
             checkpoint = self.checkpoint(version)
             if checkpoint is not None:
@@ -269,7 +357,7 @@ class LogReader:
         return [v for v in versions if v >= 0 and (below is None or v < below)]
 
     def layer(self, version: int) -> Layer:
-        """Return the layer of files that ends at a version with a state file or a checkpoint.
+        """Return the layer of files that ends at a version of a state file, part or checkpoint.
 
         A state file whose next older layer is older than some checkpoint is not used: cleanup may
         have deleted that layer. The commits since the checkpoint give the same files.
@@ -279,8 +367,9 @@ class LogReader:
             return checkpoint.layer()
         state = self.state(version)
         checkpoints = self.listed("checkpoint", version)
-        if state is not None and not any(v > state.since for v in checkpoints):
-            return state.layer()
+        for found in self._parts_at(version) if state is None else [state]:
+            if not any(v > found.since for v in checkpoints):
+                return found.layer()
         return self.replay(
             next((v for v in checkpoints if self.checkpoint(v) is not None), -1), version
         )

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import immutables
 
@@ -29,6 +29,40 @@ _DOMAIN_BYTES = 256
 @cached_by_text(DECODED_TEXT_CHARACTERS)
 def _decode(text: str) -> Any:
     return json.loads(text)
+
+
+class Change(Protocol):
+    """What one commit, or several in a row, changed of a table's state, and the last of them."""
+
+    @property
+    def version(self) -> int:
+        """The last version."""
+        ...
+
+    @property
+    def timestamp_ms(self) -> int:
+        """The time of its commit."""
+        ...
+
+    @property
+    def token(self) -> str:
+        """The token of its commit."""
+        ...
+
+    @property
+    def domains(self) -> Mapping[str, str | None]:
+        """The last value of each changed domain; None if it was removed."""
+        ...
+
+    @property
+    def protocol(self) -> Mapping[str, Any] | None:
+        """The protocol; None if it did not change."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, Any] | None:
+        """The metadata; None if they did not change."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +109,22 @@ class Snapshot:
     def apply(self, commit: Commit) -> Snapshot:
         """Return the snapshot after the next commit."""
         assert commit.version == self.version + 1, (commit.version, self.version)
+        return self.after(commit)
+
+    def after(self, change: Change) -> Snapshot:
+        """Return the snapshot after a commit, or after several that follow this version."""
         opened = {
             name.removeprefix(OPEN_PREFIX): value
-            for name, value in commit.domains.items()
+            for name, value in change.domains.items()
             if name.startswith(OPEN_PREFIX)
         }
         return Snapshot(
-            commit.version,
-            commit.timestamp_ms,
-            commit.token,
-            commit.protocol or self.protocol,
-            commit.metadata or self.metadata,
-            _changed(self.domains, commit.domains),
+            change.version,
+            change.timestamp_ms,
+            change.token,
+            change.protocol or self.protocol,
+            change.metadata or self.metadata,
+            _changed(self.domains, change.domains),
             _changed(self.open, opened),
             self.where,
         )

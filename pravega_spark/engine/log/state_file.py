@@ -16,6 +16,7 @@ or token does not match is not used: that costs time, never data.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,14 +58,7 @@ class StateFile:
 
     def layer(self) -> RecentLayer:
         """Return the files of (since, version] as a layer."""
-        layer = RecentLayer(self.since)
-        for line in self.lines:
-            ((kind, value),) = json.loads(line).items()
-            if kind == "add":
-                layer.add(Add.from_action(value))
-            else:
-                layer.removed.add(value)
-        return layer
+        return layer_of(self.since, self.lines)
 
 
 def encode_state(snapshot: Snapshot, layer: RecentLayer, files: FileTotals) -> bytes:
@@ -75,44 +69,68 @@ def encode_state(snapshot: Snapshot, layer: RecentLayer, files: FileTotals) -> b
         "domains": dict(sorted(snapshot.domains.items())),
         "files": [files.files, files.size_bytes],
     }
-    lines = [to_json(state)]
-    lines.extend(to_json(add.to_action()) for add in layer.all())
-    lines.extend(to_json({"remove": path}) for path in sorted(layer.removed))
-    plain = ("\n".join(lines) + "\n").encode()
-    rest: bytes = pa.compress(plain, codec=_CODEC, asbytes=True)
     header = {
         "format": FORMAT,
         "version": snapshot.version,
         "token": snapshot.token,
         "timestamp": snapshot.timestamp_ms,
         "since": layer.older,
-        "size": len(plain),
     }
-    return to_json({**header, "digest": _digest(header, rest)}).encode() + b"\n" + rest
+    return seal(header, state, layer)
 
 
-def _digest(header: dict[str, Any], rest: bytes) -> str:
+def seal(header: Mapping[str, Any], state: Mapping[str, Any], layer: RecentLayer) -> bytes:
+    """Return a header, and compressed behind it a state and the file actions of a layer."""
+    lines = [to_json(state)]
+    lines.extend(to_json(add.to_action()) for add in layer.all())
+    lines.extend(to_json({"remove": path}) for path in sorted(layer.removed))
+    plain = ("\n".join(lines) + "\n").encode()
+    rest: bytes = pa.compress(plain, codec=_CODEC, asbytes=True)
+    sized = {**header, "size": len(plain)}
+    return to_json({**sized, "digest": _digest(sized, rest)}).encode() + b"\n" + rest
+
+
+def _digest(header: Mapping[str, Any], rest: bytes) -> str:
     hasher = xxhash.xxh3_128(to_json(header).encode())
     hasher.update(rest)
     return hasher.hexdigest()
 
 
-def decode_state(version: int, data: bytes) -> StateFile | None:
-    """Return the state file if its digest matches, else None."""
+def unseal(data: bytes) -> tuple[dict[str, Any], list[bytes]] | None:
+    """Return the header and the lines behind it if the digest matches, else None."""
     first, _, rest = data.partition(b"\n")
     try:
         header = json.loads(first)
-        written = header.pop("digest")
-        is_intact = (
-            header["format"] in (FORMAT, _PLAIN_FORMAT)
-            and header["version"] == version
-            and written == _digest(header, rest)
-        )
-        if not is_intact:
+        if header.pop("digest") != _digest(header, rest):
             return None
-        if header["format"] == FORMAT:
+        if header["format"] != _PLAIN_FORMAT:
             rest = pa.decompress(rest, header["size"], codec=_CODEC, asbytes=True)
-        lines = rest.splitlines()
+        return header, rest.splitlines()
+    except (*DECODE_ERRORS, OSError):
+        return None
+
+
+def layer_of(since: int, lines: Iterable[bytes]) -> RecentLayer:
+    """Return the file actions of stored lines as a layer above the version ``since``."""
+    layer = RecentLayer(since)
+    for line in lines:
+        ((kind, value),) = json.loads(line).items()
+        if kind == "add":
+            layer.add(Add.from_action(value))
+        else:
+            layer.removed.add(value)
+    return layer
+
+
+def decode_state(version: int, data: bytes) -> StateFile | None:
+    """Return the state file if its digest matches, else None."""
+    found = unseal(data)
+    if found is None:
+        return None
+    header, lines = found
+    try:
+        if header["format"] not in (FORMAT, _PLAIN_FORMAT) or header["version"] != version:
+            return None
         state = json.loads(lines[0])
         snapshot = Snapshot.of(
             version,
@@ -124,5 +142,5 @@ def decode_state(version: int, data: bytes) -> StateFile | None:
         )
         totals = FileTotals(*map(int, state["files"])) if "files" in state else None
         return StateFile(snapshot, header["since"], tuple(lines[1:]), totals)
-    except (*DECODE_ERRORS, OSError):
+    except DECODE_ERRORS:
         return None

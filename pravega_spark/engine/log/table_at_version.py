@@ -6,6 +6,7 @@ from pravega_spark.engine.log.file_index import FileIndex, RecentLayer
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
 from pravega_spark.engine.log.state_file import state_version
+from pravega_spark.engine.log.state_part import part_key
 from pravega_spark.errors import CorruptLog
 
 
@@ -27,7 +28,7 @@ def table_at(reader: LogReader, version: int) -> tuple[Snapshot, FileIndex]:
 
 
 def keys_after(reader: LogReader, version: int) -> list[str]:
-    """Return the keys of all commits, state files and checkpoints after a version.
+    """Return the keys of all commits, state files, their parts and checkpoints after a version.
 
     Includes objects of other Delta writers, and Delta's pointer to its last checkpoint.
     """
@@ -38,7 +39,8 @@ def keys_after(reader: LogReader, version: int) -> list[str]:
             number = entry.key.removeprefix(f"{folder}/").partition(".")[0]
             if number.isdecimal() and int(number) > version:
                 found.append(entry.key)
-    return found
+    parts = [span for span in reader.spans(version) if span.version > version]
+    return found + [part_key(reader.path, span) for span in parts]
 
 
 def is_commit_key(key: str) -> bool:

@@ -151,7 +151,7 @@ def prepare_sweep(log: Log, ages: VersionAges, grace_ms: int, retain_ms: int) ->
     aged_since, commits = None, 0
     if mark_has_aged(log, ages):
         if snapshot.commit_deletion_mark > 0:
-            _maintain(log.reader, snapshot.version)
+            _maintain(log.reader, snapshot)
             commits = delete_old_commits(log, ages)
         aged_since = snapshot.commit_deletion_set_version
     if is_pinned(snapshot):  # then no mark can move
@@ -293,13 +293,13 @@ def pending_text(pending: PendingFiles, now_ms: int) -> str:
     )
 
 
-def _maintain(reader: LogReader, version: int) -> None:
+def _maintain(reader: LogReader, snapshot: Snapshot) -> None:
     """Write a checkpoint if one is needed to delete commits; a state file only if it is late.
 
     Writers leave 1,024 commits between two checkpoints. A table with few commits, such as that of
     a group or of a history, would keep thousands of them for months, so a sweep needs less.
     """
-    found = reader.listed("checkpoint")
+    found, version = reader.listed("checkpoint"), snapshot.version
     is_needed = len(found) < 2 or checkpoint_due(reader, version, found[0], _COMMITS_BETWEEN)
-    if is_needed or version - reader.hint()[0] >= STATE_FILE_COMMITS:
-        maintain(reader, version, checkpoint=is_needed or None)
+    if is_needed or version - reader.hint().newest >= STATE_FILE_COMMITS:
+        maintain(reader, version, known=snapshot, checkpoint=is_needed or None)

@@ -211,7 +211,7 @@ def _heal_checkpoint(log: Log, newest: int) -> None:
             snapshot.version,
             extra=log_fields("checkpoint", log.path, newest),
         )
-        maintain(log.reader, snapshot.version, checkpoint=True)
+        maintain(log.reader, snapshot.version, known=snapshot, checkpoint=True)
 
 
 def _is_uncommittable(path: str, snapshot: Snapshot) -> bool:

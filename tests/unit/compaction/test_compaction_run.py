@@ -690,4 +690,4 @@ def test_run_that_replaces_many_files_lets_the_next_open_read_a_state_file(
     stream.log.maintain = lambda log, version: checkpointing.maintain(log.reader, version)
     done = run_compaction(stream, OPTIONS)
     assert done.files_removed == 39
-    assert stream.log.reader.hint()[0] == (done.versions[-1] if writes else -1)
+    assert stream.log.reader.hint().state == (done.versions[-1] if writes else -1)

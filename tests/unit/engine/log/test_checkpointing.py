@@ -13,6 +13,7 @@ import pytest
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.log_reader import Hint
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import StoreError
 from pravega_spark.limits import STATE_FILE_COMMITS
@@ -121,7 +122,7 @@ def test_state_file_is_written_in_the_background_after_a_fixed_number_of_commits
     assert done == []
     put(log, "b")
     done[0].result(30)
-    assert log.reader.hint() == (STATE_FILE_COMMITS, -1)
+    assert log.reader.hint() == Hint(STATE_FILE_COMMITS, -1)
 
 
 def test_failing_maintenance_is_logged_and_has_no_other_effect(
@@ -155,7 +156,7 @@ def test_maintenance_killed_at_any_write_leaves_an_intact_log(fault: Fault, nth:
     with other.files() as files:
         assert len(files.find(0, 0, 6)) == 6
     maintain(log.reader, 6, checkpoint=True)
-    assert log.reader.hint() == (6, 6)
+    assert log.reader.hint() == Hint(6, 6)
 
 
 @pytest.fixture
@@ -219,7 +220,7 @@ def test_hints_that_go_back_cost_only_time() -> None:
     log.store.delete([log.reader.hint_key])
     maintain(log.reader, 4, checkpoint=True)  # by a slow process
 
-    assert log.reader.hint() == (4, 4)
+    assert log.reader.hint() == Hint(4, 4)
     last = json.loads(log.store.get(f"{log.reader.folder}/_last_checkpoint"))
     assert last["version"] == 4
     assert opened(log).snapshot == log.snapshot

@@ -13,10 +13,19 @@ from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.file_index import FileIndex, RecentLayer, cell_of
 from pravega_spark.engine.log.state_file import state_key
+from pravega_spark.engine.log.state_part import part_key
 from pravega_spark.errors import CorruptLog
 from pravega_spark.model import FileTotals
 from tests.harness.fake_runtime import FakeRuntime, memory
-from tests.harness.small_tables import FILE_BYTES, clean, event_add, put, table_log, versions
+from tests.harness.small_tables import (
+    FILE_BYTES,
+    add_ids,
+    clean,
+    event_add,
+    put,
+    table_log,
+    versions,
+)
 
 SEGMENTS = (0, 1 << 32 | 1)
 KINDS = (
@@ -83,21 +92,24 @@ def act(log: Log, runtime: FakeRuntime, naive: Naive, action: str, a: int, b: in
     elif action == "checkpoint":
         maintain(log.reader, max(newest.retention_mark, newest.version - b // 8), checkpoint=True)
     elif action == "tear":
-        states = log.reader.listed("state")
-        if states:
-            log.store.put(state_key(log.path, states[b % len(states)]), b"torn")
+        keys = [state_key(log.path, version) for version in log.reader.listed("state")]
+        keys += [part_key(log.path, span) for span in log.reader.spans()]
+        if keys:
+            log.store.put(keys[b % len(keys)], b"torn")
     elif action == "clean":
         clean(log, runtime, max(newest.retention_mark, newest.version - b))
 
 
-@settings(max_examples=60)
-@given(ACTIONS, QUERIES)
+@settings(max_examples=80)
+@given(ACTIONS, QUERIES, st.booleans())
 def test_index_over_any_layers_finds_the_same_files_as_a_plain_replay(
-    actions: list[tuple[str, int, int, int]], queries: list[tuple[int, int, int]]
+    actions: list[tuple[str, int, int, int]], queries: list[tuple[int, int, int]], is_large: bool
 ) -> None:
     runtime = FakeRuntime()
     store = memory(runtime)
     log, naive = table_log(store, runtime), Naive()
+    if is_large:
+        add_ids(log, 200)  # then most states are parts
     follower = Log(store, log.path, runtime)
     for action, a, b, c in actions:
         act(log, runtime, naive, action, a, b, c)
