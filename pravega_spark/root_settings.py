@@ -96,6 +96,12 @@ class EffectiveSettings:
     keep_completed_ms: int = _duration(
         KEEP_COMPLETED, "1 minute", "time that the outcome of a transaction is kept"
     )
+    keep_records_ms: int | None = _duration(
+        NEVER,
+        "1 minute",
+        "time without a change after which records of named writers and removed subscribers leave "
+        "the state; at most `retain`",
+    )
     prepared_limit_ms: int = _duration(
         PREPARED_LIMIT, "1 minute", "time after which an undecided prepared transaction is aborted"
     )
@@ -142,6 +148,19 @@ class EffectiveSettings:
         given = dict(self.origins)
         wanted = [name for name in SETTING_NAMES if names is None or name in names]
         return ", ".join(f"{n}={self.text(n)} ({given[n].value})" for n in wanted if n in given)
+
+    def records_ms(self) -> int | None:
+        """Return ``keep_records_ms``; raise InvalidConfiguration if it exceeds ``retain_ms``."""
+        if self.keep_records_ms is not None and self.keep_records_ms > self.retain_ms:
+            keep, retain = (
+                f"{name} {self.text(name)!r} ({self.origin(name).value})"
+                for name in ("keep_records", "retain")
+            )
+            raise InvalidConfiguration(
+                f"{keep} is longer than {retain}: the log does not know the age of a record whose "
+                "version is not retained. Make keep_records shorter, or retain longer."
+            )
+        return self.keep_records_ms
 
     def given_by(self, origin: SettingOrigin) -> str:
         """Return the settings of one origin as a text for people, such as ``grace=2 hours``."""

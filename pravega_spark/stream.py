@@ -43,7 +43,6 @@ from pravega_spark.engine.tables.open_scopes import open_scope
 from pravega_spark.engine.tables.scopes import Scope, row_configuration
 from pravega_spark.engine.writing.event_times import EventTime, EventTimes
 from pravega_spark.errors import (
-    InvalidConfiguration,
     InvalidInput,
     NoSuchScope,
     NoSuchStream,
@@ -75,7 +74,6 @@ from pravega_spark.policies import (
 )
 from pravega_spark.root_settings import EffectiveSettings, decide_settings, parse_flags
 from pravega_spark.scaling import scale_commit
-from pravega_spark.units import parse_duration_ms
 
 if TYPE_CHECKING:  # each verb imports the layer that does it, so that others need not wait
     import pyarrow as pa
@@ -428,9 +426,10 @@ class Stream:
         and outcomes of transactions that ended longer than ``keep_completed`` ago. None stands for
         the setting of the stream or the root. ``grace`` must be longer than any job that writes to
         the stream. Abandoned transactions are aborted first, and the stream's ``metadata/`` table
-        is swept, too. ``keep_records`` (at most ``retain``) moves records that did not change for
-        that long out of the log's state: those of writers with ids of their own, and of removed
-        subscribers. A writer that returns continues from its record, or has to be opened again.
+        is swept, too. ``keep_records`` (at most ``retain``; ``never`` unless it is set) moves
+        records that did not change for that long out of the log's state: those of writers with ids
+        of their own, and of removed subscribers. A writer that returns continues from its record,
+        or has to be opened again.
         With ``dry_run`` nothing is changed: the result says which removed files a sweep would
         delete and which ones wait. Only a sweep itself finds staged files, old records and commits.
         Raises InvalidConfiguration.
@@ -438,19 +437,12 @@ class Stream:
         from pravega_spark.transactions.sweeper import sweep_transactions
 
         check_flag("dry_run", dry_run)
-        flags = parse_flags({"grace": grace, "retain": retain, "keep_completed": keep_completed})
-        records_ms = None
-        if keep_records is not None:
-            records_ms = parse_duration_ms("keep_records", keep_records)
+        given = {"grace": grace, "retain": retain, "keep_completed": keep_completed}
+        flags = parse_flags({**given, "keep_records": keep_records})
         log, view = self._log(), self._view()
-        every = {"grace", "retain", "keep_completed"} <= set(flags)
+        every = len(flags) == len(given) + 1
         settings = decide_settings({}, flags=flags) if every else stream_settings(log, view, flags)
-        if records_ms is not None and records_ms > settings.retain_ms:
-            raise InvalidConfiguration(
-                f"keep_records {shown(keep_records)} is longer than retain "
-                f"{settings.text('retain')!r}: "
-                "the log does not know the age of a record whose version is not retained."
-            )
+        records_ms = settings.records_ms()
         if dry_run:
             ages = settings.grace_ms, settings.retain_ms
             return stream_sweep.preview_stream_sweep(log, *ages, life=view.life)

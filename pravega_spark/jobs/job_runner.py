@@ -61,7 +61,8 @@ QUIET = {
 
 SETTINGS_OF_JOBS = {
     "retention": (
-        *("grace", "retain", "sample_every", "expire", "keep_completed", "prepared_limit"),
+        *("grace", "retain", "sample_every", "expire", "keep_completed", "keep_records"),
+        "prepared_limit",
     ),
     "scaling": (),
     "transactions": ("prepared_limit",),

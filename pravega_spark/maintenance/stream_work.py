@@ -255,6 +255,7 @@ def _sweeping(stream: StreamLog, view: StreamView, options: WorkOptions) -> Work
         grace_ms=ages[0],
         retain_ms=ages[1],
         completed_ms=settings.keep_completed_ms,
+        records_ms=settings.records_ms(),
         life=view.life,
     )
     found = [swept, *table_folding.sweep_folded(stream, view, *ages)]

@@ -183,6 +183,7 @@ def run_retention(
         grace_ms=settings.grace_ms,
         retain_ms=settings.retain_ms,
         completed_ms=settings.keep_completed_ms,
+        records_ms=settings.records_ms(),
         life=life,
     )
     return replace(result, swept=swept)

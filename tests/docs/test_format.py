@@ -66,6 +66,7 @@ TABLES = (
 PLACEHOLDERS = {
     "table": f"(?:{'|'.join(TABLES)})",
     "version": r"\d{20}",
+    "since": r"\d{20}",
     "number": r"\d+",
     "n": r"\d+",
     "first": r"\d+",
@@ -242,12 +243,11 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if base in ("both", "parts"):
         found.tend(checkpoint=False)
     manager.truncate_stream(STREAM, middle)
-    with patch.object(checkpointing, "_DOMAINS_A_COMMIT", 1):
-        for data in ([b"last", b"of all"], [b"and more"]):
-            if base == "parts":
-                found.tend(checkpoint=False)
-            with manager.create_writer(STREAM) as guest:
-                guest.write_events(data, "B6").result()
+    if base == "parts":
+        with patch.object(checkpointing, "_DOMAINS_A_COMMIT", 1):
+            found.tend(checkpoint=False)
+    with manager.create_writer(STREAM) as guest:
+        guest.write_events([b"last", b"of all"], "B6").result()
     assert bool(found.parts()) == (base == "parts")
     if base == "lost pointer":
         (root / STREAM / "events/_pravega/latest.json").unlink()

@@ -19,6 +19,7 @@ READ_BY = {
     "sample_every": "`retention(stream).run`",
     "expire": "`retention(stream).run` and `explain`",
     "keep_completed": "`sweep_stream`",
+    "keep_records": "`sweep_stream`",
     "prepared_limit": "`sweep_transactions`, `sweep_stream`, transactional writers",
 }
 NO_JOB = {

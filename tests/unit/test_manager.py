@@ -964,7 +964,8 @@ def test_records_are_kept_for_ever_without_an_age_that_the_log_can_know(
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
     stream = created(str(tmp_path))
-    with pytest.raises(InvalidConfiguration, match="is longer than retain"):
+    longer = r"keep_records '2 days' \(flag\) is longer than retain '1 day' \(flag\)"
+    with pytest.raises(InvalidConfiguration, match=longer):
         manager.sweep_stream(stream.name, retain="1 day", keep_records="2 days")
     with manager.create_writer(stream.name, writer_id="w") as writer:
         writer.write_event(b"x", routing_key="k")

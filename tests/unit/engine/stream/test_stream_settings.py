@@ -139,6 +139,27 @@ def keep_completed_of_a_run(world: World) -> bool:
     return not world.manager.list_completed_transactions(S)
 
 
+def keep_records(world: World, **flags: Any) -> bool:
+    """Whether a sweep moves the record of a writer that wrote nothing for three hours."""
+    with world.manager.create_writer(S, "named") as writer:
+        writer.write_event(b"x", "k").result()
+    world.write()
+    world.runtime.sleep(3 * HOUR)
+    world.write()
+    world.manager.sweep_stream(S, grace="1 hour", **flags)
+    return world.manager._stream(S).view().writer("named") is None
+
+
+def keep_records_of_a_run(world: World) -> bool:
+    with world.manager.create_writer(S, "named") as writer:
+        writer.write_event(b"x", "k").result()
+    world.write()
+    world.runtime.sleep(3 * HOUR)
+    world.write()
+    world.manager.retention(S).run(grace="1 hour")
+    return world.manager._stream(S).view().writer("named") is None
+
+
 def prepared(world: World) -> str:
     with world.manager.create_transactional_writer(S) as writer:
         transaction = writer.begin_transaction(lease=10)
@@ -164,9 +185,11 @@ DECIDES: dict[str, tuple[str, Callable[..., bool], str]] = {
     "expire": ("expire", expire, "never"),
     "keep_completed": ("keep_completed", keep_completed, "1 day"),
     "keep_completed of a run": ("keep_completed", keep_completed_of_a_run, "1 day"),
+    "keep_records": ("keep_records", keep_records, "never"),
+    "keep_records of a run": ("keep_records", keep_records_of_a_run, "1 day"),
     "prepared_limit": ("prepared_limit", prepared_limit, "1 day"),
 }
-WITHOUT_FLAG = {"keep_completed of a run"}
+WITHOUT_FLAG = {"keep_completed of a run", "keep_records of a run"}
 SHORT = "2 hours"
 
 

@@ -1,8 +1,9 @@
-"""Processes of release 0.1.0, which know no parts of a state, beside code that writes them."""
+"""Processes of release 0.1.0 beside code that writes parts of a state, and moves old records."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import patch
 
 from pravega_spark import StreamManager
 from pravega_spark.engine.log import checkpointing
@@ -10,7 +11,8 @@ from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.integrity.root_integrity import check_root
-from tests.harness.releases import run_release
+from pravega_spark.root_settings import EffectiveSettings
+from tests.harness.releases import run_release, start_release
 
 STREAM = "s/t"
 
@@ -104,6 +106,52 @@ def test_copy_brings_the_parts_and_a_restore_drops_those_of_lost_versions(tmp_pa
     assert view.writer("mine").last == 5  # type: ignore[union-attr]
     assert all(span.version < lost for span in copied.spans())
     assert _write(copy, 3).view().writer("mine").last == 8  # type: ignore[union-attr]
+
+
+RETURN = """
+import sys
+import time
+import pravega_spark
+manager = pravega_spark.StreamManager(sys.argv[1])
+stays = manager.create_writer("s/t", writer_id="stays")
+stays.write_event(b"0", routing_key="k").result()
+print("ready", flush=True)
+sys.stdin.readline()
+with manager.create_writer("s/t", writer_id="comes-back") as writer:
+    print(writer.last_event_number)
+    writer.write_event(b"2", routing_key="k").result()
+try:
+    stays.write_event(b"1", routing_key="k").result()
+except pravega_spark.errors.WriterForgotten:
+    with manager.create_writer("s/t", writer_id="stays") as again:
+        print("forgotten", again.last_event_number)
+"""
+
+
+def test_release_continues_a_writer_whose_record_left_the_state_by_the_setting(
+    tmp_path: Path,
+) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    manager.create_stream(STREAM)
+    with manager.create_writer(STREAM, writer_id="comes-back") as writer:
+        writer.write_event(b"0", routing_key="k").result()
+        writer.write_event(b"1", routing_key="k").result()
+    process = start_release("0.1.0", RETURN, tmp_path)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    for _ in range(3):
+        with manager.create_writer(STREAM) as other:
+            other.write_event(b"x", routing_key="k").result()
+    manager.update_settings(keep_records="1 minute")
+    with patch.object(EffectiveSettings, "records_ms", lambda settings: 0):
+        manager.sweep_stream(STREAM, grace=0, retain=0)
+    view = StreamLog(manager._store, STREAM).view()
+    assert view.writer("comes-back") is None
+    assert view.writer("stays") is None
+    output, errors = process.communicate("go on\n", timeout=120)
+    assert process.returncode == 0, errors
+    assert output == "2\nforgotten 1\n"
 
 
 def _written(path: Path) -> int:
