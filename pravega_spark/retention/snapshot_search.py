@@ -1,4 +1,4 @@
-"""Finds versions of a log by a test on their snapshots: bisects state files, then commits."""
+"""Finds versions of a log by a test on their snapshots: bisects stored states, then commits."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from collections.abc import Callable
 
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log.state_part import Span, joined_spans
 
 COMMITS_PAGE = 32
 """Commits read in one go by a search, since its result may be near."""
 
 
 class SnapshotSearch:
-    """Searches one log; remembers the state files that it has read."""
+    """Searches one log; remembers the stored states that it has read."""
 
     def __init__(self, reader: LogReader) -> None:
         """Take a log; reads nothing."""
         self._reader = reader
-        self._versions: list[int] | None = None
+        self._files: list[int] | None = None
+        self._spans: list[Span] = []
         self._states = dict[int, Snapshot]()
 
     def partition(
@@ -70,16 +72,18 @@ class SnapshotSearch:
         return [snapshot for snapshot in found if snapshot.version >= low]
 
     def _listed(self) -> list[int]:
-        """Return the versions of the state files, oldest first."""
-        if self._versions is None:
-            self._versions = sorted(self._reader.listed("state"))
-        return self._versions
+        """Return the versions of the state files, and those at which a part ends, oldest first."""
+        if self._files is None:
+            self._files, self._spans = self._reader.listed("state"), self._reader.spans()
+        return sorted({*self._files, *(span.version for span in self._spans)})
 
     def _state(self, version: int) -> Snapshot | None:
-        """Return a state file's snapshot, or None if the file is missing or damaged."""
+        """Return a stored state, or None if its file, or a part up to it, is missing or damaged."""
         if version not in self._states:
-            state = self._reader.state(version)
-            if state is None:
+            file = max((found for found in self._files or () if found <= version), default=-1)
+            spans = [span for span in self._spans if span.version <= version]
+            state = self._reader.joined(file, joined_spans(file, spans))
+            if state is None or state.version != version:
                 return None
-            self._states[version] = state.snapshot
+            self._states[version] = state
         return self._states[version]

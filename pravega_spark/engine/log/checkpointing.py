@@ -210,7 +210,7 @@ def checkpoint_due(
     distance: int,
     *,
     live: int | None = None,
-    domains: int = 0,
+    domains: int,
 ) -> bool:
     """Return whether a checkpoint of a version is worth its cost; ``last`` is the newest one.
 
@@ -218,8 +218,8 @@ def checkpoint_due(
     files that were removed since. Both are waste. One commit costs readers as much as
     CHECKPOINT_GROWTH rows. So a checkpoint is due when the waste reaches ``distance`` commits, or
     for a large table, what its own rows cost. Each commit and each removed file then pays for a
-    fixed number of rows, however large the table is. Without ``live`` files and ``domains`` the
-    last checkpoint's number of files counts.
+    fixed number of rows, however large the table is. Without ``live`` files the last checkpoint's
+    number of files counts.
     """
     listed = 0
     if last >= 0:

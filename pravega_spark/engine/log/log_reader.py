@@ -23,12 +23,12 @@ from pravega_spark.engine.log.state_part import (
     Span,
     StatePart,
     decode_part,
-    joined,
     joined_spans,
     part_folder,
     part_key,
     part_span,
     spans_after,
+    states_after,
 )
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import CorruptLog
@@ -240,7 +240,7 @@ class LogReader:
         if state is None:
             return None
         parts = map(decode_part, hint.spans, found[1:])
-        snapshot = joined(state.snapshot, parts)[-1]
+        snapshot = states_after(state.snapshot, parts)[-1]
         if snapshot.version != hint.newest:
             return None
         is_ours = self._is_commit(snapshot.version, commit, snapshot.token)
@@ -269,7 +269,7 @@ class LogReader:
         spans = sorted(span for span in self.spans(version) if span.version == version)
         return (part for part in self.parts(spans) if part is not None)
 
-    def _joined(self, version: int, spans: Sequence[Span]) -> Snapshot | None:
+    def joined(self, version: int, spans: Sequence[Span]) -> Snapshot | None:
         """Return the state of a state file and of the parts after it, as far as these are intact.
 
         None if the state file itself is not.
@@ -277,7 +277,7 @@ class LogReader:
         state = self.state(version)
         if state is None:
             return None
-        return joined(state.snapshot, self.parts(spans))[-1]
+        return states_after(state.snapshot, self.parts(spans))[-1]
 
     def file_totals(self, version: int) -> FileTotals | None:
         """Return the files that are live at a version if its state file or part counted them."""
@@ -308,7 +308,7 @@ class LogReader:
         """
         hint = self.hint()
         if below is None or hint.newest < below:
-            found = self._joined(hint.state, hint.spans)
+            found = self.joined(hint.state, hint.spans)
             if found is not None:
                 return check_supported(found), found.version
         first = self.commit(0, light=True)
@@ -333,7 +333,7 @@ class LogReader:
         """Open from the newest intact state file and its parts, else checkpoint, else version 0."""
         spans = [span for span in self.spans() if below is None or span.version < below]
         for version in self.listed("state", below):
-            found = self._joined(version, joined_spans(version, spans))
+            found = self.joined(version, joined_spans(version, spans))
             if found is not None:
                 return check_supported(found), found.version
         for version in self.listed("checkpoint", below):

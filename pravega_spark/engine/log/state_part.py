@@ -162,7 +162,7 @@ def decode_part(span: Span, data: bytes | None) -> StatePart | None:
         return None
 
 
-def joined(snapshot: Snapshot, parts: Iterable[StatePart | None]) -> list[Snapshot]:
+def states_after(snapshot: Snapshot, parts: Iterable[StatePart | None]) -> list[Snapshot]:
     """Return a state, and those after the parts that follow it, up to one that does not."""
     found = [snapshot]
     for part in parts:

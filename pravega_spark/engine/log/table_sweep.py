@@ -300,6 +300,9 @@ def _maintain(reader: LogReader, snapshot: Snapshot) -> None:
     a group or of a history, would keep thousands of them for months, so a sweep needs less.
     """
     found, version = reader.listed("checkpoint"), snapshot.version
-    is_needed = len(found) < 2 or checkpoint_due(reader, version, found[0], _COMMITS_BETWEEN)
+    domains = len(snapshot.domains)
+    is_needed = len(found) < 2 or checkpoint_due(
+        reader, version, found[0], _COMMITS_BETWEEN, domains=domains
+    )
     if is_needed or version - reader.hint().newest >= STATE_FILE_COMMITS:
         maintain(reader, version, known=snapshot, checkpoint=is_needed or None)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream import lifecycle
@@ -182,11 +183,17 @@ def test_sizes_of_entries_below_the_head_are_known() -> None:
     assert found.size_bytes == known.size_bytes
 
 
-def test_search_reads_few_commits_of_a_long_log() -> None:
+@pytest.mark.parametrize("is_large", [False, True])
+def test_search_reads_few_commits_of_a_long_log(
+    is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_large:  # then the first one is a state file, and the others are parts
+        monkeypatch.setattr(checkpointing, "_DOMAINS_A_COMMIT", 0.001)
     spy = Spy()
     stream = grown(4 * STATE_FILE_COMMITS, spy)
     for n in range(1, 5):
         maintain(stream.log.reader, n * STATE_FILE_COMMITS)
+    assert bool(stream.log.reader.spans()) == is_large
     view = stream.view()
     spy.calls.clear()
     LogRetentionSet(stream, view, VersionAges.read(stream.log)).partition(

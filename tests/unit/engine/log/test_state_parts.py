@@ -15,9 +15,10 @@ from pravega_spark.engine.log.log_reader import Hint
 from pravega_spark.engine.log.state_part import Span, joined_spans, part_folder, part_key, part_span
 from pravega_spark.engine.log.table_at_version import table_at
 from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
+from pravega_spark.engine.log.table_sweep import sweep_table
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.integrity.log_integrity import check_log
-from pravega_spark.limits import STATE_FILE_COMMITS
+from pravega_spark.limits import CLEANUP_WAIT_SECONDS, STATE_FILE_COMMITS
 from pravega_spark.model import FileTotals
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
@@ -343,6 +344,22 @@ def test_cleanup_deletes_the_parts_below_it_and_no_other() -> None:
     assert not set(found) & {span for span in old if span.version < 30}
     opened(log)
     assert raise_marks(log, 45, 45)
+
+
+def test_sweeps_of_a_large_state_write_no_more_checkpoints_than_its_commits_pay_for() -> None:
+    checkpoints: dict[int, int] = {}
+    for ids in (8, 12_800):
+        runtime = FakeRuntime()
+        spy = Spy(memory(runtime))
+        log = table_log(spy, runtime)
+        add_ids(log, ids)
+        for _ in range(10):
+            for n in range(40):
+                put(log, str(n))
+            runtime.sleep(2 * CLEANUP_WAIT_SECONDS)
+            sweep_table(log, grace_ms=0, retain_ms=0)
+        checkpoints[ids] = spy.count("put", ".checkpoint.parquet")
+    assert 2 * checkpoints[12_800] <= checkpoints[8]
 
 
 def test_check_says_that_a_part_is_torn_and_that_commits_after_it_are_lost() -> None:
