@@ -62,7 +62,7 @@ def maintain_in_background(log: Log, version: int) -> Future[None] | None:
         return None
 
 
-def _maintain_quietly(log: Log, version: int, known: Snapshot | None) -> None:
+def _maintain_quietly(log: Log, version: int, known: Snapshot | None = None) -> None:
     reader = log.reader
     try:
         if known is not None and known.version != version:  # another commit came between
