@@ -414,6 +414,8 @@ MAX_TRIGGER_DELAY_MS = 900_000
 """Default of ``maxTriggerDelay``, as in Kafka's source."""
 GROUP_INTERVAL_MS = 5_000
 """How often a query publishes its position to its reader group."""
+GROUP_EXIT_SECONDS = 10.0
+"""A driver that exits waits at most this long for reports of last batches to reader groups."""
 NAMES_PER_TASK = 200
 """Streams or groups that one task of a metadata frame reads."""
 LAG_HISTORY_BATCHES = 1_000

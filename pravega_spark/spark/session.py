@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import os
 import shlex
 from collections.abc import Sequence
@@ -18,8 +16,6 @@ from pravega_spark.spark.worker_python import has_jvm, worker_python
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pravega_spark.spark.groups.group_listener import GroupListener
-
 logger = own_logger(__name__)
 
 PACKAGES = "spark.jars.packages"
@@ -33,8 +29,6 @@ DEFAULTS = {
 }
 """Set unless the user sets them: Arrow transfer to Python, and reuse of Python workers."""
 _LISTENER = "_pravega_spark_group_listener"
-_DRAIN_MS = 5_000
-"""Longest wait, at the end of the process, for events that Spark has not delivered yet."""
 
 
 def session(builder: Any = None, **conf: Any) -> SparkSession:
@@ -97,17 +91,7 @@ def _with_group_listener(made: SparkSession) -> SparkSession:
         listener = GroupListener()
         setattr(made, _LISTENER, listener)
         made.streams.addListener(listener)
-        atexit.register(_drain, made, listener)
     return made
-
-
-def _drain(made: Any, listener: GroupListener) -> None:
-    """Wait for pending events and remove the listener: Spark must not call a process that ended."""
-    with contextlib.suppress(Exception):
-        made._jsc.sc().listenerBus().waitUntilEmpty(_DRAIN_MS)
-    with contextlib.suppress(Exception):
-        made.streams.removeListener(listener)
-    listener.acknowledge_all()
 
 
 def _is_configured_elsewhere(options: dict[str, Any]) -> bool:

@@ -8,39 +8,28 @@ batch, so this listener on the driver acknowledges the last batch, and batches b
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
-
-from pyspark.sql.streaming.listener import (
-    JStreamingQueryListener,
-    QueryProgressEvent,
-    StreamingQueryListener,
-)
+from collections.abc import Mapping
+from typing import Any
 
 from pravega_spark.engine.log_fields import log_fields, own_logger
-from pravega_spark.limits import GROUP_INTERVAL_MS
+from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.errors import StoreError
+from pravega_spark.limits import GROUP_EXIT_SECONDS, GROUP_INTERVAL_MS
 from pravega_spark.reader_groups.group_lifecycle import open_group
 from pravega_spark.reader_groups.query_member import acknowledge_batch
-from pravega_spark.spark.source_offsets import decode, find_record, owner_of, present
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.listener import (
-        QueryIdleEvent,
-        QueryStartedEvent,
-        QueryTerminatedEvent,
-    )
+from pravega_spark.spark.jvm.run_listener import Progress, RunListener, end_offsets
+from pravega_spark.spark.source_offsets import decode, owner_of, present
 
 logger = own_logger(__name__)
 
 Record = Mapping[str, Any]
 
-
-def _end_offsets(progress: Any) -> list[Record]:
-    """Return the end offsets of a batch's sources that read as a reader group."""
-    found = (find_record(source.endOffset) for source in progress.sources)
-    return [record for record in found if record is not None and "group" in record]
+_KEPT = 100
+"""Events of a run that wait for a slow store; what earlier ones say, later ones say, too."""
+_WAY_ON = (
+    "A query that runs reports it with a later batch. For one that has ended, call pravega-spark "
+    "reader-group sync --checkpoint FOLDER, with its checkpointLocation."
+)
 
 
 def _acknowledge(record: Record) -> None:
@@ -52,79 +41,72 @@ def _acknowledge(record: Record) -> None:
     acknowledge_batch(group, owner.generation, cuts, owner.query)
 
 
-class _TextEvents(JStreamingQueryListener):
-    """Takes each progress report from the JVM as one text.
+class _Reports:
+    """Acknowledges the batches of one run: the newest one, whenever the interval is over."""
 
-    PySpark takes its fields one by one, by some hundred calls into the JVM after each micro-batch
-    of each query of the session, in groups or not.
-    """
+    def __init__(self, run: str, runtime: Runtime) -> None:
+        self._run, self._runtime = run, runtime
+        self._due = 0.0
+        self._pending: list[Record] = []
+        """The end offsets of the last batch that are not acknowledged yet."""
 
-    def onQueryProgress(self, jevent: Any) -> None:
-        """Pass the report on."""
-        self.pylistener.onQueryProgress(QueryProgressEvent.fromJson(json.loads(jevent.json())))
+    def progressed(self, progress: Progress) -> None:
+        """Keep the finished batch as pending; acknowledge it if the interval is over."""
+        self._pending = end_offsets(progress, "group")
+        if self._runtime.monotonic() >= self._due:
+            self.idled()
+
+    def idled(self) -> None:
+        """Acknowledge the pending batch; keep what the storage did not take for the next time."""
+        self._pending = [record for record in self._pending if not self._is_done(record)]
+        self._due = self._runtime.monotonic() + GROUP_INTERVAL_MS / 1_000
+
+    ended = idled
+
+    def seconds_left(self) -> float | None:
+        """Return until when the pending batch waits for a later one."""
+        return max(0.0, self._due - self._runtime.monotonic()) if self._pending else None
+
+    def _is_done(self, record: Record) -> bool:
+        """Never raises: the query itself reports the same batch later."""
+        try:
+            _acknowledge(record)
+        except Exception as error:
+            self._warn(record, str(error))
+            return not isinstance(error, StoreError)
+        return True
+
+    def abandoned(self) -> None:
+        """Say what is not done."""
+        for record in list(self._pending):
+            self._warn(record, f"the process ends, and has waited {GROUP_EXIT_SECONDS:g} s.")
+
+    def _warn(self, record: Record, reason: str) -> None:
+        group = str(record["group"]["name"])
+        logger.warning(
+            "failed to acknowledge the last batch of run %s to reader group %s: %s %s",
+            self._run,
+            group,
+            reason,
+            _WAY_ON,
+            extra=log_fields("acknowledge", group=group),
+        )
 
 
-class GroupListener(StreamingQueryListener):
-    """Acknowledges finished batches to reader groups.
+class GroupListener(RunListener):
+    """Acknowledges finished batches to reader groups, in a thread for each query that has one.
 
     ``session()`` adds one to the sessions that it makes. Add one to any other session by
     ``spark.streams.addListener(GroupListener())``.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    _field = "group"
+    _exit_seconds = GROUP_EXIT_SECONDS
+
+    def __init__(self, runtime: Runtime = SYSTEM) -> None:
         """Begin without queries."""
-        self._clock = clock
-        self._due: dict[Any, float] = {}
-        self._pending: dict[Any, list[Record]] = {}
+        super().__init__(_KEPT)
+        self._runtime = runtime
 
-    @property
-    def _jlistener(self) -> Any:
-        """What PySpark adds to the session's JVM, and removes."""
-        if not hasattr(self, "_jlistenerobj"):
-            from pyspark import SparkContext
-
-            jvm: Any = SparkContext._jvm
-            self._jlistenerobj: Any = jvm.PythonStreamingQueryListenerWrapper(_TextEvents(self))
-        return self._jlistenerobj
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Do nothing: no batch is finished yet."""
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Acknowledge the pending batch, which no other batch follows."""
-        self._acknowledge_run(event.runId)
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Keep the finished batch as pending; acknowledge it if the interval is over."""
-        run = event.progress.runId
-        ended = _end_offsets(event.progress)
-        if not ended:
-            return
-        self._pending[run] = ended
-        if self._clock() >= self._due.get(run, 0.0):
-            self._acknowledge_run(run)
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Acknowledge the query's last batch."""
-        self._acknowledge_run(event.runId)
-        self._due.pop(event.runId, None)
-
-    def acknowledge_all(self) -> None:
-        """Acknowledge the pending batches of all queries."""
-        for run in list(self._pending):
-            self._acknowledge_run(run)
-
-    def _acknowledge_run(self, run: Any) -> None:
-        """Never raises into Spark; the query itself reports the same batch later."""
-        for record in self._pending.pop(run, ()):
-            try:
-                _acknowledge(record)
-            except Exception as error:
-                group = str(record["group"])
-                logger.warning(
-                    "failed to acknowledge a batch to %s: %s",
-                    group,
-                    error,
-                    extra=log_fields("acknowledge", group=group),
-                )
-        self._due[run] = self._clock() + GROUP_INTERVAL_MS / 1_000
+    def _reports_of(self, run: str) -> _Reports:
+        return _Reports(run, self._runtime)

@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.limits import LAG_HISTORY_BATCHES
 from pravega_spark.process_locks import new_lock
-from pravega_spark.spark.monitor.query_lag import Progress, QueryLag, SourceLag, lag_of
-from pravega_spark.spark.source_offsets import find_record
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.listener import (
-        QueryIdleEvent,
-        QueryProgressEvent,
-        QueryStartedEvent,
-        QueryTerminatedEvent,
-        StreamingQueryListener,
-    )
-
-else:
-    try:
-        from pyspark.sql.streaming.listener import StreamingQueryListener
-    except ImportError:  # the public name must be importable without Spark
-        StreamingQueryListener = object
+from pravega_spark.spark.jvm.run_listener import Progress, RunListener
+from pravega_spark.spark.monitor.query_lag import QueryLag, SourceLag, lag_of
 
 logger = own_logger(__name__)
 
@@ -50,20 +35,46 @@ _HISTORY_SCHEMA = pa.schema(
 )
 
 
-class StreamLagListener(StreamingQueryListener):
+class _RunLag:
+    """Measures one run at every report and while it is idle, from its last report."""
+
+    def __init__(self, listener: StreamLagListener) -> None:
+        self._listener = listener
+        self._progress: Progress = {}
+
+    def progressed(self, progress: Progress) -> None:
+        self._progress = progress
+        self.idled()
+
+    def idled(self) -> None:
+        """Measure again: an idle query can fall behind."""
+        self._listener._measure(self._progress)
+
+    def ended(self) -> None:
+        """Keep the measurements."""
+
+    def abandoned(self) -> None:
+        """Leave what was not measured."""
+
+    def seconds_left(self) -> None:
+        """Measure by events alone."""
+
+
+class StreamLagListener(RunListener):
     """Measures the lag of each query of a session at every progress report, and while it is idle.
 
-    Add it by ``spark.streams.addListener(listener)``. Measurements are kept when a query ends. The
-    listener never fails a query: it logs a lag that it cannot measure. Thread-safe.
+    Add it by ``spark.streams.addListener(listener)``. A thread for each query that has not ended
+    measures it soon after Spark's report. Measurements are kept when a query ends. The listener
+    never fails a query, or holds it: it logs a lag that it cannot measure. Thread-safe.
     """
 
     def __init__(self, *, root: str | None = None, history: int = LAG_HISTORY_BATCHES) -> None:
         """Keep the last ``history`` measurements; ``root`` is that of :func:`query_lag`."""
+        super().__init__(history)
         self._root = root
         self._lock = new_lock()
         self._limit = history
         self._history: deque[QueryLag] = deque(maxlen=history)
-        self._progress: dict[str, Progress] = {}
         self._latest: dict[str, QueryLag] = {}
 
     @property
@@ -88,27 +99,8 @@ class StreamLagListener(StreamingQueryListener):
         rows = [_row(lag, source) for lag in self.history for source in lag.sources]
         return pa.Table.from_pylist(rows, schema=_HISTORY_SCHEMA)
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Do nothing: the query has no progress report yet."""
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Measure the lag and log it."""
-        progress = event.progress
-        if any(find_record(source.get("endOffset")) for source in progress["sources"]):
-            with self._lock:
-                self._progress[progress["runId"]] = progress
-            self._measure(progress)
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Measure again from the last progress report: an idle query can fall behind."""
-        progress = self._progress.get(str(event.runId))
-        if progress is not None:
-            self._measure(progress)
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Stop measuring the query; keep its measurements."""
-        with self._lock:
-            self._progress.pop(str(event.runId), None)
+    def _reports_of(self, run: str) -> _RunLag:
+        return _RunLag(self)
 
     def _measure(self, progress: Progress) -> None:
         try:

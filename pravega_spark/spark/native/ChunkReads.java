@@ -1,8 +1,11 @@
 package pravega_spark;
 
+import java.lang.reflect.Field;
 import java.util.ArrayList;
+import java.util.Deque;
 import java.util.Iterator;
 import java.util.List;
+import java.util.concurrent.locks.Lock;
 import java.util.function.BiFunction;
 
 import org.apache.hadoop.fs.FileStatus;
@@ -43,6 +46,10 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamingRelation;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
+import py4j.CallbackClient;
+import py4j.ClientServerConnection;
+import py4j.GatewayServer;
+import py4j.PythonClient;
 import scala.Option;
 import scala.collection.immutable.Seq;
 
@@ -201,18 +208,56 @@ final class ChunkFile {
     }
 }
 
+/** The connection to Python that py4j keeps for a thread of the JVM, for ever, with a thread at its other end. */
+final class OwnConnection {
+    private OwnConnection() {}
+
+    /** Closes that of this thread, if it has one; its next call opens another one. */
+    static void close(GatewayServer gateway) {
+        if (!(gateway.getCallbackClient() instanceof PythonClient)) return; // its connections are shared
+        PythonClient python = (PythonClient) gateway.getCallbackClient();
+        ClientServerConnection connection = python.getPerThreadConnection();
+        if (connection == null) return;
+        connection.shutdown();
+        python.setPerThreadConnection(null);
+        forget(python, connection);
+    }
+
+    private static void forget(PythonClient python, ClientServerConnection connection) {
+        try {
+            Lock lock = (Lock) field("lock").get(python);
+            lock.lock();
+            try {
+                ((Deque) field("connections").get(python)).remove(connection);
+            } finally {
+                lock.unlock();
+            }
+        } catch (ReflectiveOperationException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    private static Field field(String name) throws NoSuchFieldException {
+        Field field = CallbackClient.class.getDeclaredField(name);
+        field.setAccessible(true);
+        return field;
+    }
+}
+
 /** A streaming source whose offsets and batches a planner in Python decides. */
 final class ChunkSource implements Source, SupportsTriggerAvailableNow {
     private final StructType schema;
     private final String name;
     private final ReadLimit limit;
     private final BiFunction planner;
+    private final GatewayServer gateway;
 
-    ChunkSource(StructType schema, String name, ReadLimit limit, BiFunction planner) {
+    ChunkSource(StructType schema, String name, ReadLimit limit, BiFunction planner, GatewayServer gateway) {
         this.schema = schema;
         this.name = name;
         this.limit = limit;
         this.planner = planner;
+        this.gateway = gateway;
     }
 
     private String ask(String verb, String argument) {
@@ -245,7 +290,14 @@ final class ChunkSource implements Source, SupportsTriggerAvailableNow {
         return (Dataset) planner.apply("batch", from + "\n" + end.json());
     }
 
-    public void stop() { ask("stop", ""); }
+    /** Spark calls this at the end of a query, in its thread, which has made all calls of the planner. */
+    public void stop() {
+        try {
+            ask("stop", "");
+        } finally {
+            OwnConnection.close(gateway);
+        }
+    }
 
     public String toString() { return name; }
 }
@@ -256,18 +308,21 @@ final class ChunkDataSource extends DataSource {
     private final String name;
     private final ReadLimit limit;
     private final BiFunction planners;
+    private final GatewayServer gateway;
 
-    ChunkDataSource(SparkSession spark, StructType schema, String name, ReadLimit limit, BiFunction planners) {
+    ChunkDataSource(SparkSession spark, StructType schema, String name, ReadLimit limit, BiFunction planners,
+            GatewayServer gateway) {
         super(spark, "pravega_spark", DataSource.apply$default$3(), Option.apply(schema),
             DataSource.apply$default$5(), Option.empty(), DataSource.apply$default$7(), Option.empty(), Option.empty());
         this.schema = schema;
         this.name = name;
         this.limit = limit;
         this.planners = planners;
+        this.gateway = gateway;
     }
 
     public Source createSource(String metadataPath) {
-        return new ChunkSource(schema, name, limit, (BiFunction) planners.apply("open", metadataPath));
+        return new ChunkSource(schema, name, limit, (BiFunction) planners.apply("open", metadataPath), gateway);
     }
 
     /** The name of this source is no class that Spark could load. */
@@ -293,10 +348,11 @@ public final class ChunkReads {
     }
 
     /** Returns a streaming frame; {@code planners} makes the planner of each query over it. */
-    public Dataset stream(SparkSession spark, StructType schema, String name, long limit, BiFunction planners) {
+    public Dataset stream(SparkSession spark, StructType schema, String name, long limit, BiFunction planners,
+            GatewayServer gateway) {
         ReadLimit most = limit == 0 ? ReadLimit.allAvailable() : ReadLimit.maxRows(limit);
         LogicalPlan plan = new StreamingRelation(
-            new ChunkDataSource(spark, schema, name, most, planners), "pravega_spark",
+            new ChunkDataSource(spark, schema, name, most, planners, gateway), "pravega_spark",
             DataTypeUtils.toAttributes(schema), StreamingRelation.apply$default$4());
         return Dataset$.MODULE$.ofRows((org.apache.spark.sql.classic.SparkSession) spark, plan);
     }

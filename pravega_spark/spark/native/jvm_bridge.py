@@ -1,27 +1,22 @@
-"""The classes of the package's Java in Spark's JVM, and the session that they run in.
+"""The objects of this folder's Java in Spark's JVM, and the session that they run in.
 
-No jar is needed: the JVM compiles the source once, with the compiler that Spark uses for its own
-generated code. All of these classes live on the driver; tasks run Spark's Parquet reader alone.
+All of them live on the driver; tasks run Spark's Parquet reader alone.
 """
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.errors import IllegalState
-from pravega_spark.process_locks import new_lock
 from pravega_spark.spark import native
+from pravega_spark.spark.jvm.java_objects import java_object
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 logger = own_logger(__name__)
-
-_KNOWN = "_pravega_spark_compiled"
-_lock = new_lock()
 
 
 def chunk_reads(spark: SparkSession) -> Any:
@@ -38,7 +33,7 @@ def chunk_reads(spark: SparkSession) -> Any:
     from py4j.protocol import Py4JError
 
     try:
-        return _compiled(spark, "ChunkReads")
+        return _object(spark, "ChunkReads")
     except (Py4JError, TypeError) as error:
         raise IllegalState(
             "native frames use internals of Spark 4.2, and this Spark has others: read the stream "
@@ -69,7 +64,7 @@ def plan_each_action(spark: SparkSession) -> None:
     if not hasattr(spark, "_jsparkSession"):
         return
     try:
-        _compiled(spark, "FreshReads").addTo(spark._jsparkSession)
+        _object(spark, "FreshReads").addTo(spark._jsparkSession)
     except (Py4JError, TypeError) as error:
         logger.warning(
             "this Spark has other internals than 4.2: a frame or view of format('pravega') reads "
@@ -79,38 +74,23 @@ def plan_each_action(spark: SparkSession) -> None:
         )
 
 
-def _compiled(spark: SparkSession, name: str) -> Any:
-    """Return the object of a class of the package's Java; raises what the JVM raises.
-
-    Each class is compiled once for a JVM: PySpark remembers its methods by the name.
-    """
+def _object(spark: SparkSession, name: str) -> Any:
+    """Return the object of a class of this folder's Java; raises what the JVM raises."""
     gateway: Any = spark.sparkContext._gateway
-    with _lock:
-        known: dict[str, Any] = gateway.__dict__.setdefault(_KNOWN, {})  # it has any attribute
-        if name not in known:
-            known[name] = _compile(gateway, name)
-        return known[name]
+    return java_object(gateway, native.__name__, name)
 
 
-def _compile(gateway: Any, name: str) -> Any:
-    jvm = gateway.jvm
-    source = files(native).joinpath(f"{name}.java").read_text()
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.Thread.currentThread().getContextClassLoader())
-    compiler.setSourceVersion(8)
-    compiler.setTargetVersion(8)
-    compiler.cook(source)
-    loaded = compiler.getClassLoader().loadClass(f"pravega_spark.{name}")
-    (constructor,) = loaded.getConstructors()
-    return constructor.newInstance(gateway.new_array(jvm.Object, 0))
+def accept_callbacks(spark: SparkSession) -> Any:
+    """Let the JVM call objects of this process, as it does for ``foreachBatch``.
 
-
-def accept_callbacks(spark: SparkSession) -> None:
-    """Let the JVM call objects of this process, as it does for ``foreachBatch``."""
+    Returns what has the connections of these calls in the JVM.
+    """
     from pyspark.java_gateway import ensure_callback_server_started
 
     start: Any = ensure_callback_server_started
-    start(spark.sparkContext._gateway)
+    gateway: Any = spark.sparkContext._gateway
+    start(gateway)
+    return gateway.java_gateway_server
 
 
 def java_schema(spark: SparkSession, schema: StructType) -> Any:

@@ -35,13 +35,13 @@ def streaming_frame(spark: SparkSession, settings: ReadSettings) -> DataFrame:
     reads = chunk_reads(spark)  # before anything is read
     hadoop_scheme(spark, settings.root)
     columns = NativeColumns(settings)
-    accept_callbacks(spark)
     made = reads.stream(
         spark._jsparkSession,
         java_schema(spark, columns.schema),
         f"pravega_spark[{settings.pattern or ', '.join(settings.streams)}]",
         _limit(settings),
         _Planners(spark, settings, columns),
+        accept_callbacks(spark),
     )
     return DataFrame(made, spark)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -136,6 +137,12 @@ def run(number: int) -> Any:
     return SimpleNamespace(runId=f"00000000-0000-0000-0000-00000000000{number}")
 
 
+def settle(listener: StreamLagListener) -> None:
+    """Wait until the threads of the queries have handled all events."""
+    deadline = time.monotonic() + 60
+    assert all(run.wait(deadline) for run in list(listener._runs.values()))
+
+
 def test_listener_keeps_the_latest_and_a_bounded_history(
     root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -146,6 +153,7 @@ def test_listener_keeps_the_latest_and_a_bounded_history(
         for batch in range(4):
             end = offset(root, StreamCut("s/a", 1, {0: batch}))
             listener.onQueryProgress(QueryProgressEvent(progress(end, FOREIGN, batch=batch)))
+        settle(listener)
     assert "query copy, batch 3: 7 events, 35 B" in caplog.messages[-1]
     assert [lag.backlog_records for lag in listener.history] == [9, 8, 7]
     (latest,) = listener.latest
@@ -160,10 +168,12 @@ def test_listener_keeps_the_latest_and_a_bounded_history(
     assert table.column("source").to_pylist() == [0] * 3
     fill(stream, 5)
     listener.onQueryIdle(run(2))
+    settle(listener)
     assert [lag.backlog_records for lag in listener.latest] == [12], "an idle query falls behind"
     kept = listener.latest
     listener.onQueryTerminated(run(2))
     listener.onQueryIdle(run(2))
+    settle(listener)
     assert listener.latest == kept, "the measurement is kept and not repeated after the end"
     assert len(listener.history) == 3
 
@@ -175,5 +185,6 @@ def test_listener_never_fails_a_query(root: str, caplog: pytest.LogCaptureFixtur
     listener.onQueryProgress(
         QueryProgressEvent(progress(offset(root, StreamCut("s/none", 1, {0: 0}))))
     )
+    settle(listener)
     assert "failed to measure the lag of query 00000000-0000-0000-0000-000000000001" in caplog.text
     assert listener.latest == ()

@@ -1,0 +1,1 @@
+"""What the package has in Spark's JVM: its Java, and the events of queries."""
