@@ -33,7 +33,7 @@ def worker_python(settings: Mapping[str, str]) -> Iterator[None]:
         os.environ.setdefault(WORKERS, sys.executable)
         os.environ.setdefault(DRIVER, os.environ[WORKERS])
     before = {name: os.environ[name] for name in (WORKERS, DRIVER) if name in os.environ}
-    ours = [name for name, program in before.items() if shutil.which(program) == sys.executable]
+    ours = [name for name, program in before.items() if _is_this_interpreter(program)]
     if not ours or has_jvm() or not _is_local(settings) or not _has_installed_pyspark():
         yield
         return
@@ -50,6 +50,23 @@ def has_jvm() -> bool:
     from pyspark import SparkContext
 
     return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _is_this_interpreter(program: str) -> bool:
+    """Tell whether a program is the running interpreter, by whatever path, in its environment."""
+    found = shutil.which(program)
+    return found is not None and _interpreter(found) == _interpreter(sys.executable)
+
+
+def _interpreter(program: str) -> tuple[Path, Path | None]:
+    """Return an interpreter's file, and the virtual environment that it runs in.
+
+    The programs of virtual environments are links to one file; Python finds its environment by a
+    file beside the link, or one folder above.
+    """
+    folder = Path(program).absolute().parent
+    homes = (home.resolve() for home in (folder, folder.parent) if (home / "pyvenv.cfg").exists())
+    return Path(program).resolve(), next(homes, None)
 
 
 def _is_local(settings: Mapping[str, str]) -> bool:

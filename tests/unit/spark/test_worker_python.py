@@ -57,6 +57,35 @@ def test_script_replaces_the_same_interpreter_and_no_other_one(
     assert chosen() == ("/opt/other/python", "/opt/other/python", None)
 
 
+def environment(folder: Path, base: Path) -> Path:
+    """Make a virtual environment of a base interpreter; return its ``bin/python``."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "pyvenv.cfg").touch()
+    (folder / "bin/python").symlink_to(base)
+    (folder / "bin/python3").symlink_to("python")
+    return folder / "bin/python"
+
+
+def test_interpreter_is_the_same_by_every_path_and_another_one_in_another_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    base = Path(sys.executable).resolve()
+    mine, other = (environment(tmp_path / name, base) for name in ("mine", "other"))
+    (tmp_path / "link").symlink_to(mine.parent.parent)
+    monkeypatch.setattr(sys, "executable", str(mine))
+    same = (mine, mine.with_name("python3"), tmp_path / "link/bin/python")
+    for program, is_same in ((p, p in same) for p in (*same, other, base)):
+        monkeypatch.setenv(WORKERS, str(program))
+        monkeypatch.delenv(DRIVER, raising=False)
+        expected = SCRIPT if is_same else str(program)
+        assert chosen()[0] == expected, program
+    monkeypatch.setenv("PATH", str(mine.parent))
+    monkeypatch.setenv(WORKERS, "python3")
+    assert chosen()[0] == SCRIPT
+    monkeypatch.setenv(WORKERS, "no-such-python")
+    assert chosen()[0] == "no-such-python"
+
+
 @pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "local-cluster[2,1,1024]"])
 def test_spark_on_other_machines_gets_the_interpreter_itself(master: str) -> None:
     assert chosen(spark_master=master) == PLAIN
