@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
+from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.backlog import SegmentBacklog, backlog, oldest_seconds
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream, StaleIdentity
@@ -46,11 +47,16 @@ def lag_of(state: GroupState, streams: dict[str, StreamLog]) -> GroupLag:
 
     A deleted stream has no lag.
     """
-    found: list[SegmentLag] = []
-    for name, stream in streams.items():
+
+    def measure(name: str) -> list[SegmentLag]:
         with contextlib.suppress(NoSuchStream, StaleIdentity):
-            unread = backlog(stream, state.cut(name), state.ends.get(name)).segments
-            found += [_lag(state, segment) for segment in unread]
+            unread = backlog(streams[name], state.cut(name), state.ends.get(name)).segments
+            return [_lag(state, segment) for segment in unread]
+        return []
+
+    names = list(streams)
+    measured = in_rounds(streams[names[0]].store, measure, names) if names else []
+    found = [segment for segments in measured for segment in segments]
     return GroupLag(
         sum(segment.events for segment in found),
         sum(segment.size_bytes for segment in found),

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from pravega_spark.engine.store import Store, open_store
+from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.backlog import backlog, files, oldest_seconds
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import InvalidInput
@@ -186,18 +188,15 @@ def _measure(number: int, record: Progress, root: str | None) -> SourceLag:
             "the query's offsets do not name their root, since an old version wrote them: pass "
             "the argument root, the folder or URL that holds the streams."
         )
-    segments: list[QuerySegmentLag] = []
-    file_count = 0
-    for name, offset in present(decode(record)).items():
-        stream_segments, stream_files = _stream_lag(root, name, offset)
-        segments += stream_segments
-        file_count += stream_files
-    return SourceLag(tuple(segments), file_count, number, root)
+    store, offsets = open_store(root), present(decode(record))
+    found = in_rounds(store, lambda name: _stream_lag(store, name, offsets[name]), list(offsets))
+    segments = tuple(segment for of_stream, _ in found for segment in of_stream)
+    return SourceLag(segments, sum(count for _, count in found), number, root)
 
 
-def _stream_lag(root: str, name: str, offset: StreamOffset) -> tuple[list[QuerySegmentLag], int]:
+def _stream_lag(store: Store, name: str, offset: StreamOffset) -> tuple[list[QuerySegmentLag], int]:
     """Return the lag of each segment at or after an offset, and the number of files behind."""
-    stream = open_stream(root, name)
+    stream = open_stream(store, name)
     found = backlog(stream, offset.cut)
     lags = {segment_id: (0, 0, 0.0) for segment_id, at in offset.cut if at >= 0}
     for segment in found.segments:

@@ -1,7 +1,8 @@
 """The batch reader of metadata frames (option ``metadata``).
 
 The driver lists the names of streams and groups and spreads them over tasks. Each task reads the
-state of its names one after another. Nothing is written, except to repair a half-made stream.
+state of its names, on an object store of many at the same time. Nothing is written, except to
+repair a half-made stream.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.errors import NoSuchStream
@@ -110,8 +112,9 @@ class MetadataReader(DataSourceReader):
 
     def _group_names(self) -> list[str]:
         settings, manager = self.settings, StreamManager(self.settings.root)
-        for name in settings.streams:
-            existing_view(open_stream(manager.root, name))  # a typo must not read as "no rows"
+        store = open_store(settings.root)
+        # A typo must not read as "no rows".
+        in_rounds(store, lambda name: existing_view(open_stream(store, name)), settings.streams)
         # A group may read streams of any scope, so only its own rows can be selected by scope.
         if settings.scope is None or settings.streams or self._has_rows_of_streams:
             scopes = manager.list_scopes()
@@ -133,20 +136,22 @@ class MetadataReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition's streams or groups; runs in a task."""
         table = TABLES[self._table_name]
-        rows: list[Row] = []
+        rows, store = list[Row](), open_store(self.settings.root)
         if not isinstance(partition, NamesPartition):
             if not isinstance(partition, RootPartition):
                 return
             assert table.rows_of_root is not None
             rows += table.rows_of_root(StreamManager(self.settings.root))
         elif partition.of_groups:
-            assert table.rows_of_group is not None
-            for name in partition.names:
-                rows += self._rows_of_group(table.rows_of_group, name)
+            of_group = table.rows_of_group
+            assert of_group is not None
+            found = in_rounds(store, lambda n: self._rows_of_group(of_group, n), partition.names)
+            rows += [row for some in found for row in some]
         else:
-            assert table.rows_of_stream is not None
-            for name in partition.names:
-                rows += self._rows_of_stream(table.rows_of_stream, name)
+            of_stream = table.rows_of_stream
+            assert of_stream is not None
+            found = in_rounds(store, lambda n: self._rows_of_stream(of_stream, n), partition.names)
+            rows += [row for some in found for row in some]
         arrow = to_arrow_schema(self._schema, timezone="UTC")
         yield pa.RecordBatch.from_pylist(rows, schema=arrow)
 

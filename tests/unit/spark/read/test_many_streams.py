@@ -25,7 +25,11 @@ from pravega_spark.limits import (
     STORAGE_THREADS,
     STREAM_REFRESH_SECONDS,
 )
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import StreamCut
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.spark.monitor.metadata.metadata_reader import TABLES
+from pravega_spark.spark.monitor.query_lag import lag_of
 from pravega_spark.spark.native.native_columns import NativeColumns
 from pravega_spark.spark.read.batch_reader import PravegaBatchReader
 from pravega_spark.spark.read.idle_pace import IdlePace
@@ -183,6 +187,34 @@ def test_watermark_asks_each_stream_that_holds_it_for_its_age_once_and_the_root_
     assert distant.asked() == {name: {"modified_ms": 1, "get": 1} for name in NAMES}
     reader.partitions(start, end)
     assert distant.asked() == {}
+
+
+def test_metadata_and_the_lag_of_a_query_or_a_group_are_of_many_streams_at_once(
+    root: str, process: Callable[[], Distant]
+) -> None:
+    manager = StreamManager(root)
+    manager.create_reader_group("s/group", dict.fromkeys(NAMES, StreamCut.EARLIEST))
+    found = source(root)
+    reader: Any = found.streamReader(found.schema())
+    end = {"endOffset": reader.initialOffset()}
+    times = {"id": "q", "runId": "r", "batchId": 0, "timestamp": "2024-01-01T00:00:00Z"}
+    distant = process()
+    with distant.together(CHECK_THREADS):
+        lag = lag_of({**times, "sources": [end]})
+    assert [segment.stream for segment in lag.segments] == NAMES
+    assert lag.backlog_records == len(NAMES)
+    distant = process()
+    with distant.together(CHECK_THREADS):
+        metadata: Any = source(root, metadata="StreamInfo", startingoffsets="").reader(
+            TABLES["StreamInfo"].schema
+        )
+        (partition,) = metadata.partitions()
+        (batch,) = metadata.read(partition)
+    assert batch.column("stream").to_pylist() == [name.partition("/")[2] for name in NAMES]
+    distant = process()
+    group = StreamManager(root).reader_group("s/group")
+    with distant.together(CHECK_THREADS):
+        assert [segment.stream for segment in group.lag().segments] == NAMES
 
 
 def test_error_names_the_first_stream_that_fails_and_the_next_look_goes_on(
