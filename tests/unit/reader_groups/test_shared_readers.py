@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,9 @@ def test_group_whose_folder_was_replaced_is_opened_anew(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path / "root")
     reader = group_of(manager, 1).create_reader("a")
     reader.read_next_event(0)
+    hint = tmp_path / "root" / FOLDER / "_pravega/latest.json"
+    while not hint.exists():  # written in the background, which would begin the folder again
+        time.sleep(0.01)
     (tmp_path / "root" / FOLDER).rename(tmp_path / "away")
     elsewhere = StreamManager(tmp_path / "root")
     elsewhere._store = LocalStore(str(tmp_path / "root"))  # as another process has it
