@@ -205,6 +205,45 @@ def test_process_commits_what_its_threads_and_callbacks_write_after_its_main_fun
     assert taken < 60
 
 
+FIRST = """
+import multiprocessing, sys, threading
+from pravega_spark import StreamManager
+def first(root):
+    "A thread opens the first writer of the process after the main function."
+    def work():
+        threading.main_thread().join()
+        writer = StreamManager(root).create_writer("nyc/flights")
+        for n in range(20):
+            writer.write_event(b"%d" % n, f"key-{n}")
+    threading.Thread(target=work).start()
+if __name__ == "__main__":
+    if sys.argv[2] == "plain":
+        first(sys.argv[1])
+    else:
+        context = multiprocessing.get_context(sys.argv[2])
+        child = context.Process(target=first, args=(sys.argv[1],))
+        child.start()
+        child.join()
+        sys.exit(child.exitcode)
+"""
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="an ending process starts no thread")
+@pytest.mark.parametrize("method", METHODS[:-1])
+def test_first_writer_of_a_process_may_be_that_of_its_last_thread(
+    tmp_path: Path, method: str
+) -> None:
+    root, script = str(tmp_path / "root"), tmp_path / "first.py"
+    manager = StreamManager(root)
+    manager.create_scope("nyc")
+    manager.create_stream("nyc/flights")
+    script.write_text(FIRST)
+    command = [sys.executable, str(script), root, method]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sum(1 for _ in manager.read("nyc/flights")) == 20
+
+
 @pytest.mark.parametrize("method", ["plain", pytest.param("fork", marks=needs_fork)])
 def test_process_says_that_callbacks_had_not_ended(tmp_path: Path, method: str) -> None:
     count, log, taken = end(tmp_path, method, "endless", bound=0.2)

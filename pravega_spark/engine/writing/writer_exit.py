@@ -77,7 +77,12 @@ def _commit(deadline: float, *, close: bool) -> bool:
 def _flush_after_main() -> None:
     """Commit while thread pools run, and see to what other threads write after that."""
     _commit(time.monotonic() + WRITER_EXIT_SECONDS, close=False)
-    if _skips_atexit():  # the end waits for threads that are no daemons, and so for this one
+    _wait_for_threads()
+
+
+def _wait_for_threads() -> None:
+    """Start a thread for which the end waits, since it is no daemon, where no exit hook runs."""
+    if _skips_atexit():
         threading.Thread(target=_close_after_threads, name="pravega-exit", daemon=False).start()
 
 
@@ -132,7 +137,10 @@ def _reset_all() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_all)
 # Runs when the main thread has ended, before thread pools stop (the newest hook runs first).
-with contextlib.suppress(RuntimeError):  # the first writer of the process is made in an exit hook
+try:
     pools.threading._register_atexit(_flush_after_main)  # type: ignore[attr-defined]
+except RuntimeError:  # it has ended: the first writer is made in an exit hook, or another thread
+    with contextlib.suppress(RuntimeError):  # since Python 3.12 no writer gets a thread then
+        _wait_for_threads()
 # Runs when all threads except daemons have ended: tasks of pools may have written since.
 atexit.register(_close_at_exit)
