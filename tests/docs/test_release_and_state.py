@@ -108,6 +108,46 @@ def test_copy_brings_the_parts_and_a_restore_drops_those_of_lost_versions(tmp_pa
     assert _write(copy, 3).view().writer("mine").last == 8  # type: ignore[union-attr]
 
 
+RACE = """
+import sys
+import pravega_spark
+manager = pravega_spark.StreamManager(sys.argv[1])
+with manager.create_writer("s/t", writer_id="old") as writer:
+    for number in range(160):
+        writer.write_event(b"old %d" % number, routing_key="k").result()
+print(writer.last_event_number)
+"""
+
+
+def test_release_races_with_writers_that_keep_a_large_state(tmp_path: Path) -> None:
+    """Whoever commits the 256th version keeps the state up, and it stays that of the commits."""
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    manager.create_stream(STREAM)
+    ids: dict[str, str | None] = {f"pravega.writer.{n}": "[1,1,1]" for n in range(6_000)}
+    stream = StreamLog(manager._store, STREAM)
+    stream.commit(lambda view: (Body("TEST", domains=ids), None), life=1)
+    checkpointing.maintain(stream.log.reader, stream.view().version)
+    process = start_release("0.1.0", RACE, tmp_path)
+    with manager.create_writer(STREAM, writer_id="new") as writer:
+        for number in range(160):
+            writer.write_event(b"new %d" % number, routing_key="k").result()
+            if number % 60 == 0:
+                known = StreamLog(open_store(tmp_path), STREAM).view()
+                assert len(list(known.snapshot.names("pravega.writer."))) >= 6_000
+    output, errors = process.communicate(timeout=120)
+    assert (process.returncode, output) == (0, "160\n"), errors
+    for _ in range(2):
+        _write(manager, 1)
+    fresh = StreamLog(open_store(tmp_path), STREAM)
+    state = fresh.view().snapshot
+    assert fresh.log.reader.hint().parts
+    for entry in fresh.store.list(f"{fresh.path}/_pravega"):
+        fresh.store.delete([entry.key])
+    assert StreamLog(open_store(tmp_path), STREAM).view().snapshot == state
+    assert len(list(StreamManager(tmp_path).read(STREAM))) == 322
+
+
 RETURN = """
 import sys
 import time

@@ -95,8 +95,9 @@ def delete_ended_log(log: Log, ages: VersionAges | None = None) -> int:
 def _has_older(reader: LogReader, newest: Snapshot) -> bool:
     """Return whether the log holds anything between version 0 and the newest."""
     older = (reader.listed(kind, newest.version) for kind in ("state", "checkpoint"))
-    parts = any(span.version < newest.version for span in reader.spans())
-    return bool(_stored_versions(reader, newest.version)) or parts or any(older)
+    if _stored_versions(reader, newest.version) or any(older):
+        return True
+    return any(span.version <= newest.version for span in reader.spans())
 
 
 def _delete_below(reader: LogReader, limit: int) -> int:
@@ -108,7 +109,7 @@ def _delete_below(reader: LogReader, limit: int) -> int:
         reader.store.delete([reader.key(version) for version in page])
     states, old = reader.listed("state", limit), reader.listed("checkpoint", limit)
     reader.store.delete(state_key(reader.path, v) for v in states)
-    parts = [span for span in reader.spans() if span.version < limit]
+    parts = [span for span in reader.spans() if span.version <= limit]  # it has a state file
     reader.store.delete(part_key(reader.path, span) for span in parts)
     reader.store.delete(digest_key(reader.path, v) for v in old)
     reader.store.delete(checkpoint_key(reader.path, v) for v in old)
