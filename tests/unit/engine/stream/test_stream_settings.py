@@ -150,14 +150,26 @@ def keep_records(world: World, **flags: Any) -> bool:
     return world.manager._stream(S).view().writer("named") is None
 
 
-def keep_records_of_a_run(world: World) -> bool:
+def keep_records_of_a_run(world: World, sweep: Callable[[World], object] | None = None) -> bool:
     with world.manager.create_writer(S, "named") as writer:
         writer.write_event(b"x", "k").result()
     world.write()
     world.runtime.sleep(3 * HOUR)
     world.write()
-    world.manager.retention(S).run(grace="1 hour")
+    if sweep is None:
+        world.manager.retention(S).run(grace="1 hour")
+    else:
+        sweep(world)
     return world.manager._stream(S).view().writer("named") is None
+
+
+def keep_records_of_a_round(world: World) -> bool:
+    def sweep(world: World) -> None:
+        world.manager.update_settings(grace="1 hour")
+        done = world.manager.maintain(kinds=["sweeping"], full=True)
+        assert done.failures == {}
+
+    return keep_records_of_a_run(world, sweep)
 
 
 def prepared(world: World) -> str:
@@ -187,9 +199,10 @@ DECIDES: dict[str, tuple[str, Callable[..., bool], str]] = {
     "keep_completed of a run": ("keep_completed", keep_completed_of_a_run, "1 day"),
     "keep_records": ("keep_records", keep_records, "never"),
     "keep_records of a run": ("keep_records", keep_records_of_a_run, "1 day"),
+    "keep_records of a round": ("keep_records", keep_records_of_a_round, "1 day"),
     "prepared_limit": ("prepared_limit", prepared_limit, "1 day"),
 }
-WITHOUT_FLAG = {"keep_completed of a run", "keep_records of a run"}
+WITHOUT_FLAG = {"keep_completed of a run", "keep_records of a run", "keep_records of a round"}
 SHORT = "2 hours"
 
 
