@@ -18,6 +18,7 @@ from bench.harness.spark_frames import drain, run_to_end, stream_frame
 _ROWS = 200_000
 _SEGMENTS = (10, 100, 1_000)
 _STREAMS = (30, 300)
+_SCALES = (20, 200)
 
 
 @benchmark(Phase.SPARK)
@@ -68,6 +69,42 @@ def micro_batch_of_many_streams(context: Context) -> Iterator[Figure]:
     ).within(ratio_at_most=3.0)
 
 
+@benchmark(Phase.SPARK)
+def micro_batches_of_many_scales(context: Context) -> Iterator[Figure]:
+    """A query that begins behind 20 and behind 200 scales, with ten events at each."""
+    sides: dict[str, Side] = {}
+    batches: dict[str, int] = {}
+    for count in _SCALES:
+        name = _scaled(context, context.size(count, count // 10))
+        action = _micro_batch(context, [name])
+        batches[str(count)] = action()
+        sides[str(count)] = _processor_time(action)
+    found = interleave(context.size(3, 1), sides)
+    few, many = map(str, _SCALES)
+    yield Figure.of_rounds(
+        f"a query behind {many} scales with ten events at each, processor time",
+        found[many],
+        "ms",
+        f"{few} scales",
+        found[few],
+        note=f"{batches[many]} and {batches[few]} micro-batches",
+        limited_by="the plan: a round of reading for each epoch",
+    ).within(ratio_at_most=3.0)
+
+
+def _scaled(context: Context, scales: int) -> str:
+    """Return a stream that was split and merged so often, with ten events each time."""
+    name = context.create(f"scaled-{scales}")
+    for number in range(scales):
+        with context.manager.create_writer(name) as writer:
+            for event in range(10):
+                writer.write_event(b"%d" % event, f"key-{event}")
+        segments = context.manager.stream(name).segments()
+        ranges = [(0.0, 1.0)] if number % 2 else [(0.0, 0.5), (0.5, 1.0)]
+        context.manager.scale_stream(name, segments, ranges)
+    return name
+
+
 def _events(count: int) -> pa.Table:
     """Return events with a key each, which reach every segment."""
     keys = pa.array([f"key-{number}" for number in range(count)])
@@ -79,11 +116,13 @@ def _drain(context: Context, stream: str) -> Any:
 
 
 def _micro_batch(context: Context, names: list[str]) -> Any:
-    def run() -> None:
+    def run() -> int:
         reader = context.spark.readStream.format("pravega").option("root", context.root)
         given = reader.option("startingOffsets", "earliest").option("subscribe", ",".join(names))
         query = run_to_end(context, given.load(), lambda writer: writer.format("noop"))
-        assert sum(progress["numInputRows"] for progress in query.recentProgress) == len(names)
+        progress = query.recentProgress
+        assert sum(each["numInputRows"] for each in progress) >= len(names)
+        return 1 + max(int(each["batchId"]) for each in progress)
 
     return run
 

@@ -2,13 +2,15 @@
 
 The ranges of one round belong to different segments, and none precedes another, so they may be
 read in parallel; a successor is in a round only after all its predecessors were read to their ends
-in earlier rounds. The plain reader and Spark's streaming source share this rule.
+in earlier rounds. The plain reader and Spark's streaming source share this rule; the latter takes
+several small rounds at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pravega_spark.arguments import check_whole
 from pravega_spark.engine.layout.epochs import Layout
@@ -65,6 +67,30 @@ def next_step(
     done = _has_reached(frontier, target)
     ends_at_target = done and target.is_at_or_after(here)
     return ReadStep(tuple(ranges), target if ends_at_target else reached(frontier), done)
+
+
+def next_steps(
+    start: LocatedCut,
+    target: LocatedCut,
+    weight: Callable[[SegmentRange], float],
+    **limits: Any,
+) -> ReadStep:
+    """Plan the next round, and those behind it while the weights of all ranges are at most 1.
+
+    So scales at which few events were written need no round each. A successor's range then follows
+    those of its predecessors: they overlap in their keys, and are read in this order. ``limits``
+    are those of :func:`next_step`, for the first round.
+    """
+    step = next_step(start, target, **limits)
+    ranges, total = [*step.ranges], sum(map(weight, step.ranges))
+    while not step.done and total <= 1:
+        following = next_step(step.end, target)
+        total += sum(map(weight, following.ranges))
+        if not following.ranges or total > 1:
+            break
+        step = following
+        ranges += step.ranges
+    return replace(step, ranges=tuple(ranges))
 
 
 def within(start: LocatedCut, target: LocatedCut, read: Mapping[int, int]) -> StreamCut:

@@ -74,7 +74,7 @@ class PravegaBatchReader(DataSourceReader):
             to_tail = settings.ending is None
             plan = FramePlan(token, versions[one.rng.stream]) if to_tail else None
             pieces += by_offset(replace(one, plan=plan), count)
-        return [*packed(pieces, settings.min_partitions)]
+        return [*packed([[piece] for piece in pieces], settings.min_partitions)]
 
     def _ranges(self, store: Store, name: str, versions: dict[str, int]) -> list[PlannedRange]:
         settings = self.settings

@@ -62,14 +62,15 @@ def partition_counts(ranges: Sequence[Sized], wanted: int) -> list[int]:
     return [shares[i] for i in range(len(ranges))]
 
 
-def packed(ranges: Sequence[PlannedRange], wanted: int) -> list[EventPartition]:
-    """Return the partitions that read the ranges: a large one alone, small ones together.
+def packed(parts: Sequence[Sequence[PlannedRange]], wanted: int) -> list[EventPartition]:
+    """Return the partitions that read ranges: a large part of a plan alone, small ones together.
 
-    There are at least ``wanted`` if there are as many ranges. Small ones are spread evenly.
+    The ranges of a part stay together, in their order. There are at least ``wanted`` partitions if
+    there are as many parts. Small ones are spread evenly.
     """
-    if len(ranges) <= wanted:
-        return [EventPartition([one]) for one in ranges]
-    weights = [_weight(one) for one in ranges]
+    if len(parts) <= wanted:
+        return [EventPartition(part) for part in parts]
+    weights = [sum(map(_weight, part)) for part in parts]
     groups = [[place] for place, weight in enumerate(weights) if weight >= 1]
     small = [place for place, weight in enumerate(weights) if weight < 1]
     needed = ceil(sum(weights[place] for place in small))
@@ -81,7 +82,9 @@ def packed(ranges: Sequence[PlannedRange], wanted: int) -> list[EventPartition]:
         shared[number].append(place)
         heappush(lightest, (load + weights[place], number))
     groups += [sorted(group) for group in shared]
-    return [EventPartition([ranges[place] for place in group]) for group in sorted(groups)]
+    return [
+        EventPartition([one for place in group for one in parts[place]]) for group in sorted(groups)
+    ]
 
 
 def _weight(one: PlannedRange) -> float:
@@ -89,8 +92,8 @@ def _weight(one: PlannedRange) -> float:
     if len(one.refs) >= PACKED_CHUNKS:
         return 1.0
     size = sum(stored_bytes_of(ref.path, ref.size) for ref in one.refs)
-    parts = len(one) / PACKED_ROWS, size / PACKED_BYTES, len(one.refs) / PACKED_CHUNKS
-    return min(1.0, max(parts))
+    shares = len(one) / PACKED_ROWS, size / PACKED_BYTES, len(one.refs) / PACKED_CHUNKS
+    return min(1.0, max(shares))
 
 
 ReadRange = Callable[[PlannedRange, int | None], Generator[pa.RecordBatch, None, None]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,7 @@ from pravega_spark.spark.read.event_filter import of_keys
 from pravega_spark.spark.read.idle_pace import IdlePace
 from pravega_spark.spark.read.input_partitions import packed, partition_counts, read_events
 from pravega_spark.spark.read.offset_planner import OffsetPlanner
-from pravega_spark.spark.read.planned_ranges import PlannedRange, by_key, planned
+from pravega_spark.spark.read.planned_ranges import PlannedRange, in_order, planned
 from pravega_spark.spark.read.stream_watermark import WATERMARK_COLUMN, StreamEnd
 from pravega_spark.spark.read.typed_reads import check_columns
 from pravega_spark.spark.settings import ReadSettings
@@ -182,11 +182,11 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             lambda name: self._ranges(name, starts[name].cut, until[name]),
             list(until),
         )
-        found = [one for ranges in read for one in ranges]
-        shares = partition_counts([one for one, _ in found], self.settings.min_partitions)
-        parts: list[PlannedRange] = []
-        for (one, key_range), count in zip(found, shares, strict=True):
-            parts += by_key(one, count, key_range)
+        found = [group for ranges in read for group in in_order(ranges)]
+        shares = partition_counts(found, self.settings.min_partitions)
+        parts: list[Sequence[PlannedRange]] = []
+        for group, count in zip(found, shares, strict=True):
+            parts += group.by_key(count)
         partitions = packed(parts, self.settings.min_partitions)
         if self._has_watermark and partitions:
             watermark_us = self.planner.watermark.time_us(self._ends(until))

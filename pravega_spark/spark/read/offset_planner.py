@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from pravega_spark.engine.layout import read_plan
@@ -49,7 +50,12 @@ from pravega_spark.spark.read.data_loss import (
     truncated_error,
 )
 from pravega_spark.spark.read.read_bounds import STREAMING_START, check_order, starting_cut
-from pravega_spark.spark.read.read_limits import ReadLimits, StreamLimit, events_within
+from pravega_spark.spark.read.read_limits import (
+    UNLIMITED,
+    ReadLimits,
+    StreamLimit,
+    events_within,
+)
 from pravega_spark.spark.read.stream_discovery import StreamDiscovery
 from pravega_spark.spark.read.stream_watermark import SourceWatermark
 from pravega_spark.spark.settings import ReadSettings
@@ -232,8 +238,8 @@ class OffsetPlanner:
     def next_offsets(self, start: StreamOffsets, *, limited: bool) -> StreamOffsets:
         """Return the end of the micro-batch from ``start``; ``start`` if there is nothing to read.
 
-        The batch is one round of each stream (see ``read_plan``), so a segment's successors
-        follow in a later batch. ``limited`` is False if Spark asks for all available data.
+        The batch is a round of each stream, or several small ones (see ``read_plan``). ``limited``
+        is False if Spark asks for all available data.
         """
         self._last = start
         views = self._streams.views(self._names(start), start)
@@ -244,9 +250,8 @@ class OffsetPlanner:
             return start
 
         def plan(name: str) -> tuple[StreamOffset, read_plan.ReadStep]:
-            view = views[name]
-            begin = self._resume(name, view, start.get(name))
-            return begin, read_plan.next_step(locate(view, begin.cut), self._end(name, view))
+            begin = self._resume(name, views[name], start.get(name))
+            return begin, self._step(name, views[name], begin.cut)
 
         planned = self._of_each(views, plan)
         offsets = {name: begin for name, (begin, _) in planned.items()}
@@ -260,8 +265,7 @@ class OffsetPlanner:
                 return start
             limits = self._limits.shares(backlog)
             steps |= self._of_each(
-                limits,
-                lambda name: self._limited_step(name, views[name], offsets[name].cut, limits[name]),
+                limits, lambda name: self._step(name, views[name], offsets[name].cut, limits[name])
             )
         for name, step in steps.items():
             offsets[name] = replace(offsets[name], cut=step.end.cut)
@@ -364,13 +368,14 @@ class OffsetPlanner:
             return view.located_head
         return locate(view, end)
 
-    def _limited_step(
-        self, name: str, view: StreamView, start: StreamCut, limit: StreamLimit
+    def _step(
+        self, name: str, view: StreamView, start: StreamCut, limit: StreamLimit = UNLIMITED
     ) -> read_plan.ReadStep:
         stream = self._streams.tracked(name).stream
-        return read_plan.next_step(
+        return read_plan.next_steps(
             locate(view, start),
             self._end(name, view),
+            partial(limit.weight, view),
             max_events=limit.max_events,
             max_bytes=limit.max_bytes,
             events_within=lambda s, at, size: events_within(stream, view, s, at, size),

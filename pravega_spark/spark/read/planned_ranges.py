@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
@@ -110,8 +110,7 @@ def by_offset(
     """Split a range by offset into ``count`` parts, or if that is 1, about every ``max_bytes``."""
     rng = one.rng
     if count > 1:
-        step = -(-len(rng) // count)
-        borders = [*range(rng.start, rng.end, step), rng.end]
+        borders = [rng.start + place * len(rng) // count for place in range(count + 1)]
     else:
         borders, size = [rng.start], 0
         for ref in one.refs:
@@ -132,14 +131,48 @@ def _piece(one: PlannedRange, start: int, end: int) -> PlannedRange:
     return replace(one, rng=replace(one.rng, start=start, end=end), refs=refs)
 
 
-def by_key(one: PlannedRange, count: int, key_range: KeyRange) -> list[PlannedRange]:
-    """Split a range by routing key into ``count`` parts, each of which reads all of the chunks.
+@dataclass(frozen=True, slots=True)
+class OrderedRanges:
+    """Ranges of a micro-batch whose keys overlap, predecessors first, and all of their keys.
 
-    Each carries the first chunks, at most PARTITION_CHUNKS, and finds all others in the log.
+    They are of segments that replaced one another, so one task reads all events of a key.
     """
-    if count == 1:
-        return [one]
-    refs = one.refs
-    if len(refs) > PARTITION_CHUNKS:
-        refs = PlannedChunks(refs[:PARTITION_CHUNKS])
-    return [replace(one, refs=refs, part=KeyPart(key_range, i, count)) for i in range(count)]
+
+    ranges: tuple[PlannedRange, ...]
+    key_range: KeyRange
+
+    def __len__(self) -> int:
+        """Return the number of events that are read."""
+        return sum(map(len, self.ranges))
+
+    def by_key(self, count: int) -> list[tuple[PlannedRange, ...]]:
+        """Split the ranges by routing key into ``count`` parts, each of which reads all chunks.
+
+        Each carries the first chunks, at most PARTITION_CHUNKS, and finds all others in the log.
+        """
+        if count == 1:
+            return [self.ranges]
+        held = [replace(one, refs=_first(one.refs)) for one in self.ranges]
+        parts = (KeyPart(self.key_range, i, count) for i in range(count))
+        return [tuple(replace(one, part=part) for one in held) for part in parts]
+
+
+def _first(refs: PlannedChunks) -> PlannedChunks:
+    return PlannedChunks(refs[:PARTITION_CHUNKS]) if len(refs) > PARTITION_CHUNKS else refs
+
+
+def in_order(ranges: Iterable[tuple[PlannedRange, KeyRange]]) -> list[OrderedRanges]:
+    """Return ranges of one stream, given predecessors first, by keys that do not overlap."""
+    groups: list[tuple[list[int], float, float]] = []
+    found = list(ranges)
+    for place in sorted(range(len(found)), key=lambda place: found[place][1].low):
+        key_range = found[place][1]
+        if groups and key_range.low < groups[-1][2]:
+            places, low, high = groups.pop()
+            groups.append(([*places, place], low, max(high, key_range.high)))
+        else:
+            groups.append(([place], key_range.low, key_range.high))
+    return [
+        OrderedRanges(tuple(found[place][0] for place in sorted(places)), KeyRange(low, high))
+        for places, low, high in groups
+    ]

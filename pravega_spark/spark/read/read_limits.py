@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.limits import PACKED_BYTES, PACKED_ROWS
 from pravega_spark.model import SegmentRange
 from pravega_spark.spark.settings import ReadSettings
 
@@ -20,6 +22,19 @@ class StreamLimit:
 
     max_events: int | None
     max_bytes: int | None
+
+    def weight(self, view: StreamView, rng: SegmentRange) -> float:
+        """Return what a range is of all that one task, or a batch of this share, may read.
+
+        It counts with the mean size of its segment's events.
+        """
+        record = view.segment(rng.segment_id)
+        size = record.size_bytes * len(rng) // record.next_offset
+        rows_share = len(rng) / min(PACKED_ROWS, self.max_events or PACKED_ROWS)
+        return max(rows_share, size / min(PACKED_BYTES, self.max_bytes or PACKED_BYTES))
+
+
+UNLIMITED: Final = StreamLimit(None, None)
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from pravega_spark.errors import (
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import END, StreamCut, make_segment_id
 from pravega_spark.spark.option_values import Timestamp
+from pravega_spark.spark.read import read_limits
 from pravega_spark.spark.read.offset_planner import OffsetPlanner
 from pravega_spark.spark.read.stream_discovery import matching_streams
 from pravega_spark.spark.settings import ReadBound, ReadSettings
@@ -154,17 +155,25 @@ def test_available_now_ends_at_the_tail_of_its_start_over_scale_events(root: str
     assert at["s/a"].cut == tail
 
 
-def test_successor_waits_for_its_predecessors(root: str) -> None:
+def test_large_successor_waits_for_its_predecessors(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream = created(root, segments=2)
     fill(stream, 100)
     ends = dict(stream.view().tail.positions)
     scale(stream, [0, 1], [(0.0, 1.0)])
     fill(stream, 50)
+    monkeypatch.setattr(read_limits, "PACKED_ROWS", 149)
     run = planner(root)
     at = run.next_offsets(run.initial_offsets(), limited=False)
     assert sum(cut(at).values()) == 0
     assert list(cut(at)) == [make_segment_id(2, 1)], f"after {ends} the successor is next"
     assert cut(run.next_offsets(at, limited=False)) == {make_segment_id(2, 1): 50}
+    monkeypatch.setattr(read_limits, "PACKED_ROWS", 150)
+    both = planner(root)
+    assert cut(both.next_offsets(both.initial_offsets(), limited=False)) == cut(
+        run.next_offsets(at, limited=False)
+    )
 
 
 def test_idle_source_returns_the_same_offset(root: str) -> None:
