@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import zlib
 from collections import defaultdict
 from typing import Any
 
@@ -76,6 +77,13 @@ def test_parts_of_the_keys_carry_few_bytes_a_chunk_and_no_more_for_many(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planned_ranges, "PARTITION_CHUNKS", 1_000)
+    compress, packs = zlib.compress, []
+
+    def pack(data: bytes, level: int) -> bytes:
+        packs.append(len(data))
+        return compress(data, level)
+
+    monkeypatch.setattr(zlib, "compress", pack)
     stream, sent = created(root), []
     for _ in range(2):
         name_chunks(stream, 1_000)
@@ -83,6 +91,7 @@ def test_parts_of_the_keys_carry_few_bytes_a_chunk_and_no_more_for_many(
         sent.append(sum(len(pickle.dumps(partition)) for partition in planned))
     assert sent[0] < 64 * 1_000 * 80
     assert sent[1] < 1.1 * sent[0]
+    assert len(packs) == 2, "once for all parts"
 
 
 @pytest.mark.parametrize("keys", ["", "k0,k3,k4"])
