@@ -10,8 +10,8 @@
 | ``prepared`` | ``prepared/<id>`` | transaction (``name``), ``number``, offsets (``value``) |
 | ``find`` | ``find/<number>`` | reader, stream; of a loss segment, ``offset``, ``value`` |
 
-``offset`` is null for a future segment and for a completed one that was read to its end. ``number``
-of an unassigned segment is its index in the queue of waiting segments.
+``offset`` is null for a future segment and for a completed one that was read to its end. The
+``number`` of an unassigned segment is its turn: waiting segments have ascending ones.
 """
 
 from __future__ import annotations
@@ -85,8 +85,9 @@ class GroupCodec:
 
     def __init__(self) -> None:
         """Begin without rows to use again."""
-        self._rows: dict[SegmentKey, tuple[Ownership, Row]] = {}
-        """The rows of owned segments as last encoded: a change leaves most of them as they are."""
+        self._rows: dict[SegmentKey, tuple[Ownership | int, Row]] = {}
+        """The rows of owned and of waiting segments, each with what it says, as they were last
+        encoded or decoded: a change leaves most of them as they are."""
 
     def encode(self, state: GroupState) -> Rows:
         """Return the rows by key."""
@@ -98,10 +99,13 @@ class GroupCodec:
                 _row(f"reader/{reader}", "reader", reader=reader, number=entry.number, value=value)
             )
         known = self._rows
-        self._rows = {k: _assigned(k, owned, known.get(k)) for k, owned in state.assigned.items()}
-        rows += [row for _, row in self._rows.values()]
-        for index, (key, offset) in enumerate(state.unassigned.items()):
-            rows.append(_segment(key, "unassigned", number=index, offset=offset))
+        segments = {k: _assigned(k, owned, known.get(k)) for k, owned in state.assigned.items()}
+        turn = -1
+        for key, offset in state.unassigned.items():
+            segments[key] = found = _waiting(key, offset, turn, known.get(key))
+            turn = found[1]["number"]
+        rows += [row for _, row in segments.values()]
+        self._rows = segments
         for key, missing in state.future.items():
             rows.append(_segment(key, "future", value=to_json(sorted(missing))))
         for key, offset in state.completed.items():
@@ -129,6 +133,14 @@ class GroupCodec:
             kind: {_key(row): row for row in ordered if row["state"] == kind}
             for kind in ("assigned", "unassigned", "future", "completed")
         }
+        assigned = {
+            k: Ownership(row["reader"], row["number"], row["offset"])
+            for k, row in segments["assigned"].items()
+        }
+        unassigned = {k: row["offset"] for k, row in segments["unassigned"].items()}
+        waiting = {k: (row["offset"], row) for k, row in segments["unassigned"].items()}
+        owned = {k: (assigned[k], row) for k, row in segments["assigned"].items()}
+        self._rows = {**owned, **waiting}
         readers = {row["reader"]: _reader_entry(row) for row in ordered if row["kind"] == "reader"}
         checkpoints = [_checkpoint_of(row) for row in ordered if row["kind"] == "checkpoint"]
         completed = {k: row["offset"] for k, row in segments["completed"].items()}
@@ -142,11 +154,8 @@ class GroupCodec:
                 {stream: StreamCut.parse(cut) for stream, cut in value["ends"].items()},
                 value["next"],
                 readers,
-                {
-                    k: Ownership(row["reader"], row["number"], row["offset"])
-                    for k, row in segments["assigned"].items()
-                },
-                {k: row["offset"] for k, row in segments["unassigned"].items()},
+                assigned,
+                unassigned,
                 {k: frozenset(json.loads(row["value"])) for k, row in segments["future"].items()},
                 {k: END if offset is None else offset for k, offset in completed.items()},
                 tuple(checkpoints),
@@ -201,13 +210,21 @@ def _segment(key: SegmentKey, kind: str, **columns: Any) -> dict[str, Any]:
     )
 
 
-def _assigned(
-    key: SegmentKey, owned: Ownership, known: tuple[Ownership, Row] | None
-) -> tuple[Ownership, Row]:
+_Known = tuple[Ownership | int, Row]
+
+
+def _assigned(key: SegmentKey, owned: Ownership, known: _Known | None) -> _Known:
     if known is not None and (known[0] is owned or known[0] == owned):
         return known
     columns = {"reader": owned.reader, "number": owned.number, "offset": owned.offset}
     return owned, _segment(key, "assigned", **columns)
+
+
+def _waiting(key: SegmentKey, offset: int, before: int, known: _Known | None) -> _Known:
+    """Return the row of a waiting segment; it keeps its number unless its turn has changed."""
+    if known is not None and known[0] == offset and known[1]["number"] > before:
+        return known
+    return offset, _segment(key, "unassigned", number=before + 1, offset=offset)
 
 
 def _key(row: Row) -> SegmentKey:

@@ -89,7 +89,9 @@ class Synchronizer(Generic[_State]):
             runtime, ProcessGuard(f"the state at {path}"), self._commit
         )
         self._reading = new_rlock()
-        """Held while a thread fetches, so that one of several reads and decodes what is new."""
+        """Held while a thread fetches: of those that wait, one reads and decodes for all."""
+        self._fetches_begun = self._fetches_ended = 0
+        """The number of the last fetch that began, and of the last one that has succeeded."""
         self._lock = new_lock()
         self._local: tuple[Rows, Versioned[_State]] | None = None
         self._made: tuple[Rows, _State] | None = None
@@ -110,10 +112,17 @@ class Synchronizer(Generic[_State]):
     def fetch(self) -> Versioned[_State] | None:
         """Refresh the local copy and return it; None if there is no state yet.
 
-        Costs one storage call if nothing changed.
+        Costs one storage call if nothing changed; none if another thread reads it meanwhile.
         """
+        known = self._fetches_begun
         with self._reading:
-            return self._adopt(self.table.read())
+            if self._fetches_ended > known:  # another thread's began after this call
+                return None if self._local is None else self._local[1]
+            self._fetches_begun += 1
+            number = self._fetches_begun
+            found = self._adopt(self.table.read())
+            self._fetches_ended = number
+            return found
 
     def has_newer_version(self) -> bool:
         """Return whether the state changed since the local copy was read; one storage call."""
