@@ -406,7 +406,7 @@ STAGING_THREADS = 2
 STREAM_REFRESH_SECONDS = 1.0
 """Shortest time between two refreshes of a stream on remote storage, and the longest one between
 two looks of an idle query."""
-IDLE_LOOK_SECONDS, IDLE_LOOK_SHARE = 0.030, 16
+IDLE_LOOK_SECONDS, IDLE_LOOK_SHARE = 0.040, 16
 """An idle query looks at most so often, and looks take at most one part in so many of its time."""
 DISCOVERY_SECONDS = 10.0
 """Shortest time between two searches for a pattern's streams, or for a deleted stream."""

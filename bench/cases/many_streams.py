@@ -1,18 +1,26 @@
-"""Reads of 50 and of 500 streams on a real S3 server with 30 ms added to each call."""
+"""Reads of 50 and of 500 streams: on a real S3 server with 30 ms a call, and idle on a disk."""
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from typing import Any
 
 from bench.harness.context import Context
+from bench.harness.cpu_time import cpu_seconds
+from bench.harness.dataset import EVENT
 from bench.harness.distant_bucket import CALL_SECONDS, DistantBucket, start_distant_bucket
 from bench.harness.figures import Figure
-from bench.harness.registry import benchmark
-from pravega_spark import StreamManager
+from bench.harness.registry import Phase, benchmark
+from pravega_spark import EventStreamWriter, ScalingPolicy, StreamConfiguration, StreamManager
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.stream_log import StreamLog
 
 _FEW, _MANY = 50, 500
 _FILL = """
@@ -152,3 +160,46 @@ def reads_of_many_streams(context: Context) -> Iterator[Figure]:
             f"and {other.used:.2f} s",
             limited_by="round trips of 32 streams, and half a millisecond of processor time a call",
         ).within(at_most=limit)
+
+
+@benchmark(Phase.SPARK)
+def idle_query(context: Context) -> Iterator[Figure]:
+    """A query without a trigger and without news, with all that Spark does for it; then news."""
+    store = open_store(context.manager.root)
+    names = [f"bench/idle{number:04}" for number in range(context.size(_MANY, _FEW))]
+    for name in names:
+        lifecycle.create(StreamLog(store, name), 1, StreamConfiguration(ScalingPolicy.fixed(1)))
+    for count in (_FEW, len(names)):
+        reader = context.spark.readStream.format("pravega").option("root", context.root)
+        frame = reader.option("subscribe", ",".join(names[:count])).load()
+        checkpoint = str(context.folder / f"idle-{count}")
+        query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+        query.processAllAvailable()
+        time.sleep(context.size(10, 2))
+        begun, used = time.monotonic(), cpu_seconds()
+        time.sleep(context.size(15, 2))
+        cores = (cpu_seconds() - used) / (time.monotonic() - begun)
+        delays = [_delay(context, query, names[0]) for _ in range(context.size(7, 2))]
+        query.stop()
+        yield Figure(
+            f"an idle query of {count} streams on a local disk, without a trigger",
+            cores,
+            "cores",
+            note="Spark's processes, too; an event is processed, and its batch reported, after "
+            f"{1e3 * statistics.median(delays):.0f} ms, at most {1e3 * max(delays):.0f} ms",
+        ).within(at_most=0.1)
+
+
+def _delay(context: Context, query: Any, name: str) -> float:
+    """Return how long an event takes until the query has reported its batch."""
+    time.sleep(1.5)
+    done = query.lastProgress["batchId"] if query.lastProgress else -1
+    with EventStreamWriter(StreamLog(open_store(context.root), name)) as writer:
+        writer.write_event(EVENT, "key").result()
+    begun = time.monotonic()
+    while not any(
+        progress["batchId"] > done and progress["numInputRows"]
+        for progress in query.recentProgress[-5:]
+    ):
+        time.sleep(0.002)
+    return time.monotonic() - begun
