@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
-from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.backlog import SegmentBacklog, backlog, oldest_seconds
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream, StaleIdentity
 from pravega_spark.model import segment_text
 from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
+from pravega_spark.reader_groups.stream_rounds import of_each
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,14 @@ def lag_of(state: GroupState, streams: dict[str, StreamLog]) -> GroupLag:
     A deleted stream has no lag.
     """
 
-    def measure(name: str) -> list[SegmentLag]:
+    def measure(stream: StreamLog) -> list[SegmentLag]:
+        cut, end = state.cut(stream.name), state.ends.get(stream.name)
         with contextlib.suppress(NoSuchStream, StaleIdentity):
-            unread = backlog(streams[name], state.cut(name), state.ends.get(name)).segments
-            return [_lag(state, segment) for segment in unread]
+            return [_lag(state, segment) for segment in backlog(stream, cut, end).segments]
         return []
 
-    names = list(streams)
-    measured = in_rounds(streams[names[0]].store, measure, names) if names else []
-    found = [segment for segments in measured for segment in segments]
+    measured = of_each(streams.__getitem__, streams, measure)
+    found = [segment for segments in measured.values() for segment in segments]
     return GroupLag(
         sum(segment.events for segment in found),
         sum(segment.size_bytes for segment in found),

@@ -52,6 +52,7 @@ from pravega_spark.reader_groups.group_state import GroupState, Phase
 from pravega_spark.reader_groups.group_table import Streams, group_path, open_group_state
 from pravega_spark.reader_groups.position_settlement import update_settled
 from pravega_spark.reader_groups.reader_leases import leases_of
+from pravega_spark.reader_groups.stream_rounds import of_each
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 
 logger = own_logger(__name__)
@@ -274,7 +275,7 @@ class GroupLifecycle:
 
     def views(self, configuration: ReaderGroupConfiguration) -> dict[str, StreamView]:
         """Return the newest views of a configuration's streams. Raises NoSuchStream."""
-        return {stream: existing_view(self.streams(stream)) for stream in configuration.streams}
+        return of_each(self.streams, configuration.streams, existing_view)
 
     # ------------------------------------------------------------------------------- an open group
 

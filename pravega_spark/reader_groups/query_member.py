@@ -16,6 +16,8 @@ from dataclasses import replace
 from pravega_spark.engine import processes
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import (
     CommitUnknown,
     IllegalState,
@@ -32,6 +34,7 @@ from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_state import GroupState, Phase
 from pravega_spark.reader_groups.group_table import Streams
 from pravega_spark.reader_groups.reader_leases import Heartbeat, expire_readers
+from pravega_spark.reader_groups.stream_rounds import of_each
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 
 logger = own_logger(__name__)
@@ -242,22 +245,28 @@ def with_finished_batch(state: GroupState, cuts: Cuts, streams: Streams) -> Grou
             f"reader group {state.group} does not read {', '.join(strange)}; it reads "
             f"{', '.join(sorted(state.lives))}."
         )
-    after = state
-    for name, cut in sorted(cuts.items()):
+
+    def look(stream: StreamLog) -> StreamView | NoSuchStream | StaleIdentity:
         try:
-            view = streams(name).view()
-            view.check_life(cut.life)
-            view.check_life(state.lives[name])
+            view = stream.view()
+            view.check_life(cuts[stream.name].life)
+            view.check_life(state.lives[stream.name])
         except (NoSuchStream, StaleIdentity) as error:
+            return error
+        return view
+
+    after = state
+    for name, view in of_each(streams, cuts, look).items():
+        if isinstance(view, NoSuchStream | StaleIdentity):
             logger.warning(
                 "skipped %s in reader group %s, which keeps its position: %s",
                 name,
                 state.group,
-                error,
+                view,
                 extra=log_fields("acknowledge", name, group=state.group),
             )
             continue
-        after = segment_transitions.move_to(after, view, cut)
+        after = segment_transitions.move_to(after, view, cuts[name])
     if dict(after.positions()) == dict(state.positions()):
         return state
     return checkpoints.add_complete(after, f"batch-{after.next_number}")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream import subscribers
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import (
     CorruptLog,
     GenerationMismatch,
@@ -24,6 +25,7 @@ from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.group_configuration import GroupRetention
 from pravega_spark.reader_groups.group_state import GroupState
 from pravega_spark.reader_groups.group_table import Streams
+from pravega_spark.reader_groups.stream_rounds import of_each
 
 logger = own_logger(__name__)
 
@@ -45,33 +47,38 @@ class Subscriptions:
         cut, or at the head where that has passed the cut.
         """
         self._unsubscribe(state, state.former_streams)
-        for name in sorted(state.subscribed_streams):
+
+        def subscribe(stream: StreamLog) -> None:
             with contextlib.suppress(NoSuchStream, StaleIdentity):  # deleted: nothing to keep
                 subscribers.subscribe(
-                    self._streams(name),
+                    stream,
                     state.group,
                     state.generation,
-                    start=state.held_cut(name),
-                    renew=name in state.renewed_streams,
+                    start=state.held_cut(stream.name),
+                    renew=stream.name in state.renewed_streams,
                 )
+
+        of_each(self._streams, state.subscribed_streams, subscribe)
 
     def expired(self, state: GroupState) -> list[str]:
         """Return the streams that keep nothing for a group that holds data: it was idle."""
-        found = []
-        for name in sorted(state.subscribed_streams):
+
+        def is_expired(stream: StreamLog) -> bool:
             with contextlib.suppress(NoSuchStream, StaleIdentity):
-                known = self._streams(name).view(life=state.lives[name]).subscriber(state.group)
-                if known is None or known.removed:
-                    found.append(name)
-        return found
+                known = stream.view(life=state.lives[stream.name]).subscriber(state.group)
+                return known is None or bool(known.removed)
+            return False
+
+        found = of_each(self._streams, state.subscribed_streams, is_expired)
+        return [name for name, expired in found.items() if expired]
 
     def unsubscribe(self, state: GroupState) -> None:
         """Unsubscribe the group from all streams."""
         self._unsubscribe(state, state.subscribed_lives)
 
     def _unsubscribe(self, state: GroupState, lives: Mapping[str, int | None]) -> None:
-        for name, life in sorted(lives.items()):
-            stream = self._streams(name)
+        def unsubscribe(stream: StreamLog) -> None:
+            life = lives[stream.name]
             try:
                 subscribers.unsubscribe(stream, state.group, state.generation, life=life)
             except (NoSuchStream, StaleIdentity):
@@ -81,16 +88,20 @@ class Subscriptions:
                     raise
                 # Its log is lost: should it come back, retention releases what the group held.
 
+        of_each(self._streams, lives, unsubscribe)
+
     def publish(self, state: GroupState, stream_cuts: Mapping[str, StreamCut]) -> None:
         """Allow streams to truncate before these cuts.
 
         Raises InvalidStreamCut, NoSuchSubscriber, GenerationMismatch.
         """
-        for name, cut in sorted(stream_cuts.items()):
-            stream = self._streams(name)
-            view = stream.view(life=state.lives[name])
-            clipped = locate(view, cut).above_head()
+
+        def publish(stream: StreamLog) -> None:
+            view = stream.view(life=state.lives[stream.name])
+            clipped = locate(view, stream_cuts[stream.name]).above_head()
             subscribers.publish(stream, state.group, state.generation, clipped.cut, life=view.life)
+
+        of_each(self._streams, stream_cuts, publish)
 
     def is_publication_due(self, state: GroupState) -> bool:
         """Return whether retention is automatic and the last checkpoint is unpublished here."""
@@ -114,11 +125,15 @@ class Subscriptions:
         last = state.last_checkpoint
         if last is None or not self.is_publication_due(state):
             return
-        for name, cut in state.cuts_of(last.positions).items():
+        cuts = state.cuts_of(last.positions)
+
+        def publish(stream: StreamLog) -> None:
             with contextlib.suppress(
                 InvalidStreamCut, GenerationMismatch, NoSuchStream, StaleIdentity
             ):
-                self._publish_or_warn(state, name, cut)
+                self._publish_or_warn(state, stream.name, cuts[stream.name])
+
+        of_each(self._streams, cuts, publish)
         self._published = state.generation, last.number
 
     def _publish_or_warn(self, state: GroupState, name: str, cut: StreamCut) -> None:

@@ -53,12 +53,13 @@ class Distant(Spy):
         self.refused: tuple[str, ...] = ()
         """Calls for these streams fail."""
         self._now = self._most = self._wanted = 0
+        self._only = ""
         self._changed = threading.Condition()
 
     def _call(self, operation: str, key: str) -> None:
         if key.startswith(self.refused):
             raise StoreError(f"{key}: refused")
-        if not key.startswith("s/n"):
+        if not key.startswith("s/n") or not operation.startswith(self._only):
             return
         with self._changed:
             self._now += 1
@@ -69,9 +70,9 @@ class Distant(Spy):
             self._now -= 1
 
     @contextmanager
-    def together(self, count: int) -> Iterator[None]:
+    def together(self, count: int, operation: str = "") -> Iterator[None]:
         """Let calls wait until so many are under way; fail if there are never so many."""
-        self._most, self._wanted = 0, count
+        self._most, self._wanted, self._only = 0, count, operation
         yield
         assert count <= self._most <= count + STORAGE_THREADS
 
@@ -312,3 +313,28 @@ def test_only_a_look_after_one_that_found_nothing_rests(root: str) -> None:
     assert len(rests) == 1
     reader.latestOffset(at, ReadAllAvailable())
     assert len(rests) == 1
+
+
+def test_query_reports_to_its_group_and_to_many_streams_at_once(
+    root: str, process: Callable[[], Distant]
+) -> None:
+    found = source(root, readergroup="s/group", readergroupmode="subscriber")
+    schema = found.schema()
+    distant = process()
+    with distant.together(CHECK_THREADS, "put_if_absent"):  # to subscribe
+        reader: Any = found.streamReader(schema)
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ReadAllAvailable())
+    assert reader.partitions(start, end)
+    reader.stop()
+    distant = process()  # as a restart does, from the checkpoint
+    reader = found.streamReader(schema)
+    with distant.together(CHECK_THREADS, "put_if_absent"):  # to publish
+        assert reader.latestOffset(end, ReadAllAvailable()) == end
+    reader.stop()
+    group = StreamManager(root).reader_group("s/group")
+    assert group.lag().events == 0
+    assert [len(group.stream_cuts()), sum(group.stream_cuts()["s/n00"].positions.values())] == [
+        len(NAMES),
+        1,
+    ]
