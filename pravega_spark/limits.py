@@ -397,6 +397,12 @@ SCAN_CHANGED_BYTES = 32 * MIB
 """Up to this size the driver reads a table's changes after the fold and sends them to the tasks."""
 SCAN_CHANGE_READS = 8
 """More of them are read by each task of a scan, of which there are at most so many."""
+MESSAGE_KEYS = 8_192
+"""Up to so many hashes of keys a task sends to the driver; more of them it stores."""
+KEY_RUN_ROWS, KEY_BLOCK_ROWS = 4 << 20, 8_192
+"""Hashes that a task sorts and stores together, and those that the driver reads as a whole."""
+KEY_MERGE_ROWS = 4 << 20
+"""Hashes that the driver reads at a time to find those that come twice."""
 ROUTE_BYTES = 16 * MIB
 """Rows are routed in groups of about this size: each distinct key is hashed once per group."""
 TASK_BYTES = 256 * MIB

@@ -1,18 +1,19 @@
 """The sink of key-value tables: frames of puts and removals, each in one commit and exactly once.
 
 It is the sink of the change log with other columns. Spark gives the rows of a frame no order, so
-two rows of one key in one write are refused, unless the caller says that the last one wins.
+two rows of one key in one write are refused, unless the caller says that the last one wins. Tasks
+stage the hashes of their keys for that, if these are many; the driver deletes them, or a sweep.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import (
@@ -25,12 +26,19 @@ from pyspark.sql.types import (
 
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.root_marker import is_away
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import events_path
-from pravega_spark.errors import InvalidInput, NoSuchTable
+from pravega_spark.engine.writing.reroute import read_staged
+from pravega_spark.errors import InvalidInput, NoSuchTable, StoreError
 from pravega_spark.key_value.change_codec import decode_change
 from pravega_spark.key_value.put_future import translated
 from pravega_spark.key_value.shared_table import key_codec
 from pravega_spark.key_value.table_key import TableKey
+from pravega_spark.spark.key_value.key_hashes import (
+    KeyHashes,
+    StoredRun,
+    hashes_that_come_twice,
+)
 from pravega_spark.spark.key_value.open_configuration import configuration_of
 from pravega_spark.spark.key_value.table_settings import TableWriteSettings
 from pravega_spark.spark.key_value.upsert_columns import UpsertColumns
@@ -38,8 +46,11 @@ from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.commit_messages import TaskCommitMessage, complete
 from pravega_spark.spark.write.frame_target import FramePlan
 from pravega_spark.spark.write.sink import PravegaBatchWriter, PravegaStreamWriter
+from pravega_spark.spark.write.staging_plan import StagingPlan
 
 _Write = Callable[[Iterator[pa.RecordBatch]], TaskCommitMessage]
+_SUSPECTS = 65_536
+"""Hashes whose keys are looked for at a time, so that few keys are in memory."""
 _EVENTS = StructType(
     [
         StructField("routing_key", StringType()),
@@ -54,6 +65,8 @@ class UpsertMessage(TaskCommitMessage):
     """The chunks that one task staged, and the hashes of the keys in them."""
 
     hashes: bytes = b""
+    runs: list[StoredRun] = field(default_factory=list)
+    """Those that are stored, since they are many."""
 
 
 class _Upsert:
@@ -82,36 +95,45 @@ class _Upsert:
         self._found = self._found or self._find()
         return self._found
 
-    def stage(self, write: _Write, rows: Iterator[pa.RecordBatch]) -> UpsertMessage:
-        """Stage a task's rows as events by the sink's ``write``."""
-        hashes = list[NDArray[np.uint64]]()
+    def stage(
+        self, write: _Write, rows: Iterator[pa.RecordBatch], plan: StagingPlan
+    ) -> UpsertMessage:
+        """Stage a task's rows as events by the sink's ``write``, which follows the plan."""
+        folder = f"{events_path(plan.stream)}/data/{plan.folder}"
+        hashes = KeyHashes(open_store(plan.root), folder)
         with translated():
             done = write(self._events(rows, hashes))
-        data = np.concatenate(hashes).tobytes() if hashes else b""
-        return UpsertMessage(done.life, done.version, done.chunks, task=done.task, hashes=data)
+            few = hashes.finish()
+        return UpsertMessage(
+            done.life, done.version, done.chunks, task=done.task, hashes=few, runs=hashes.runs
+        )
 
     def _events(
-        self, rows: Iterator[pa.RecordBatch], hashes: list[NDArray[np.uint64]]
+        self, rows: Iterator[pa.RecordBatch], hashes: KeyHashes
     ) -> Iterator[pa.RecordBatch]:
-        """Yield rows as events; adds the hashes of their keys to the list."""
+        """Yield rows as events, and add the hashes of their keys to the others."""
         for batch in rows:
             if not batch.num_rows:
                 continue
             events, keys = self._columns.changes(batch)
             if not self._is_last_winner:
-                hashes.append(keys)
+                hashes.add(keys)
             yield events
 
     def check(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Raise InvalidInput if two rows have one key."""
         found = [message for message in complete(messages) if isinstance(message, UpsertMessage)]
-        hashes = np.frombuffer(b"".join(m.hashes for m in found), np.uint64)
-        hashes = np.sort(hashes)
-        twice = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
-        if not len(twice):
-            return
-        key = self._first_twice(found, twice)
-        if key is None:  # different keys of one hash
+        store, runs = open_store(self.sink.root), [run for m in found for run in m.runs]
+        twice = hashes_that_come_twice(store, [message.hashes for message in found], runs)
+        parts = (
+            part[at : at + _SUSPECTS] for part in twice for at in range(0, len(part), _SUSPECTS)
+        )
+        keys = (self._first_twice(found, part) for part in parts)
+        key = next((key for key in keys if key is not None), None)
+        if runs:
+            with suppress(StoreError):  # a sweep deletes them
+                store.delete([run.key for run in runs])
+        if key is None:
             return
         codec = key_codec(self._table, self._columns.configuration)
         name: Any = codec.decode(key.primary)
@@ -126,17 +148,21 @@ class _Upsert:
     def _first_twice(
         self, messages: Sequence[UpsertMessage], hashes: NDArray[np.uint64]
     ) -> TableKey | None:
-        """Return a key that is there twice, read from the staged chunks; None if there is none."""
+        """Return a key that is there twice, read from the staged chunks.
+
+        None if different keys have one hash.
+        """
         seen, suspects = set[TableKey](), set(hashes.tolist())
-        store, path = open_store(self.sink.root), events_path(self.sink.stream)
+        stream = open_stream(self.sink.root, self.sink.stream)
+        view = stream.view()
         for chunk in (chunk for message in messages for chunk in message.chunks):
-            data = store.get(f"{path}/{chunk.path}")
-            for payload in pq.read_table(pa.BufferReader(data), columns=["event"])["event"]:
-                key, _ = decode_change(payload.as_py())
-                if key in seen:
-                    return key
-                if self._columns.hash_of(key) in suspects:
-                    seen.add(key)
+            for batch in read_staged(stream, view, chunk, ["event"]):
+                for payload in batch.column("event"):
+                    key, _ = decode_change(payload.as_py())
+                    if self._columns.hash_of(key) in suspects:
+                        if key in seen:
+                            return key
+                        seen.add(key)
         return None
 
 
@@ -151,7 +177,8 @@ class TableBatchWriter(PravegaBatchWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Stage one partition; runs in a task."""
-        return self._upsert.stage(super().write, iterator)
+        self._plan = self._in_task()
+        return self._upsert.stage(super().write, iterator, self._plan.staging)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the changes of all partitions, in the order of the partitions."""
@@ -174,7 +201,8 @@ class TableStreamWriter(PravegaStreamWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Stage one partition of a micro-batch; runs in a task."""
-        return self._upsert.stage(super().write, iterator)
+        self._plan = self._in_task()
+        return self._upsert.stage(super().write, iterator, self._plan.staging)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit a micro-batch; skip one that the table already has."""

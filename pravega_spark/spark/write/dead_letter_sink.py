@@ -22,7 +22,7 @@ from pravega_spark.errors import InvalidOption
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.commit_messages import TaskCommitMessage
 from pravega_spark.spark.write.dead_letters import letters, plan_letters
-from pravega_spark.spark.write.frame_target import FramePlan, plan_in_task
+from pravega_spark.spark.write.frame_target import FramePlan
 from pravega_spark.spark.write.many_streams_sink import (
     ManyStreamsMessage,
     commit_batch,
@@ -54,9 +54,7 @@ class DeadLetterBatchWriter(PravegaBatchWriter):
         """Stage one partition; runs in a task."""
         if self._is_skipped:
             return ManyStreamsMessage()
-        return _stage(
-            iterator, self._plan or plan_in_task(self.settings, self._frame), self.settings
-        )
+        return _stage(iterator, self._in_task(), self.settings)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the rows, and then the dead letters."""

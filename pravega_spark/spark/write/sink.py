@@ -84,10 +84,14 @@ class PravegaBatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Stage one partition; runs in a task."""
-        plan = self._plan or plan_in_task(self.settings, self._frame)
+        plan = self._in_task()
         if self._is_skipped:
             return TaskCommitMessage(plan.staging.life, plan.staging.version)
         return _stage_one(iterator, plan, self.settings)
+
+    def _in_task(self) -> FramePlan:
+        """Return the driver's plan, or this task's own."""
+        return self._plan or plan_in_task(self.settings, self._frame)
 
     @property
     def _is_skipped(self) -> bool:
