@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pyarrow as pa
 
 from pravega_spark import (
@@ -28,6 +29,7 @@ from pravega_spark import (
     TablePut,
 )
 from pravega_spark.engine.log import checkpointing, sweep_record
+from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.due_hints import basis_of
@@ -40,10 +42,11 @@ from pravega_spark.errors import TxnFailed
 from pravega_spark.event_time import watermark_update
 from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_source import folded_table
-from pravega_spark.limits import MAX_EVENT_BYTES
+from pravega_spark.limits import MAX_EVENT_BYTES, MESSAGE_KEYS
 from pravega_spark.maintenance.unit_work import stream_hints
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.scaling import auto_scaling
+from pravega_spark.spark.key_value.key_hashes import KeyHashes
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import DatedDisk, FakeRuntime
 from tests.harness.offering import offer, take
@@ -428,6 +431,10 @@ def _keep_values(manager: StreamManager) -> None:
         table.remove("B6 725").result()
     log = StreamLog(manager._store, "nyc/_kv_tables/fares", manager._runtime)
     assert fold(log, folded_table(log, configuration)).is_published
+    hashes = KeyHashes(log.store, f"{log.path}/data/{version_folder(log.view().version)}")
+    hashes.add(np.arange(MESSAGE_KEYS + 1, dtype=np.uint64))
+    hashes.finish()
+    log.store.delete([run.key for run in hashes.runs])
 
 
 def _transact_jointly(manager: StreamManager) -> None:

@@ -37,7 +37,12 @@ LOG = "s/_kv_tables/stock"
 @pytest.fixture(autouse=True)
 def _few_hashes() -> Iterator[None]:
     """Let a task store 40 hashes, in runs of 100, so that small writes show what large ones do."""
-    limits = {"MESSAGE_KEYS": 40, "KEY_RUN_ROWS": 100, "KEY_BLOCK_ROWS": 8, "KEY_MERGE_ROWS": 64}
+    limits: dict[str, Any] = {
+        "MESSAGE_KEYS": 40,
+        "KEY_RUN_ROWS": 100,
+        "KEY_BLOCK_ROWS": 8,
+        "KEY_MERGE_ROWS": 64,
+    }
     with patch.multiple(key_hashes, **limits):
         yield
 
