@@ -272,7 +272,9 @@ class StreamManager(ClosedByBlock):
         check_scope(scope)
         ensure_probed(self._store, self._runtime)
         clock_record.begin_record(self._store, self._runtime)
-        return self._scope(scope).create()
+        made = self._scope(scope)
+        made.check_has_index()
+        return made.create()
 
     def scope_exists(self, scope: str) -> bool:
         """Return True if the scope exists."""

@@ -20,7 +20,9 @@ from pravega_spark.backup.key_value_backup import copy_key_value_table
 from pravega_spark.backup.table_backup import CopiedTable, TableCopier
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.lost_log import check_not_lost
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import allow_incomplete, read_root
@@ -53,6 +55,8 @@ from pravega_spark.reader_groups.position_settlement import GroupPositions
 from pravega_spark.transactions.decision_log import open_decisions
 from pravega_spark.transactions.joint_sweep import carry_out_decided
 
+logger = own_logger(__name__)
+
 MAINTAIN: Final = "maintain"
 """The setting that a copy does not take from its source."""
 
@@ -64,6 +68,11 @@ class BackupResult:
     target: str
     backup_id: str
     tables: tuple[CopiedTable, ...]
+    missing: tuple[str, ...] = ()
+    """Paths of the streams, tables and groups that a scope lists and that have no object at all.
+
+    Their creation was killed, or everything of them is lost; ``fsck`` may know which.
+    """
 
     @property
     def versions(self) -> dict[str, int]:
@@ -162,7 +171,7 @@ def back_up(
         claimed.remove_leftovers({*(table.path for table in copied), *tables.made})
         failpoint("backup.marker")
         claimed.finish(runtime.now_ms())
-    return BackupResult(target.url, claimed.backup_id, tuple(copied))
+    return BackupResult(target.url, claimed.backup_id, tuple(copied), tuple(sorted(tables.missing)))
 
 
 class _SourceTables:
@@ -177,6 +186,7 @@ class _SourceTables:
         """The reader groups that the copied scopes list."""
         self.made = set[str]()
         """The tables that the copy has although they are not copied: the scope of one stream."""
+        self.missing: list[str] = []
         self._indexes: dict[str, Scope] = {}
         self._rows: dict[str, Rows] = {}
         """The rows of each copied scope."""
@@ -217,7 +227,7 @@ class _SourceTables:
         for scope in self._rows:
             for name in self._names(scope, TABLE):
                 stream = table_log(scope, name)
-                change_log = self._log(events_path(stream))
+                change_log = self._listed_log(stream, events_path(stream))
                 if change_log is not None:
                     yield change_log, Log(self._source, folded_path(stream), self._runtime)
                 history = self._log(f"{stream}/metadata")
@@ -244,7 +254,9 @@ class _SourceTables:
                 scope = Scope(self._source, name, self._runtime)
                 if scope.state() != DELETED:
                     yield scope
-                elif self._name:
+                    continue
+                scope.check_has_index()
+                if self._name:
                     raise NoSuchScope(
                         f"scope {name} does not exist under {self._source.url}.", scope=name
                     )
@@ -254,22 +266,44 @@ class _SourceTables:
 
         All groups come first, since a group can read streams of any scope.
         """
-        groups = list[str]()
-        streams = list[str]()
+        groups = list[tuple[str, str]]()
+        streams = list[tuple[str, str]]()
         for scope in self._rows:
             for name in self._names(scope, GROUP):
                 self.groups.add(f"{scope}/{name}")
-                groups.append(f"{scope}/{GROUPS_FOLDER}/{name}")
+                path = f"{scope}/{GROUPS_FOLDER}/{name}"
+                groups.append((path, path))
             for name in self._names(scope, STREAM):
-                streams += [events_path(f"{scope}/{name}"), f"{scope}/{name}/metadata"]
+                stream = f"{scope}/{name}"
+                streams += [(stream, events_path(stream)), ("", f"{stream}/metadata")]
         yield from self._opened(groups)
         yield from self._opened(streams)
 
-    def _opened(self, paths: Sequence[str]) -> Iterator[Log]:
+    def _opened(self, logs: Sequence[tuple[str, str]]) -> Iterator[Log]:
         """Open some logs at a time, and yield those that exist."""
-        for first in range(0, len(paths), COPY_PAGE_FILES):
-            page = paths[first : first + COPY_PAGE_FILES]
-            yield from filter(None, self._runtime.each(self._log, page))
+        for first in range(0, len(logs), COPY_PAGE_FILES):
+            page = logs[first : first + COPY_PAGE_FILES]
+            yield from filter(None, self._runtime.each(lambda one: self._listed_log(*one), page))
+
+    def _listed_log(self, folder: str, path: str) -> Log | None:
+        """Return a log, or None if the folder is empty; an object may lack other logs than its own.
+
+        Raises CorruptLog if something is left of an object that has lost its own log.
+        """
+        log = Log(self._source, path, self._runtime)
+        if log.refresh(durable=True) is not None:
+            return log
+        if folder:
+            advice = "Put it back, or delete what is left of it; the backup is not complete."
+            check_not_lost(log, folder, folder, advice)
+            self.missing.append(folder)
+            logger.warning(
+                "%s is listed and has no object: its creation was killed, or it is lost; it is not "
+                "in the backup. fsck may know which.",
+                f"{self._source.url}/{folder}",
+                extra=log_fields("backup"),
+            )
+        return None
 
     def _single_stream(self, update: CopyUpdate | None) -> Iterator[Log]:
         """Yield the tables of one stream; the copy gets a new scope that lists it."""
@@ -291,7 +325,7 @@ class _SourceTables:
 
     def _single_log(self) -> tuple[Log, StreamView]:
         """Return the log of the one stream; raise NoSuchStream if there is none."""
-        log = self._log(events_path(self._name))
+        log = self._listed_log(self._name, events_path(self._name))
         view = None if log is None or log.snapshot is None else StreamView(log.snapshot)
         if log is not None and view is not None and view.record.state is not StreamState.DELETED:
             return log, view

@@ -594,9 +594,9 @@ def test_log_without_its_scope_is_not_taken_for_a_stream_or_table_that_exists(
     manager = StreamManager(tmp_path)
     for name in ("s/t", table_log("s", "t")):
         make_stream(manager._store, SYSTEM, name=name)
-    with pytest.raises(NoSuchScope, match="scope s does not exist"):
+    with pytest.raises(CorruptLog, match="scope s has lost its log"):
         manager.create_stream("s/t")
-    with pytest.raises(NoSuchScope, match="scope s does not exist"):
+    with pytest.raises(CorruptLog, match="scope s has lost its log"):
         manager.create_key_value_table("s/t", KeyValueTableConfiguration())
 
 

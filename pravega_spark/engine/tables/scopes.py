@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.log.lost_log import check_not_lost
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
@@ -92,7 +93,20 @@ class Scope:
             raise self._absent()
         return life
 
+    def check_has_index(self) -> None:
+        """Raise CorruptLog if the scope has lost its index: it holds something and has no log."""
+        log = self.table.log
+        if log.refresh() is None:
+            check_not_lost(
+                log,
+                self.name,
+                f"scope {self.name}",
+                f"Restore {log.path} from a copy; what the scope holds is not listed without it.",
+            )
+
     def _absent(self) -> NoSuchScope:
+        """Return the error of a scope that is not there; raise CorruptLog if its index is lost."""
+        self.check_has_index()
         ending = way_on(self.table.log.store, "; create it first.")
         return NoSuchScope(f"scope {self.name} does not exist{ending}", scope=self.name)
 
