@@ -121,9 +121,9 @@ def read_ranges(
     """
     if not isinstance(partition, EventPartition):
         return
-    for one in partition.ranges:
-        stream = open_stream(settings.root, one.rng.stream)
-        warn_if_kept(one.plan, f"stream {one.rng.stream}", stream)
+    for name, plan in {one.rng.stream: one.plan for one in partition.ranges}.items():
+        stream = open_stream(settings.root, name)
+        warn_if_kept(plan, f"stream {name}", stream)
     parts = (read(one, partition.watermark_us) for one in partition.ranges)
     if len(partition.ranges) == 1 or stream.store.is_local:
         for part in parts:

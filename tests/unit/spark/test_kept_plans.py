@@ -33,7 +33,7 @@ def test_plan_that_is_read_again_after_a_commit_is_said_once(
 ) -> None:
     stream = created(root, segments=2)
     fill(stream, 0, 5)
-    reader = batch_reader(root)
+    reader = batch_reader(root, minpartitions="2")
     planned = reader.partitions()
     assert len(planned) == 2
     for _ in range(2):
