@@ -184,7 +184,7 @@ def test_restored_stream_takes_a_later_batch_by_the_option(lines: Lines) -> None
     assert lines.events() == ["a", "b", "d"]
 
 
-@pytest.mark.parametrize("way", ["sink", "foreachBatch"])
+@pytest.mark.parametrize("way", ["sink", "foreachBatch", "thread"])
 def test_root_that_is_away_for_one_run_takes_no_batch_and_lacks_none(
     lines: Lines, tmp_path: Path, way: str
 ) -> None:
@@ -196,11 +196,20 @@ def test_root_that_is_away_for_one_run_takes_no_batch_and_lacks_none(
     def save(batch: DataFrame, _: int) -> None:
         batch.write.format("pravega").mode("append").option("root", lines.root).save("s/a")
 
+    def save_in_thread(batch: DataFrame, number: int) -> None:
+        def work() -> None:
+            batch.sparkSession.createDataFrame([], "event string")  # makes the session active here
+            write = batch.write.format("pravega").mode("append").options(root=lines.root)
+            write.option("checkpointLocation", str(lines.checkpoint)).save("s/a")
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(work).result()
+
     def run() -> None:
         if way == "sink":
             lines.run()
         else:
-            lines.for_each(save)
+            lines.for_each(save_in_thread if way == "thread" else save)
 
     run()
     lines.add("2", "c")

@@ -62,7 +62,8 @@ def stage_many(
             while sum(stager.size for stager in stagers) > TASK_BYTES:
                 max(stagers, key=lambda stager: stager.size).drain_largest()
         task = TaskRun.current()
-        is_first = not streams and task.batch == 0 and settings.create_if_missing
+        may_be_first = task.batch == 0 or (task.batch is None and settings.checkpoint is not None)
+        is_first = not streams and may_be_first and settings.create_if_missing
         if is_first and is_new_root(settings, task):
             ensure_probed(open_store(settings.root))  # or the next batch would miss the root
         return {

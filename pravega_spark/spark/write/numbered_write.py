@@ -14,7 +14,7 @@ from pravega_spark.engine.writing.batch_identity import NumberedBatch
 from pravega_spark.errors import InvalidOption
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.first_batch import FirstBatch
-from pravega_spark.spark.write.query_checkpoint import UNREADABLE, QueryCheckpoint
+from pravega_spark.spark.write.query_checkpoint import query_id_of
 from pravega_spark.spark.write.task_run import SinkMessage, TaskRun, run_of
 from pravega_spark.spark.write.write_source import WriteSource, query_writer
 
@@ -36,7 +36,7 @@ def query_batch(
 
 def query_of(settings: WriteSettings, messages: Iterable[SinkMessage]) -> str | None:
     """Return the id of the query that writes; None if nothing tells it."""
-    return run_of(messages).query_id or _checkpoint_query_id(settings.checkpoint)
+    return run_of(messages).query_id or query_id_of(settings.checkpoint)
 
 
 def application_batch(
@@ -50,8 +50,8 @@ def application_batch(
         return None
     name, number = settings.application
     run = attempt_of(settings, run_of(messages), application)
-    if run.query_id is None and settings.checkpoint is not None:
-        run = replace(run, query_id=_checkpoint_query_id(settings.checkpoint))
+    if run.query_id is None:
+        run = replace(run, query_id=query_id_of(settings.checkpoint))
     return _CheckedSource(settings, run, application_writer(name)).numbered(number)
 
 
@@ -63,16 +63,6 @@ def attempt_of(settings: WriteSettings, task: TaskRun, application: str | None) 
 def application_writer(name: str) -> str:
     """Return the writer id of a txnAppId, in a stream's log and in a transaction."""
     return f"txn:{name}"
-
-
-def _checkpoint_query_id(location: str | None) -> str | None:
-    """Return the query's id in the ``metadata`` of Spark's checkpoint; None without one."""
-    if location is None:
-        return None
-    try:
-        return QueryCheckpoint(location).query_id()
-    except UNREADABLE:
-        return None
 
 
 class _CheckedSource(WriteSource):

@@ -55,6 +55,11 @@ class QueryCheckpoint:
         entries = _open(self.location).list("", after="metadat", before="metadata/")
         return {entry.key: entry.modified_ms for entry in entries}["metadata"]
 
+    def last_batch(self) -> int:
+        """Return the number of the batch that was planned last."""
+        names = (entry.key.rpartition("/")[2] for entry in _open(self.location).list("offsets"))
+        return max(int(name) for name in names if is_number(name))
+
     def ends(self, batch: int) -> BatchEnds:
         """Return where the sources of a batch end."""
         store = _open(self.location)
@@ -68,6 +73,16 @@ class QueryCheckpoint:
                 listed.append([name, [_files(store, number, at) for at in range(first, end + 1)]])
         text = to_json([sources, listed] if listed else [sources])
         return BatchEnds(tuple(lines), xxhash.xxh3_128_hexdigest(text.encode()))
+
+
+def query_id_of(location: str | None) -> str | None:
+    """Return the id of the query whose checkpoint is named; None if nothing tells it."""
+    if location is None:
+        return None
+    try:
+        return QueryCheckpoint(location).query_id()
+    except UNREADABLE:
+        return None
 
 
 @lru_cache(maxsize=64)

@@ -20,6 +20,11 @@ from pravega_spark.model import Segment
 from pravega_spark.names import split_stream, split_table, table_of_log
 from pravega_spark.policies import StreamConfiguration
 from pravega_spark.spark.settings import WriteSettings
+from pravega_spark.spark.write.query_checkpoint import (
+    UNREADABLE,
+    QueryCheckpoint,
+    query_id_of,
+)
 from pravega_spark.spark.write.task_run import TaskRun
 from pravega_spark.stream_schema import StreamSchema
 
@@ -43,7 +48,7 @@ class StagingPlan:
 
 
 class NewRoot(Exception):
-    """The driver leaves a root without a marker to the tasks, which know the number of the batch.
+    """The driver leaves a root without a marker to the tasks, which see the number of the batch.
 
     A disk that is not mounted looks like a new root. Only the first batch of a query makes one.
     """
@@ -88,16 +93,35 @@ def is_new_root(settings: WriteSettings, task: TaskRun | None) -> bool:
     store = open_store(settings.root)
     if read_root(store) is not None:
         return False
+    batch = _batch(settings, task)
+    if batch:
+        query_id = (task and task.query_id) or query_id_of(settings.checkpoint)
+        query = query_id or f"with the checkpoint {settings.checkpoint}"
+        raise RootChanged(
+            f"root {store.url} has no marker, and this is batch {batch} of query {query}: only "
+            "batch 0 finds a root that is new, so this one was removed, moved or is not mounted. "
+            "Nothing was written. Mount or restore it, and start the query again; if the root is "
+            f"new for this query, first {_creation(settings, store)}"
+        )
     if task is None:
         raise NewRoot
-    if task.batch:
-        raise RootChanged(
-            f"root {store.url} has no marker, and this is batch {task.batch} of query "
-            f"{task.query_id}: only batch 0 finds a root that is new, so this one was removed, "
-            "moved or is not mounted. Nothing was written. Mount or restore it, and start the "
-            f"query again; if the root is new for this query, first {_creation(settings, store)}"
-        )
     return True
+
+
+def _batch(settings: WriteSettings, task: TaskRun | None) -> int | None:
+    """Return the number of the query's batch; None if nothing tells it.
+
+    The tasks of a thread that ``foreachBatch`` started do not see it, but a write may name the
+    checkpoint. Where that cannot be read, the number of the write stands for it.
+    """
+    if task is not None and task.batch is not None:
+        return task.batch
+    if settings.checkpoint is None:
+        return None
+    try:
+        return QueryCheckpoint(settings.checkpoint).last_batch()
+    except UNREADABLE:
+        return settings.application[1] if task and settings.application else None
 
 
 def _creation(settings: WriteSettings, store: Store) -> str:

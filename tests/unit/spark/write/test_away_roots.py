@@ -28,7 +28,16 @@ KINDS: dict[str, dict[str, Any]] = {
     },
 }
 NO_ROOT = r"is no root now\. If it was one, mount or restore it, and create nothing"
-WAYS = {"write": Query.write, "save": Query.save}
+
+
+def save_in_thread(query: Query, number: int, *parts: pa.RecordBatch) -> None:
+    """Write in a thread of foreachBatch: the tasks see no query, and the write names it."""
+    query.plan(number, number)
+    query.is_in_thread = True
+    query.save(number, *parts, knows_checkpoint=True)
+
+
+WAYS = {"write": Query.write, "save": Query.save, "thread": save_in_thread}
 
 
 @pytest.fixture(params=KINDS)
@@ -94,6 +103,23 @@ def test_stream_that_people_create_in_a_new_root_takes_a_later_batch(query: Quer
     StreamManager(query.root).create_scope("s")
     query.write(7, batch(query, 0, 5))
     assert events(query) == list(range(5))
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_thread_takes_its_batch_from_the_checkpoint_and_else_from_the_number_of_the_write(
+    query: Query, is_readable: bool
+) -> None:
+    """A checkpoint that the task cannot read is on the driver's disk, or Hadoop alone has it."""
+    for number in (9, 10):
+        query.plan(number, number)
+    if not is_readable:
+        query.location = str(query.checkpoint / "other")
+    query.is_in_thread = True
+    rest = batch(query, 0, 5)
+    version = "0" if is_readable else "10"
+    with pytest.raises(RootChanged, match=r"this is batch 10 of query (q-1|with the checkpoint)"):
+        query.save(10, rest, knows_checkpoint=True, txnversion=version)
+    assert not query.root.exists()
 
 
 @pytest.mark.parametrize("options", [{}, {"badrecords": "dlq"}])
