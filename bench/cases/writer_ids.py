@@ -10,6 +10,7 @@ from bench.harness.context import Context
 from bench.harness.counting_store import CountingStore
 from bench.harness.figures import Figure
 from bench.harness.registry import benchmark
+from pravega_spark import StreamManager
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.commit_log import Log
@@ -18,6 +19,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 
 _FEW, _MANY = 1_600, 16_000
 _BETWEEN_OPENS = 67
+_LOOKS = 200
 
 
 @dataclass(slots=True)
@@ -29,6 +31,7 @@ class _Cost:
     spent_ms: float
     opened: float
     open_ms: float
+    info_ms: float
 
 
 @benchmark()
@@ -59,6 +62,12 @@ def writer_ids(context: Context) -> Iterator[Figure]:
         note=f"{few.written:.0f} beside {_FEW:,}",
         limited_by="eight domains in state files and a few changes in parts for each commit",
     ).within(at_most=1.5 * few.written)
+    yield Figure(
+        f"stream_info beside {_MANY:,} ids of writers, processor time",
+        1e3 * many.info_ms,
+        "µs",
+        note=f"{1e3 * few.info_ms:.0f} beside {_FEW:,}",
+    ).within(at_most=2 * 1e3 * few.info_ms)
 
 
 def _cost(context: Context, ids: int, commits: int) -> _Cost:
@@ -82,12 +91,18 @@ def _cost(context: Context, ids: int, commits: int) -> _Cost:
             StreamLog(other, name).view()
             open_seconds += time.process_time() - begun
             opened, opens = opened + other.calls["get"], opens + 1
+    manager = StreamManager(context.root)
+    manager.stream_info(name)  # opens it
+    begun = time.process_time()
+    for _ in range(_LOOKS):
+        manager.stream_info(name)
     return _Cost(
         (store.calls["get"] - reads) / commits,
         (store.written_bytes - written) / commits,
         1e3 * spent / commits,
         opened / opens,
         1e3 * open_seconds / opens,
+        1e3 * (time.process_time() - begun) / _LOOKS,
     )
 
 

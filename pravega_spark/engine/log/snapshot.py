@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import immutables
 
@@ -18,12 +18,17 @@ from pravega_spark.limits import DECODED_TEXT_CHARACTERS
 
 LOG_DOMAIN = "pravega.log"
 """Domain of every table: the horizon, the two marks, and the version that set the second one."""
+MANY_PREFIXES = ("pravega.writer.", "pravega.note.", "pravega.transaction.")
+"""Prefixes of the domains that may be very many: of writers, their notes, and outcomes."""
 OPEN_PREFIX = "pravega.open."
 """Prefix of the domains of open transactions; a snapshot keeps these apart from all others."""
 
 _WEIGHED_DOMAINS = 16
 _DOMAIN_BYTES = 256
 """What a domain and its decoded value take beside their text, by measurement."""
+
+
+_Text = TypeVar("_Text", str, str | None)
 
 
 @cached_by_text(DECODED_TEXT_CHARACTERS)
@@ -77,6 +82,8 @@ class Snapshot:
     domains: immutables.Map[str, str]
     open: immutables.Map[str, str]
     """The domains with ``OPEN_PREFIX``, by their names without it."""
+    others: immutables.Map[str, str]
+    """The domains without ``MANY_PREFIXES``, which are few."""
     where: str = field(default="", compare=False)
     """The table's full path or URL, for errors."""
 
@@ -104,6 +111,7 @@ class Snapshot:
             metadata,
             immutables.Map(domains),
             immutables.Map(opened),
+            immutables.Map(_others(domains)),
         )
 
     def apply(self, commit: Commit) -> Snapshot:
@@ -126,6 +134,7 @@ class Snapshot:
             change.metadata or self.metadata,
             _changed(self.domains, change.domains),
             _changed(self.open, opened),
+            _changed(self.others, _others(change.domains)),
             self.where,
         )
 
@@ -139,8 +148,12 @@ class Snapshot:
         return None if text is None else _decode(text)
 
     def names(self, prefix: str) -> Iterator[str]:
-        """Yield the names of the domains that begin with the prefix."""
-        return (name for name in self.domains if name.startswith(prefix))
+        """Yield the names of the domains that begin with the prefix of one kind.
+
+        That costs a look at all domains only for one of ``MANY_PREFIXES``.
+        """
+        some = self.domains if prefix.startswith(MANY_PREFIXES) else self.others
+        return (name for name in some if name.startswith(prefix))
 
     @property
     def held_bytes(self) -> int:
@@ -175,6 +188,10 @@ class Snapshot:
     def commit_deletion_set_version(self) -> int:
         """The version that set the present commit-deletion mark."""
         return int((self.get(LOG_DOMAIN) or {}).get("marked", 0))
+
+
+def _others(domains: Mapping[str, _Text]) -> dict[str, _Text]:
+    return {name: text for name, text in domains.items() if not name.startswith(MANY_PREFIXES)}
 
 
 def _changed(

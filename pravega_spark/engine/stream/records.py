@@ -29,6 +29,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from pravega_spark.arguments import shown
 from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json, typed
+from pravega_spark.engine.log.snapshot import MANY_PREFIXES
 from pravega_spark.engine.text_cache import cached_by_text
 from pravega_spark.errors import CorruptLog
 from pravega_spark.limits import DECODED_TEXT_CHARACTERS
@@ -39,9 +40,7 @@ from pravega_spark.stream_schema import StreamSchema
 STREAM_DOMAIN = "pravega.stream"
 EPOCH_PREFIX = "pravega.epoch."
 SEGMENT_PREFIX = "pravega.segment."
-WRITER_PREFIX = "pravega.writer."
-NOTE_PREFIX = "pravega.note."
-OUTCOME_PREFIX = "pravega.transaction."
+WRITER_PREFIX, NOTE_PREFIX, OUTCOME_PREFIX = MANY_PREFIXES
 SUBSCRIBER_PREFIX = "pravega.subscriber."
 SAMPLE_PREFIX = "pravega.sample."
 FENCE_DOMAIN = "pravega.fence"

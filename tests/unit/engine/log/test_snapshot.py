@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
 import pytest
 
+from pravega_spark import StreamManager
 from pravega_spark.engine.log.actions import Body, Commit
 from pravega_spark.engine.log.snapshot import Snapshot, check_supported, first_snapshot
 from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
 from pravega_spark.errors import CorruptLog, ForeignTable
+from tests.harness.small_tables import add_ids
 
 
 def first(protocol: dict[str, object] | None = PROTOCOL, version: int = 0) -> Commit:
@@ -72,3 +80,69 @@ def test_table_of_a_newer_version_names_the_unknown_feature() -> None:
     changed = snapshot.apply(Body("X", protocol=newer).committed(1, "t1", 6))
     with pytest.raises(ForeignTable, match=r"\['deletionVectors'\].*Upgrade the package"):
         check_supported(changed)
+
+
+KINDS = ("pravega.writer.", "pravega.note.", "pravega.transaction.", "pravega.segment.", "other.")
+
+
+def test_names_of_a_kind_are_those_of_all_domains_whatever_was_set_and_removed() -> None:
+    dice, snapshot = random.Random(7), first_snapshot(first(), "t")
+    for _ in range(60):
+        changes = {
+            f"{dice.choice(KINDS)}{dice.randrange(12)}": dice.choice(["1", None]) for _ in range(5)
+        }
+        snapshot = after(snapshot, **changes)
+    stored = Snapshot.of(
+        *(snapshot.version, snapshot.timestamp_ms, snapshot.token),
+        *(snapshot.protocol, snapshot.metadata, dict(snapshot.domains)),
+    )
+    assert stored.at("t") == snapshot
+    for kind in KINDS:
+        expected = {name for name in snapshot.domains if name.startswith(kind)}
+        assert expected
+        assert set(snapshot.names(kind)) == expected
+
+
+class NotWalked(Mapping[str, str]):
+    """Domains that can be looked up by their names, and not walked through to the end."""
+
+    def __init__(self, domains: Mapping[str, str]) -> None:
+        self.domains = domains
+
+    def __getitem__(self, name: str) -> str:
+        return self.domains[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from islice(self.domains, len(self) // 2)
+        raise AssertionError("all domains are looked at")
+
+    def __len__(self) -> int:
+        return len(self.domains)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda manager: manager.stream_info("s/t"),
+        lambda manager: manager.retention("s/t").explain(),
+        lambda manager: manager.list_subscribers("s/t"),
+        lambda manager: manager.event_time("s/t").watermark(),
+        lambda manager: manager.segments("s/t"),
+        lambda manager: list(manager.read("s/t")),
+    ],
+)
+def test_what_reads_a_stream_looks_at_no_id_of_a_writer(
+    look: Callable[[StreamManager], object], tmp_path: Path
+) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    with manager.create_writer("s/t", writer_id="w") as writer:
+        writer.write_event(b"x", routing_key="k").result()
+    log = manager._stream("s/t").log
+    known = add_ids(log, 200)
+    log._follower.snapshot = replace(known, domains=NotWalked(known.domains))  # type: ignore[arg-type]
+    look(manager)
+    with pytest.raises(AssertionError, match="all domains"):
+        list(log._follower.snapshot.names("pravega.writer."))
+    log._follower.snapshot = known
