@@ -102,7 +102,7 @@ class ChunkSequence:
 
     def _encode(self, events: pa.Table, size: int) -> None:
         if self._open is None:
-            sink = pa.BufferOutputStream()
+            sink = pa.BufferOutputStream(pa.system_memory_pool())  # grows without a copy
             encoder = ChunkEncoder(
                 sink,
                 self._compression,

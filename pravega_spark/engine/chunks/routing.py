@@ -117,6 +117,8 @@ def group(
     events: pa.Table, indexes: NDArray[Any], ids: Sequence[int]
 ) -> list[tuple[int, pa.Table]]:
     """Split events by segment; ``indexes`` holds for each event its segment's index in ``ids``."""
+    import pyarrow.compute as pc  # takes as long to import as the rest of Arrow
+
     counts = np.bincount(indexes, minlength=len(ids))
     taken = np.flatnonzero(counts)
     if len(taken) == 1:
@@ -124,7 +126,9 @@ def group(
     if events.nbytes > _REORDER_BYTES:
         return [(ids[int(i)], events.filter(mask(indexes == i))) for i in taken]
     # A stable sort of 8 or 16 bits is a radix sort; one take is faster than a filter per segment.
-    ordered = events.take(column(np.argsort(indexes, kind="stable"), pa.int64()))
+    # For Arrow's own allocator the system clears huge pages, which costs more than the copy.
+    order = column(np.argsort(indexes, kind="stable"), pa.int64())
+    ordered = pc.take(events, order, memory_pool=pa.system_memory_pool())
     ends = np.cumsum(counts)
     return [(ids[int(i)], ordered.slice(int(ends[i] - counts[i]), int(counts[i]))) for i in taken]
 

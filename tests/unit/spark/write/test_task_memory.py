@@ -52,14 +52,19 @@ def sent(columns: dict[str, Any]) -> pa.RecordBatch:
     return pa.ipc.open_stream(sink.getvalue()).read_next_batch()
 
 
+def allocated() -> int:
+    """Return the bytes of Arrow in both of its pools that a task uses."""
+    return int(pa.total_allocated_bytes() + pa.system_memory_pool().bytes_allocated())
+
+
 def peak_of(writer: Any, batches: Iterator[pa.RecordBatch]) -> int:
     """Return the most bytes of Arrow between two batches of a write."""
-    before, peak = pa.total_allocated_bytes(), 0
+    before, peak = allocated(), 0
 
     def watched() -> Iterator[pa.RecordBatch]:
         nonlocal peak
         for batch in batches:
-            peak = max(peak, pa.total_allocated_bytes() - before)
+            peak = max(peak, allocated() - before)
             yield batch
 
     writer.write(watched())
