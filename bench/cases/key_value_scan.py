@@ -37,7 +37,7 @@ def _write(context: Context, rows: Any) -> None:
 
 @benchmark(Phase.SPARK)
 def key_value_scan(context: Context) -> Iterator[Figure]:
-    """All entries of a folded table; then with one key in a hundred changed since the fold."""
+    """All entries of a folded table; then with one key in a hundred changed since a fold."""
     keys = context.size(10_000_000, 20_000)
     spark = context.spark
     context.manager.create_key_value_table(
@@ -63,9 +63,14 @@ def key_value_scan(context: Context) -> Iterator[Figure]:
         return found.select(*columns) if columns else found
 
     yield from _figures(context, keys, "folded", source, frame, delta)
+    # The first hundredth lies in one range, the keys with these last digits all over the table.
     _write(context, _rows(context, 0, keys // 100))
     assert frame().count() == keys
-    yield from _figures(context, keys, "1 % of the keys changed since", source, frame, delta)
+    yield from _figures(context, keys, "1 % of the keys changed, in a range", source, frame, delta)
+    fold(table._stream, folded_table(table._stream, table.configuration))
+    _write(context, _rows(context, 0, keys).where("key LIKE '%33'"))
+    assert frame().count() == keys
+    yield from _figures(context, keys, "1 % of the keys changed, spread", source, frame, delta)
 
 
 def _figures(context: Context, keys: int, state: str, *ways: Frame) -> Iterator[Figure]:
