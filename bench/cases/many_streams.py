@@ -193,13 +193,14 @@ def idle_query(context: Context) -> Iterator[Figure]:
 def _delay(context: Context, query: Any, name: str) -> float:
     """Return how long an event takes until the query has reported its batch."""
     time.sleep(1.5)
-    done = query.lastProgress["batchId"] if query.lastProgress else -1
+    done = _batches(query)
     with EventStreamWriter(StreamLog(open_store(context.root), name)) as writer:
         writer.write_event(EVENT, "key").result()
     begun = time.monotonic()
-    while not any(
-        progress["batchId"] > done and progress["numInputRows"]
-        for progress in query.recentProgress[-5:]
-    ):
+    while _batches(query) <= done:
         time.sleep(0.002)
     return time.monotonic() - begun
+
+
+def _batches(query: Any) -> set[int]:
+    return {progress["batchId"] for progress in query.recentProgress if progress["numInputRows"]}
