@@ -66,6 +66,7 @@ class PravegaBatchReader(DataSourceReader):
         versions: dict[str, int] = {}
         store = open_store(settings.root)
         read = in_rounds(store, lambda name: self._ranges(store, name, versions), names)
+        self.since = SYSTEM.monotonic()  # who asks once more wants the newest again
         found = [one for ranges in read for one in ranges]
         shares = partition_counts(found, settings.min_partitions)
         token = FramePlan.new_token()
