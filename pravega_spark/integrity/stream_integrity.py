@@ -112,6 +112,7 @@ def _damaged_transactions(stream: StreamLog, view: StreamView) -> Iterator[Damag
         manifests = Manifests(stream, transaction_id)
         try:
             read_new([manifests])
+            manifests.check_whole()
         except Damaged as error:
             if transaction_id in stream.view().transactions:
                 yield damaged_object(error, stream.name)

@@ -16,7 +16,7 @@ from itertools import islice
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.log.create_once import create_once
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.errors import CommitUnknown
+from pravega_spark.errors import CommitUnknown, CorruptLog, RootChanged
 from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind, decode_manifest
 from pravega_spark.transactions.transaction_paths import transaction_folder
 
@@ -37,9 +37,11 @@ class Manifests:
         self.name = f"transaction {transaction_id} of stream {stream.name}"
         """The transaction's name in errors."""
         self.store = stream.store
-        self._runtime = stream.runtime
+        self._stream = stream
         self._folder = transaction_folder(stream, transaction_id)
         self.entries: list[Manifest] = []
+        self.is_shared = True
+        """Whether other processes may have put manifests that this one does not know."""
 
     def copy(self) -> Manifests:
         """Return a copy with the same entries, for another thread."""
@@ -68,10 +70,16 @@ class Manifests:
         for data in found:
             if data is None or self.is_closed:
                 return False
-            where = f"{self.store.url}: manifest {len(self.entries)} of {self.name}"
-            path = f"{self.store.url.rstrip('/')}/{self.key(len(self.entries))}"
-            self.entries.append(decode_manifest(data, where, path))
+            self.entries.append(self._decode(self.key(len(self.entries)), data))
         return not self.is_closed
+
+    def _decode(self, key: str, data: bytes) -> Manifest:
+        number = int(key.rpartition("/")[2].removesuffix(".json"))
+        where = f"{self.store.url}: manifest {number} of {self.name}"
+        return decode_manifest(data, where, self._path(key))
+
+    def _path(self, key: str) -> str:
+        return f"{self.store.url.rstrip('/')}/{key}"
 
     @property
     def last(self) -> ManifestKind:
@@ -104,7 +112,7 @@ class Manifests:
             if entry is None:
                 self._make_durable()
                 return None
-            entry = replace(entry, token=self._runtime.token())
+            entry = replace(entry, token=self._stream.runtime.token())
             if self._put(entry):
                 self.entries.append(entry)
                 return entry
@@ -120,13 +128,61 @@ class Manifests:
                 "written; call again, which finds out, or read the status."
             )
 
-        return create_once(
-            self.store,
-            self._runtime,
-            self.key(number),
-            data,
-            is_ours=lambda found: found == data,
-            unknown=unknown,
+        before = self.key(number - 1) if number else self._stream.log.reader.key(0)
+        if self.is_shared and (number == 0 or entry.kind is not ManifestKind.WRITE):
+            self.check_whole(for_abort=entry.kind is ManifestKind.ABORTING)
+        try:
+            return create_once(
+                self.store,
+                self._stream.runtime,
+                self.key(number),
+                data,
+                is_ours=lambda found: found == data,
+                unknown=unknown,
+                after=None if entry.kind.is_closing else before,  # its process knows all others
+            )
+        except RootChanged:
+            if self.transaction_id not in self._stream.view().transactions:
+                return True  # it has ended, and a manifest after those that were deleted is none
+            if self.store.exists(before):
+                raise
+            raise self._missing(before) from None
+
+    def check_whole(self, *, for_abort: bool = False) -> None:
+        """Raise CorruptLog if the open transaction lacks one of its manifests; one listing.
+
+        The stored ones after it prove that it was there. A prepared transaction lacks none, since
+        its last manifest was read after all others. An abort needs no writes, but it may not
+        hide that the transaction was prepared or committed.
+        """
+        if self.last is not ManifestKind.WRITE:
+            return
+        absent, end = self.key(len(self.entries)), f"{self._folder}/a"
+        later = [entry.key for entry in self.store.list(self._folder, after=absent, before=end)]
+        if not later or self.store.exists(absent):  # another process has put it meanwhile
+            return
+        if for_abort and self._kind_of(later[-1]) in (ManifestKind.WRITE, ManifestKind.ABORTING):
+            return
+        if self.transaction_id in self._stream.view().transactions:
+            raise self._missing(absent)
+
+    def _kind_of(self, key: str) -> ManifestKind:
+        """Return the kind of a stored manifest; ABORTING if an ended transaction lost it."""
+        try:
+            return self._decode(key, self.store.get(key)).kind
+        except FileNotFoundError:
+            return ManifestKind.ABORTING
+
+    def _missing(self, key: str) -> CorruptLog:
+        """Return the error for an object that an open transaction has lost."""
+        path = self._path(key)
+        return CorruptLog(
+            f"{path} does not exist, and {self.name} is open: its manifests were removed or moved. "
+            f"Nothing was changed. Put the folder {self._folder} back as it was, or from a copy. "
+            "If there is none, delete what is left of it, and abort the transaction: the events "
+            "that its flushes acknowledged are lost.",
+            stream=self._stream.name,
+            path=path,
         )
 
     def _make_durable(self) -> None:

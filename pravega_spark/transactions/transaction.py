@@ -95,6 +95,7 @@ class Transaction(CommittedByBlock, NotPicklable):
     @property
     def id(self) -> str:
         """The id, with which another process opens the transaction; 32 hexadecimal digits."""
+        self._manifests.is_shared = True
         self._on_id(self)
         return self._id
 

@@ -158,7 +158,9 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
             writer=self._record,
             joint_token=joint_token,
         )
-        return self._open_handle(opened.transaction_id)
+        transaction = self._open_handle(opened.transaction_id)
+        transaction._manifests.is_shared = False  # until somebody reads the id
+        return transaction
 
     def _check_session(self) -> None:
         """Raise WriterFenced if a newer session of the writer's id is open."""

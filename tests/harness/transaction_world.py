@@ -96,7 +96,9 @@ def begun(
     opened = transaction_lifecycle.begin(
         stream, life, lease_ms=lease_ms, execution_ms=execution_ms, writer=writer
     )
-    return Transaction(stream, opened.transaction_id, **options)
+    made = Transaction(stream, opened.transaction_id, **options)
+    made._manifests.is_shared = False  # as a writer does
+    return made
 
 
 def written(stream: StreamLog, events: Iterable[tuple[str | None, bytes]]) -> Transaction:

@@ -188,6 +188,7 @@ class LogFollower:
         """Start from a stored snapshot, which may be old; None if there is no log."""
         self.root = read_root(self.store)
         opened = self.reader.open()
+        self.store.expect(self.reader.path, is_there=opened is not None)
         if opened is not None:
             self.snapshot, self._files = opened[0], None
             if self.expects_files:
@@ -287,6 +288,7 @@ class LogFollower:
     def _apply(self, commit: Commit) -> None:
         if self.snapshot is None:
             after = first_snapshot(commit, self.reader.where)
+            self.store.expect(self.reader.path, is_there=True)
         else:
             after = self.snapshot.apply(commit)
             if commit.protocol is not None:

@@ -138,6 +138,14 @@ class Store(Protocol):
         """
         ...
 
+    def expect(self, prefix: str, *, is_there: bool) -> None:
+        """Note whether the folder ``prefix`` has a table's log, as its reader has just found.
+
+        Who puts an object into a folder that was there, and is missing, would hide that it is away:
+        a local disk raises StoreError for that. Object stores have no folders.
+        """
+        ...
+
     def put_if_absent(
         self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()
     ) -> Put:
@@ -145,7 +153,7 @@ class Store(Protocol):
 
         An error means that nothing was done. A caller that finds its own bytes after UNKNOWN or
         EXISTS calls :meth:`make_durable` on their folder before it acknowledges them. ``after``
-        names the object that this one follows in its folder: stores that can check it for free
+        names an object that is there before this one is: stores that can check it for free
         raise RootChanged if it does not exist. ``staged`` are the keys that this object names: of
         those that :meth:`stage` created here, none is less durable than this one when it appears.
         """

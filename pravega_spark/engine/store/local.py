@@ -32,7 +32,12 @@ from pravega_spark.engine.store.local_files import (
     vanished,
     write_error,
 )
-from pravega_spark.engine.store.local_folders import discard_old, make_folder, prune
+from pravega_spark.engine.store.local_folders import (
+    ExpectedFolders,
+    discard_old,
+    make_folder,
+    prune,
+)
 from pravega_spark.engine.store.object_keys import check_key, check_prefix
 from pravega_spark.engine.store.object_sink import ObjectSink
 from pravega_spark.engine.store.reserve import Reserve, may_use_reserve
@@ -65,6 +70,7 @@ class LocalStore:
         self._base = self._root if self._root.endswith("/") else self._root + "/"
         self._durable = DurableFolders(os.path.realpath(lowest_folder(path)))
         self._unsynced = UnsyncedFiles(self._durable)
+        self._expected = ExpectedFolders(self._root)
         self._reserve = Reserve(self._root)
         self._nameless = hasattr(os, "O_TMPFILE")
         self._check: Callable[[], object] = bool  # allows everything: no root is known yet
@@ -148,6 +154,10 @@ class LocalStore:
     def hold_to(self, check: Callable[[], None]) -> None:
         """From now on, call ``check`` before each write, deletion and listing."""
         self._check = check
+
+    def expect(self, prefix: str, *, is_there: bool) -> None:
+        """From now on, refuse to create the folder and those above it, if it is there."""
+        self._expected.note(self._base + check_prefix(prefix), is_there=is_there)
 
     def put_if_absent(
         self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()
@@ -297,7 +307,7 @@ class LocalStore:
     ) -> bool:
         """Write a new file and name it; return False if the name is taken.
 
-        Creates a missing folder, unless it must hold ``after``. ``syncs`` are called before naming.
+        Creates a missing folder, unless ``after`` is missing. ``syncs`` are called before naming.
         """
         folder = self._folder_of(path, durable=durable)
         take: Callable[[str], bool] | None = None
@@ -322,7 +332,7 @@ class LocalStore:
                 self._check()  # a file vanished with the root: that is the error to raise
                 raise
             except FileNotFoundError:
-                if after is not None:
+                if after is not None and not os.path.isfile(self._base + after):
                     raise root_changed(self.url, after) from None
                 self._make_folder(folder)  # on the first put, or after a deletion pruned it
             except OSError as error:
@@ -375,6 +385,7 @@ class LocalStore:
 
     def _make_folder(self, folder: str) -> None:
         self._check()
+        self._expected.check(folder)
         self._durable.find_missing(folder)
         make_folder(folder, self._reserve)
 

@@ -182,6 +182,9 @@ class MemoryStore:
     def hold_to(self, check: Callable[[], None]) -> None:
         """Do nothing, as object stores do."""
 
+    def expect(self, prefix: str, *, is_there: bool) -> None:
+        """Do nothing, as object stores do."""
+
     def put_if_absent(
         self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()
     ) -> Put:

@@ -204,6 +204,9 @@ class S3Store:
     def hold_to(self, check: Callable[[], None]) -> None:
         """Do nothing: checking the root marker would be a request."""
 
+    def expect(self, prefix: str, *, is_there: bool) -> None:
+        """Do nothing: there are no folders."""
+
     def put_if_absent(
         self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()
     ) -> Put:

@@ -51,3 +51,7 @@ class WrappedStore:
     def hold_to(self, check: Callable[[], None]) -> None:
         """Pass the check on."""
         self.inner.hold_to(check)
+
+    def expect(self, prefix: str, *, is_there: bool) -> None:
+        """Pass the folder on."""
+        self.inner.expect(prefix, is_there=is_there)
