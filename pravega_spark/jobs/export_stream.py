@@ -47,7 +47,12 @@ from pravega_spark.jobs.copy_command_line import (
     stream_name,
 )
 from pravega_spark.jobs.copy_runner import Copy, run_copy
-from pravega_spark.jobs.export_targets import check_files, check_table, emptied_text
+from pravega_spark.jobs.export_targets import (
+    begin_files_again,
+    check_files,
+    check_table,
+    emptied_text,
+)
 from pravega_spark.jobs.launcher_stderr import complain
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamInfo
@@ -187,6 +192,8 @@ def _query(arguments: argparse.Namespace, spark: SparkSession) -> DataStreamWrit
         emptied = emptied_text(spark, *given, is_table=arguments.target == DELTA)
         if emptied is not None:
             complain(PROG, emptied)
+            if arguments.target in FILES:
+                begin_files_again(spark, *given)
     if arguments.target in FILES:
         check_files(spark, arguments.path, arguments.checkpoint)
     elif arguments.target == DELTA:

@@ -62,6 +62,32 @@ def emptied_text(spark: SparkSession, path: str, checkpoint: str, *, is_table: b
     )
 
 
+def begin_files_again(spark: SparkSession, path: str, checkpoint: str) -> None:
+    """Give an emptied folder what Spark's file sink and reader expect of the batches before.
+
+    Spark joins ten batches' lists of files into one, also if the folder had none of them: it, and
+    each reader, then fail at the number of the first. So each of them gets an empty list.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        return
+    jvm: Any = spark._jvm
+    last = _last_number(spark, f"{checkpoint}/commits")
+    every = int(str(spark.conf.get("spark.sql.streaming.fileSink.log.compactInterval", "10")))
+    first = max(0, (last + 1) // every * every - 1)
+    unfinished, folder = (
+        jvm.org.apache.hadoop.fs.Path(f"{path}/{name}")
+        for name in ("_spark_metadata.unfinished", "_spark_metadata")
+    )
+    storage = folder.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    storage.delete(unfinished, True)
+    for batch in range(first, last + 1):
+        name = f"{batch}.compact" if (batch + 1) % every == 0 else str(batch)
+        file = storage.create(jvm.org.apache.hadoop.fs.Path(unfinished, name), False)
+        file.write(bytearray(b"v1"))
+        file.close()
+    storage.rename(unfinished, folder)
+
+
 def check_table(spark: SparkSession, path: str, checkpoint: str, *, may_append: bool) -> None:
     """Raise InvalidInput if a Delta table has rows of an export with another checkpoint.
 

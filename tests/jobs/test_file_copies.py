@@ -193,6 +193,22 @@ def test_export_into_files_of_another_checkpoint_is_refused(copies: Copies) -> N
     assert "has nothing of" not in str(copies.export(*given)["output"])
 
 
+def test_folder_of_an_export_may_be_moved_at_any_batch(copies: Copies) -> None:
+    """Spark joins the lists of files of its batches at the numbers 9 and 19."""
+    manager, folder = StreamManager(copies.root), copies.folder / "out"
+    manager.create_stream("s/in")
+    given = ["--to", "json", "--path", folder, "--max-rows", 1]
+    for first, last in ((0, 2), (2, 13), (13, 31)):
+        with manager.create_writer("s/in") as writer:
+            for number in range(first, last):
+                writer.write_event(str(number).encode())
+        done = copies.export(*given)
+        assert (done["status"], done["rows"]) == (0, last - first)
+        found = copies.spark.read.json(str(folder)).collect()
+        assert sorted(int(row["event"]) for row in found) == list(range(first, last))
+        folder.rename(copies.folder / f"moved at {last}")
+
+
 def test_export_into_a_table_that_another_checkpoint_wrote_is_refused(copies: Copies) -> None:
     manager = StreamManager(copies.root)
     table = copies.folder / "it's a `table`"
