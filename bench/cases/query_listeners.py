@@ -52,13 +52,12 @@ def _left(context: Context, stream: str, kind: str) -> Iterator[Figure]:
             query.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
         started = count
         used = 1e3 * (time.process_time() - begun) / (count - first)
+        context.spark._jvm.System.gc()  # its thread tells Python what is free: one connection
         time.sleep(_SETTLE_SECONDS)
         return *_held(), used
 
     listener = StreamLagListener()
     context.spark.streams.addListener(listener)
-    run_to(1)
-    context.spark._jvm.System.gc()  # its thread tells Python what is free: one connection
     before = run_to(few)
     after = run_to(many)
     context.spark.streams.removeListener(listener)
