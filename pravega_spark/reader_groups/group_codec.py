@@ -59,6 +59,8 @@ FORMATS: Final = {
 since their readers would acknowledge more."""
 _CACHED_CHECKPOINTS = 16
 """Number of decoded checkpoints to cache."""
+_segment_id: Final = lru_cache(maxsize=1 << 14)(parse_segment)
+"""Parses a segment; cached, since each answer of a checkpoint has all of them."""
 _SENTINEL_TEXTS: Final[dict[int, str]] = {END: "end", NOT_REACHED: "future"}
 _SENTINELS: Final = {text: sentinel for sentinel, text in _SENTINEL_TEXTS.items()}
 
@@ -312,7 +314,7 @@ def decode_positions(record: Mapping[str, Mapping[str, float | str]]) -> dict[Se
     Older versions could write an offset as a float; its value is a whole number.
     """
     return {
-        SegmentKey(stream, parse_segment(segment)): (
+        SegmentKey(stream, _segment_id(segment)): (
             _SENTINELS[offset] if isinstance(offset, str) else int(offset)
         )
         for stream, cells in record.items()
