@@ -190,6 +190,8 @@ class Log:
 
     def is_lost(self) -> bool:
         """Return whether a local log that is watched was lost or replaced; one free call."""
+        if self._identity.is_same():  # without the lock, which a commit may hold
+            return False
         with self._lock:
             try:
                 self._identity.check()

@@ -33,6 +33,13 @@ class LogIdentity:
         if snapshot is not None and (self._known is None or self._known[0] != snapshot.token):
             self._known = snapshot.token, self._stamp(snapshot.version)
 
+    def is_same(self) -> bool:
+        """Return whether the known commit is still in its file; False also if that is not clear."""
+        known, snapshot = self._known, self._follower.snapshot
+        if known is None or snapshot is None or known[0] != snapshot.token or known[1] is None:
+            return False
+        return self._stamp(snapshot.version) == known[1]
+
     def check(self, *, always: bool = False) -> None:
         """Raise RootChanged if the log was replaced, and StoreError if it is missing.
 
