@@ -32,7 +32,7 @@ def what_ended_queries_leave(context: Context) -> Iterator[Figure]:
 
 
 def _left(context: Context, stream: str, kind: str) -> Iterator[Figure]:
-    few, many = context.size(3, 2), context.size(30, 5)
+    few, many = 3, context.size(30, 6)
     started = 0
 
     def run_to(count: int) -> tuple[int, int, float]:
