@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from pravega_spark.cli.check_result import FORMATS, CheckResult, CheckStatus, show_results
-from pravega_spark.cli.root_option import OpenedRoot, open_root, root_option
+from pravega_spark.cli.root_option import OpenedRoot, check_begun, open_root, root_option
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.units import (
@@ -171,6 +171,7 @@ def stream(
         from pravega_spark.engine.stream.open_streams import open_stream
         from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
 
+        check_begun(opened.store, [name])
         info, log = opened.manager.stream_info(name), open_stream(opened.store, name)
         view = log.view()
         age = max(0.0, (log.runtime.now_ms() - committed_ms(log, view)) / 1_000)

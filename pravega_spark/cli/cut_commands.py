@@ -24,7 +24,7 @@ from pravega_spark.cli.output import (
     yes_option,
 )
 from pravega_spark.cli.positions import parse_position
-from pravega_spark.cli.root_option import open_root, root_option
+from pravega_spark.cli.root_option import check_begun, open_root, root_option
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.open_streams import open_stream
@@ -93,6 +93,7 @@ def _record(saved: SavedCut) -> dict[str, Any]:
 def list_cuts(stream: str, quiet: bool, root: str | None, output: str) -> None:
     """List the saved cuts of STREAM, and the events after each of them."""
     _, store = open_root(root)
+    check_begun(store, [stream])
 
     def records(view: StreamView) -> list[dict[str, Any]]:
         return [
@@ -116,6 +117,7 @@ def _events_after(view: StreamView, position: StreamCut) -> int:
 def show(stream: str, name: str, root: str | None, output: str) -> None:
     """Show what the saved cut NAME of STREAM says: see `cut parse`."""
     manager, store = open_root(root)
+    check_begun(store, [stream])
     saved = manager.saved_cut(stream, name)
     _show({**_record(saved), **_measured(store, saved.cut)}, output)
 
@@ -134,6 +136,7 @@ def parse(text: str, root: str | None, output: str) -> int:
     if not position.is_bound:
         raise click.UsageError(f"{text} is no cut of a stream: it depends on when it is used.")
     _, store = open_root(root)
+    check_begun(store, [position.stream])
     record = {"stream": position.stream, "cut": text, **_measured(store, position)}
     _show(record, output)
     return 0 if record["valid"] else 1

@@ -13,7 +13,7 @@ import click
 from pravega_spark.cli.event_text import event_writer, parsed
 from pravega_spark.cli.output import examples
 from pravega_spark.cli.positions import parse_position
-from pravega_spark.cli.root_option import open_root, root_option
+from pravega_spark.cli.root_option import check_begun, open_root, root_option
 from pravega_spark.engine.stream.newest_ranges import newest_ranges
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.view import StreamView
@@ -81,7 +81,8 @@ def read(
     segment), @TIME (@2026-11-01T12:00:00, @1793534400000, @-2h), or a stream cut.
     """
     line = _line(form, is_parsed)
-    manager, _ = open_root(root)
+    manager, store = open_root(root)
+    check_begun(store, [name])
     first, last = parse_position(manager, name, start), parse_position(manager, name, end)
     events: Iterable[Event] = manager.read(name, first, last)
     _print(itertools.islice(_with_key(events, key), num), line)
@@ -115,6 +116,7 @@ def tail(
     line = _line(form, is_parsed)
     seconds = None if timeout is None else parse_duration_ms("--timeout", timeout) / 1_000
     manager, store = open_root(root)
+    check_begun(store, [name])
     log, reader = open_stream(store, name), manager.create_reader(name)
 
     def last(view: StreamView) -> tuple[StreamCut, list[Event]]:

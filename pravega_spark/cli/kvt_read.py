@@ -13,9 +13,10 @@ from click.core import ParameterSource
 from pravega_spark.cli.exact_json import is_utf8, json_text
 from pravega_spark.cli.kvt_keys import KeyForm, keys_option, values_option
 from pravega_spark.cli.output import TABLE, examples, output_option, show_table, show_value
-from pravega_spark.cli.root_option import open_root, root_option
+from pravega_spark.cli.root_option import check_begun, open_root, root_option
 from pravega_spark.errors import InvalidInput, NoSuchKey
 from pravega_spark.key_value.table_entry import TableEntry
+from pravega_spark.names import split_table, table_log
 from pravega_spark.printable import printable_lines
 
 
@@ -46,7 +47,8 @@ def get(
     """
     if (raw or secondary is not None) and len(keys) > 1:
         raise click.UsageError("--raw and --secondary are for one KEY.")
-    manager, _ = open_root(root)
+    manager, store = open_root(root)
+    check_begun(store, [table_log(*split_table(table))])
     opened = manager.key_value_table(table)
     form = KeyForm(opened, key_form)
     stored = [(form.primary(key), form.secondary(secondary)) for key in keys]
@@ -113,7 +115,8 @@ def scan(
 
     A table on a terminal, and elsewhere a line of JSON for each entry; --output says otherwise.
     """
-    manager, _ = open_root(root)
+    manager, store = open_root(root)
+    check_begun(store, [table_log(*split_table(table))])
     opened = manager.key_value_table(table)
     form = KeyForm(opened, key_form)
     given = {"prefix": prefix, "low": low, "high": high, "primary": primary}

@@ -18,7 +18,7 @@ from pravega_spark.cli.output import (
     show_value,
 )
 from pravega_spark.cli.reset_targets import ResetSource
-from pravega_spark.cli.root_option import open_root, root_option
+from pravega_spark.cli.root_option import check_begun, open_root, root_option
 from pravega_spark.errors import IllegalState
 from pravega_spark.model import END, NOT_REACHED, StreamCut, segment_text
 from pravega_spark.reader_groups.group_description import get_group
@@ -107,6 +107,7 @@ def reset(
     _, store = open_root(root)
     found = get_group(store, group).state
     source = ResetSource.of(store, found, streams)
+    check_begun(store, source.streams)
     cuts = _TARGETS[name](source, value)
     to: ResetTarget = None if name == "to_checkpoint" and not streams else cuts
     lifecycle = open_group(store, group)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from pravega_spark.cli.output import TABLE, output_option, show_value
-from pravega_spark.cli.root_option import open_root, root_option
+from pravega_spark.cli.root_option import check_begun, open_root, root_option
 
 
 @click.command("register")
@@ -30,9 +30,10 @@ def register(
 
     Example: pravega-spark register 'nyc/*' > tables.sql && spark-sql -f tables.sql
     """
-    from pravega_spark.table_statements import table_statements
+    from pravega_spark.table_statements import matching_streams, table_statements
 
-    manager, _ = open_root(root)
+    manager, store = open_root(root)
+    check_begun(store, matching_streams(manager, patterns))
     statements = list(table_statements(manager, patterns, scheme=scheme, catalog=catalog))
     if output == TABLE:
         for statement in statements:

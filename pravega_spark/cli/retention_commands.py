@@ -18,7 +18,7 @@ from pravega_spark.cli.output import (
     size,
     yes_option,
 )
-from pravega_spark.cli.root_option import open_root, root_option
+from pravega_spark.cli.root_option import check_begun, open_root, root_option
 from pravega_spark.cli.transaction_records import named_streams
 from pravega_spark.policy_texts import parse_retention
 from pravega_spark.retention.explanation import DataAmount, RetentionExplanation, policy_text
@@ -60,11 +60,10 @@ def explain(
     tried = None if policy is None else parse_retention(policy)
     if policy is not None and tried is None:
         raise click.UsageError("--policy none keeps everything: there is nothing to explain.")
-    manager, _ = open_root(root)
-    found = [
-        manager.retention(name).explain(policy=tried, expire=expire)
-        for name in named_streams(manager, where)
-    ]
+    manager, store = open_root(root)
+    streams = named_streams(manager, where)
+    check_begun(store, streams)
+    found = [manager.retention(name).explain(policy=tried, expire=expire) for name in streams]
     if output != TABLE:
         show_value([_record(one) for one in found], output)
     else:
@@ -94,8 +93,9 @@ def run(
 
     Shows first what is to be deleted, and asks. Safe to repeat, to kill, and to run twice.
     """
-    manager, _ = open_root(root)
+    manager, store = open_root(root)
     streams = named_streams(manager, where)
+    check_begun(store, streams)
     planned = [manager.retention(name).explain(expire=expire) for name in streams]
     doomed = [one for one in planned if one.cut is not None or one.idle]
     if dry_run:

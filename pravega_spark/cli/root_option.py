@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
@@ -78,6 +78,15 @@ def open_root(root: str | None) -> OpenedRoot:
     if not found.store.exists(MARKER_KEY):
         raise missing_marker(found.store)
     return found
+
+
+def check_begun(store: Store, streams: Iterable[str]) -> None:
+    """Raise CorruptLog for a stream that a command which only looks at it would begin."""
+    from pravega_spark.engine.stream import repair
+    from pravega_spark.engine.stream.open_streams import open_stream
+
+    for name in streams:
+        repair.check_begun(open_stream(store, name))
 
 
 def new_root(root: str | None) -> OpenedRoot:

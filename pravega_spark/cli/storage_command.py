@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 import click
 
 from pravega_spark.cli.output import TABLE, output_option, show_table, show_value
-from pravega_spark.cli.root_option import open_root, root_option
+from pravega_spark.cli.root_option import check_begun, open_root, root_option
 from pravega_spark.engine.stream.stored_bytes import StorageInfo
 from pravega_spark.units import size_text
 
@@ -21,7 +21,8 @@ _HEADINGS = ("STREAM", "KIND", "FILES", "SIZE", "DELETABLE", "REASON")
 @output_option
 def storage(streams: Sequence[str], root: str | None, output: str) -> None:
     """Show what each STREAM (scope/stream) stores and why: files and bytes by kind."""
-    manager, _ = open_root(root)
+    manager, store = open_root(root)
+    check_begun(store, streams)
     found = [manager.stream_storage(name) for name in streams]
     if output != TABLE:
         show_value([row for info in found for row in _json_rows(info)], output)

@@ -19,7 +19,7 @@ from pravega_spark.cli.output import (
     show_value,
     yes_option,
 )
-from pravega_spark.cli.root_option import open_root, root_option
+from pravega_spark.cli.root_option import check_begun, open_root, root_option
 from pravega_spark.cli.schema_file import read_schema, schema_option
 from pravega_spark.units import count_text
 
@@ -187,7 +187,8 @@ def describe(names: Sequence[str], root: str | None, output: str) -> None:
     """
     from pravega_spark.cli.stream_description import described, show_stream
 
-    manager, _ = open_root(root)
+    manager, store = open_root(root)
+    check_begun(store, names)
     records = [described(manager, name) for name in names]
     if output != TABLE:
         show_value(records, output)
@@ -312,7 +313,8 @@ def truncate(
     from pravega_spark.cli.positions import parse_position
     from pravega_spark.units import size_text
 
-    manager, _ = open_root(root)
+    manager, store = open_root(root)
+    check_begun(store, [name])
     cut = parse_position(manager, name, position)
     events, size_bytes = manager.distance(name, manager.head(name), cut)
     record = {"stream": name, "head": str(cut), "events": events, "size_bytes": size_bytes}
@@ -402,7 +404,8 @@ def compact(
     output: str,
 ) -> None:
     """Merge the small files of SCOPE/STREAM; no event, offset or cut changes."""
-    manager, _ = open_root(root)
+    manager, store = open_root(root)
+    check_begun(store, [name])
     result = manager.compact_stream(
         name, target=target, include_newest=include_newest, dry_run=dry_run
     )

@@ -21,7 +21,7 @@ from pravega_spark.cli.output import (
 )
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import NoSuchStream, TruncatedData
 from pravega_spark.manager import StreamManager
@@ -104,7 +104,7 @@ def summaries(store: Store, found: Sequence[str]) -> list[dict[str, Any]]:
         with contextlib.suppress(NoSuchStream):
             return stream.on_newest(
                 lambda view: _summary(view, stream.readable_bytes(view)),
-                view=existing_view(stream),
+                view=begun_view(stream),
             )
         return None
 

@@ -22,7 +22,7 @@ from pravega_spark.cli.output import (
     yes_option,
 )
 from pravega_spark.cli.positions import parse_position
-from pravega_spark.cli.root_option import open_root, root_option
+from pravega_spark.cli.root_option import check_begun, open_root, root_option
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import subscribers
@@ -93,6 +93,7 @@ def _record(stream: StreamLog, view: StreamView, info: SubscriberInfo) -> dict[s
 def list_subscribers(stream: str, quiet: bool, root: str | None, output: str) -> None:
     """List the subscribers of STREAM, and how much it keeps for each of them."""
     _, store = open_root(root)
+    check_begun(store, [stream])
     show_records(_records(store, stream), _SUMMARY, output, quiet=quiet)
 
 
@@ -104,6 +105,7 @@ def list_subscribers(stream: str, quiet: bool, root: str | None, output: str) ->
 def describe(stream: str, name: str, root: str | None, output: str) -> None:
     """Show from which cut on STREAM keeps events for the subscriber NAME."""
     _, store = open_root(root)
+    check_begun(store, [stream])
     records = _records(store, stream)
     for record in records:
         if record["subscriber"] == name:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.errors import NoSuchScope, NoSuchStream, NoSuchTransaction
 from pravega_spark.reader_groups.position_settlement import GroupPositions
 from pravega_spark.transactions import transaction_leases, transaction_listing
@@ -37,7 +38,7 @@ def named_streams(manager: StreamManager, names: Iterable[str]) -> list[str]:
 def stream_records(store: Store, name: str, *, completed: bool) -> Iterator[Record]:
     """Yield the open transactions of a stream, oldest first, and the completed ones if asked."""
     stream = open_stream(store, name)
-    view = stream.view()
+    view = begun_view(stream)
     now_ms = stream.now_ms()
     extended_ms = transaction_leases.extended_ms(stream, view) if view.transactions else {}
     found = transaction_listing.open_transactions(stream, view) if view.transactions else []

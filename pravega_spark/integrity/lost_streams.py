@@ -52,14 +52,14 @@ def _without_folder(store: Store, name: str, what: str) -> Iterator[Integrity]:
     elif what:
         reason = (
             f"all of its objects are lost: {what} shows that it existed. "
-            f"{copied_back_advice(name, 'its folder')} (docs/backup.md). Whoever opens it before "
-            "that begins a new life of it, which is empty."
+            f"{copied_back_advice(name, 'its folder')} (docs/backup.md). Whoever uses it before "
+            "that, and not only looks, begins a new life of it, which is empty."
         )
         found.damage.append(DamagedObject(name, reason))
     else:
         reason = (
             "the index lists it, it has no object, and nothing else names it: its creation was "
-            "killed, and the next call ends it. If it ever had events, put its folder back first"
+            "killed, and who uses it ends it. If it ever had events, put its folder back first"
         )
         found.rebuilt.append(DamagedObject(name, reason))
     if Log(store, events_path(name)).refresh() is None:  # or it has been created since

@@ -17,7 +17,7 @@ from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.root_marker import MARKER_KEY, missing_marker
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.repair import repaired
+from pravega_spark.engine.stream.repair import looked
 from pravega_spark.errors import InvalidInput, NoSuchScope, NoSuchStream, PravegaSparkError
 from pravega_spark.jobs.round_progress import Done, RoundProgress
 from pravega_spark.limits import STREAMS_PER_TASK
@@ -204,7 +204,7 @@ def _rows(root: str, task: Task, work: Work) -> list[Mapping[str, Any]]:
     """Return a stream's rows, or a single row with its error."""
     stream = task.stream
     try:
-        return list(repaired(open_stream(root, stream), partial(work, root, stream)))
+        return list(looked(open_stream(root, stream), partial(work, root, stream)))
     except NoSuchStream:
         return []
     except Exception as error:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pravega_spark.engine.log.log_reader import snapshot_at
 from pravega_spark.engine.stream.folded_record import check_present, has_folds, unfolded_from
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.repair import begun_view, existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import TruncatedData
@@ -91,13 +91,13 @@ def table_snapshot(stream: StreamLog, version: int | None = None) -> TableSnapsh
     """
     with translated():
         for _ in range(_LOOKS):
-            view = existing_view(stream)
+            view = begun_view(stream)
             try:
                 return _at(stream, view) if version is None else _at_older(stream, view, version)
             except TruncatedData:
                 if version is not None:
                     raise
-        return _at(stream, existing_view(stream))
+        return _at(stream, begun_view(stream))
 
 
 def _at(stream: StreamLog, view: StreamView) -> TableSnapshot:

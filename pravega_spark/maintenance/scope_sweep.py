@@ -20,6 +20,7 @@ from pravega_spark.engine.tables.settings_table import SettingsTable
 from pravega_spark.errors import NoSuchScope
 from pravega_spark.maintenance import table_folding
 from pravega_spark.names import TABLES_FOLDER, is_name, table_log
+from pravega_spark.reader_groups.group_table import check_has_log
 from pravega_spark.reader_groups.position_settlement import GroupPositions
 from pravega_spark.root_settings import EffectiveSettings
 from pravega_spark.transactions.decision_log import open_decisions
@@ -65,7 +66,7 @@ def scope_sweeps(
     sweeps = {"_scope": TableSweep(own, partial(_sweep_log, own, *ages, now))}
     for group in store.folders(f"{scope}/{GROUPS_FOLDER}"):
         log = Log(store, f"{scope}/{GROUPS_FOLDER}/{group}", runtime)
-        sweep = TableSweep(log, partial(_sweep_log, log, *ages, now))
+        sweep = TableSweep(log, partial(_sweep_group, log, f"{scope}/{group}", *ages, now))
         sweeps[f"{GROUPS_FOLDER}/{group}"] = sweep
     for name in store.folders(scope):
         if is_name(name) and name not in rows:
@@ -87,6 +88,14 @@ def _sweep_deleted_table(stream: StreamLog, grace_ms: int, retain_ms: int, now: 
     """Sweep the log of a deleted table, and the folded table, of which no row is left."""
     swept = _sweep_deleted(stream, grace_ms, retain_ms, now)
     return add_results(swept, table_folding.sweep_deleted_folded(stream, grace_ms, retain_ms, now))
+
+
+def _sweep_group(log: Log, group: str, grace_ms: int, retain_ms: int, now: Now) -> SweepResult:
+    """Sweep a group's log; raise CorruptLog if it is lost, and not the group's other objects."""
+    swept = _sweep_log(log, grace_ms, retain_ms, now)
+    if log.snapshot is None and is_name(group.rpartition("/")[2]):
+        check_has_log(log, group)
+    return swept
 
 
 def _sweep_log(log: Log, grace_ms: int, retain_ms: int, now: Now) -> SweepResult:

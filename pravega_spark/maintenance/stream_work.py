@@ -18,12 +18,12 @@ from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import stream_sweep
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_limit import run_within, still_running
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tracing import span
-from pravega_spark.errors import NoSuchStream, RootChanged
+from pravega_spark.errors import CorruptLog, NoSuchStream, RootChanged
 from pravega_spark.event_time.watermark_update import update_watermark
 from pravega_spark.limits import STATE_FILE_COMMITS, STREAM_TIMEOUT
 from pravega_spark.maintenance import due_times, table_folding
@@ -100,6 +100,8 @@ def maintain_stream(
         except RootChanged:
             raise
         except Exception as error:
+            if isinstance(error, CorruptLog) and stream.log.snapshot is None:  # lost to all kinds
+                return [*outcomes, *_all_failed(name, order[number:], f"stream {name}", error)]
             outcomes.append(failed(name, kind, f"stream {name}", error))
     return outcomes
 
@@ -115,7 +117,7 @@ def do_work(
 
     def run() -> WorkOutcome:
         now_ms = stream.now_ms()
-        view = existing_view(stream)
+        view = begun_view(stream)
         written_ms = stream.log.reader.written_ms(view.version)
         with span(kind.value, stream.name):
             done = (work or WORKS[kind])(stream, view, options)

@@ -16,6 +16,7 @@ from pravega_spark.engine.stream.commit_time import clock_ahead_seconds, committ
 from pravega_spark.engine.stream.epoch_history import epochs_between
 from pravega_spark.engine.stream.history_table import read_history
 from pravega_spark.engine.stream.records import OUTCOME_PREFIX, SEGMENT_PREFIX, decode_segment
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import known_watermarks
@@ -80,7 +81,7 @@ def measure_stream(
         with log.files() as files:
             return view, size, files.totals()
 
-    view, size, files = stream.on_newest(measured)
+    view, size, files = stream.on_newest(measured, view=begun_view(stream))
     dropped = dropped_totals(stream, view, known)
     put = partial(_put, values, split_log(stream.name))
     _measure_amounts(view, size, dropped, put)

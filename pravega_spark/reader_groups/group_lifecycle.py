@@ -19,10 +19,8 @@ from typing import Any, TypeVar
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.commit_logging import short
-from pravega_spark.engine.log.lost_log import check_not_lost
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import SYSTEM, Runtime
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.root_marker import way_on
 from pravega_spark.engine.stream.open_streams import open_stream
@@ -49,7 +47,7 @@ from pravega_spark.reader_groups.group_generation import (
     next_generation,
 )
 from pravega_spark.reader_groups.group_state import GroupState, Phase
-from pravega_spark.reader_groups.group_table import Streams, group_path, open_group_state
+from pravega_spark.reader_groups.group_table import Streams, check_has_log, open_group_state
 from pravega_spark.reader_groups.position_settlement import update_settled
 from pravega_spark.reader_groups.reader_leases import leases_of
 from pravega_spark.reader_groups.stream_rounds import of_each
@@ -226,7 +224,7 @@ class GroupLifecycle:
             self._scope.drop_row(self._short_name, generation, GROUP)
             return True
         if generation < 0:
-            self._check_has_log()
+            check_has_log(self.sync.table.log, self.name)
         claimed = ReaderGroupConfiguration.from_json(json.loads(row["configuration"]))
         with contextlib.suppress(*_IMPOSSIBLE):
             if self._begin_claimed(row["life"], claimed):
@@ -238,21 +236,6 @@ class GroupLifecycle:
                     extra=log_fields("create reader group", group=self.name),
                 )
         return True
-
-    def _check_has_log(self) -> None:
-        """Raise CorruptLog if the group has lost its log: parts exist that only a group has.
-
-        A creation stages nothing but rows for version 0 before its first commit.
-        """
-        path = group_path(self.name)
-        check_not_lost(
-            self.sync.table.log,
-            path,
-            f"reader group {self.name}",
-            f"Restore {path} from a copy; or delete that folder, and the group begins again at its "
-            "configured start.",
-            counts=lambda entry: not entry.key.startswith(f"{path}/data/{version_folder(0)}/"),
-        )
 
     def _finish(self, state: GroupState) -> None:
         """Subscribe or unsubscribe the streams of a change, and commit that it is finished."""

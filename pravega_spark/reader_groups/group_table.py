@@ -7,8 +7,11 @@ import os
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
+from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.lost_log import check_not_lost
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.scopes import GROUPS_FOLDER
@@ -28,6 +31,22 @@ def group_path(group: str) -> str:
     """Return the path of a group's table; raise InvalidName for an invalid group name."""
     scope, name = split_group(group)
     return f"{scope}/{GROUPS_FOLDER}/{name}"
+
+
+def check_has_log(log: Log, group: str) -> None:
+    """Raise CorruptLog if a group has lost its log: parts exist that only a group has.
+
+    A creation stages nothing but rows for version 0 before its first commit.
+    """
+    path = group_path(group)
+    check_not_lost(
+        log,
+        path,
+        f"reader group {group}",
+        f"Restore {path} from a copy; or delete that folder, and the group begins again at its "
+        "configured start.",
+        counts=lambda entry: not entry.key.startswith(f"{path}/data/{version_folder(0)}/"),
+    )
 
 
 class _OpenStates:

@@ -58,9 +58,7 @@ class SnapshotSearch:
         if base is None and older:
             base = self._state(older[-1])
         if base is None:
-            opened = self._reader.open(below=low + 1)
-            assert opened is not None, f"{self._reader.where} has lost its log"
-            base = opened[0]
+            base, _ = self._reader.open_known(below=low + 1)
         found = [base]
         while (last := found[-1]).version < high:
             if last.version > low and not passes(last):

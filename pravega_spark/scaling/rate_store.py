@@ -108,9 +108,7 @@ def _begun(stream: StreamLog, view: StreamView, pace: ScalingPace, latest_ms: in
     ages = VersionAges.read(stream.log, now_ms=latest_ms)
     wanted = ages.version_at(int(latest_ms - pace.history_ms))
     wanted = max(wanted, view.version - RATES_COMMITS)
-    opened = stream.log.reader.open(below=min(wanted, view.version) + 1)
-    assert opened is not None, f"stream {stream.name} has a version {view.version} but no log"
-    snapshot = opened[0]
+    snapshot, _ = stream.log.reader.open_known(below=min(wanted, view.version) + 1)
     is_in_future = snapshot.timestamp_ms > latest_ms
     time_ms = ages.written_ms(snapshot.version) if is_in_future else snapshot.timestamp_ms
     return StreamRates.begin(StreamView(snapshot), pace, time_ms)

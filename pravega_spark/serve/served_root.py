@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import without_credentials
@@ -33,4 +33,4 @@ class ServedRoot:
 
         Raises NoSuchStream.
         """
-        return existing_view(self.log(stream))
+        return begun_view(self.log(stream))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog
@@ -49,7 +49,7 @@ class StreamWatch:
             known, looked = self._view, self._looked
             if known is not None and looked is not None and now - looked < max_age:
                 return known
-            view = existing_view(self._log)
+            view = begun_view(self._log)
             if known is None or known.life != view.life:
                 self._begin(view)
             elif known.version != view.version:

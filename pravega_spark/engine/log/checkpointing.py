@@ -159,9 +159,7 @@ def _find_base(reader: LogReader, hint: Hint, version: int) -> tuple[_Base, list
         (last,) = reader.parts(hint.spans[-1:])
         if last is not None:
             return _Base(last.version, last.token, last.files), hint.spans
-    opened = reader.open(below=version)
-    assert opened is not None, f"{reader.where} has a version {version} but no log"
-    snapshot, since = opened
+    snapshot, since = reader.open_known(below=version)
     return _Base(since, snapshot.token, None, snapshot), []
 
 

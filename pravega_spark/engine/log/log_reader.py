@@ -317,6 +317,16 @@ class LogReader:
             return None
         return self._open_slowly(first, below)
 
+    def open_known(self, below: int) -> tuple[Snapshot, int]:
+        """Return what :meth:`open` does for a log of which a version is known.
+
+        Raises CorruptLog if the log was lost since.
+        """
+        opened = self.open(below)
+        if opened is None:
+            raise self.missing(0, below - 1)
+        return opened
+
     def _check_empty(self) -> None:
         """Raise CorruptLog if commits exist although version 0 is missing."""
         versions = [state_version(entry.key) for entry in self.store.list(self.folder)]
@@ -394,10 +404,7 @@ class LogReader:
 
 def snapshot_at(reader: LogReader, version: int) -> Snapshot:
     """Return the state of a table at a version that its log has; raise CorruptLog without it."""
-    opened = reader.open(below=version + 1)
-    if opened is None:
-        raise reader.missing(0, version)
-    found = opened[0]
+    found, _ = reader.open_known(below=version + 1)
     for commit in reader.span(found.version, version, light=True):
         found = found.apply(commit)
     return found

@@ -98,12 +98,7 @@ def take_over(stream: StreamLog, index: Scope, row: Row) -> Row | None:
     None if the stream has begun, or its life has ended. Its creator gets some time first. Raises
     CorruptLog if the stream has lost its log, and NoSuchScope.
     """
-    for pause in _PAUSES_S:
-        if stream.newest() is not None:
-            break
-        stream.runtime.sleep(pause)
-    if stream.newest() is None:
-        check_has_log(stream)
+    has_log(stream)
     life = _drawn(stream, row["life"], first=True)
     if life is None:
         return None
@@ -115,6 +110,21 @@ def take_over(stream: StreamLog, index: Scope, row: Row) -> Row | None:
         extra=log_fields("create stream", stream.name, life=life),
     )
     return index.renewed(row, life)
+
+
+def has_log(stream: StreamLog) -> bool:
+    """Return whether a stream that is listed has a log; its creator gets some time to begin it.
+
+    Raises CorruptLog if the stream has lost its log, and not its other objects.
+    """
+    for pause in _PAUSES_S:
+        if stream.newest() is not None:
+            return True
+        stream.runtime.sleep(pause)
+    if stream.newest() is not None:
+        return True
+    check_has_log(stream)
+    return False
 
 
 def forestall(stream: StreamLog, life: int) -> bool:

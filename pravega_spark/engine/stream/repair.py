@@ -4,7 +4,7 @@ A creation writes the row of the scope's index first, then the stream's log; a d
 life first, then drops the row. In between, the row decides: the stream is about to exist, or is
 about to leave the index. A half-made creation has left no object of the stream. So a stream without
 a log, but with other objects, is damaged and is not created again. One without any object may have
-been lost, so that it is created in a new life.
+been lost: who uses it creates it in a new life, and who only looks, or maintains it, does not.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pravega_spark.engine.stream import lifecycle
-from pravega_spark.engine.stream.life_claim import take_over
+from pravega_spark.engine.stream.life_claim import has_log, take_over
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.open_scopes import open_scope
 from pravega_spark.engine.tables.scopes import Scope, row_configuration, row_domains, row_name
-from pravega_spark.errors import NoSuchScope, NoSuchStream, StoreReadOnly
-from pravega_spark.names import split_log
+from pravega_spark.errors import CorruptLog, NoSuchScope, NoSuchStream, StoreReadOnly
+from pravega_spark.names import copied_back_advice, log_title, split_log
 
 _Value = TypeVar("_Value")
 
@@ -50,6 +50,50 @@ def existing_view(stream: StreamLog, since: float | None = None) -> StreamView:
     if since is not None and stream.log.was_newest_since(since):
         return repaired(stream, stream.view_after_wait)
     return repaired(stream, stream.view)
+
+
+def begun_view(stream: StreamLog) -> StreamView:
+    """Return the newest view of a stream as :func:`existing_view` does, but begin no stream.
+
+    Raises NoSuchStream, and CorruptLog if the stream is listed and has no object.
+    """
+    return looked(stream, stream.view)
+
+
+def looked(stream: StreamLog, work: Callable[[], _Value]) -> _Value:
+    """Return what ``work`` returns, as :func:`repaired` does, but begin no stream.
+
+    Raises CorruptLog if the stream is listed and has no object.
+    """
+    try:
+        return work()
+    except NoSuchStream:
+        check_begun(stream)
+        return repaired(stream, work)
+
+
+def check_begun(stream: StreamLog) -> None:
+    """Raise CorruptLog if a stream is listed and has no object: it was lost, or never began.
+
+    For those who only look, and for maintenance: the next call would begin the stream, empty.
+    """
+    if stream.newest() is not None:
+        return
+    scope, path = split_log(stream.name)
+    with contextlib.suppress(NoSuchScope):
+        index = open_scope(stream.store, scope, stream.runtime)
+        if index.log_row(path) is None or has_log(stream):
+            return
+        title, where = log_title(stream.name), stream.log.reader.where
+        raise CorruptLog(
+            f"{where}: {title} has lost its log, or its creation was killed: the index of its "
+            "scope lists it, and no object of it exists. Nothing was created. "
+            f"{copied_back_advice(stream.name, 'its folder')}; if it had no events, or there is no "
+            f"copy, create {title} again, which begins it, empty.",
+            stream=stream.name,
+            path=where,
+            version=0,
+        )
 
 
 def repair(stream: StreamLog, index: Scope | None = None) -> bool:
