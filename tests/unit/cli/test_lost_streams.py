@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.cli import main
+from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.repair import begun_view, check_begun
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -154,6 +155,11 @@ def test_page_begins_no_stream(root: Path) -> None:
     with pytest.raises(CorruptLog, match="stream s/t has lost its log, or its creation was killed"):
         served.view("s/t")
     assert not (root / "s/t").exists()
+
+
+def test_state_file_of_a_log_that_was_lost_meanwhile_is_damage(tmp_path: Path) -> None:
+    with pytest.raises(CorruptLog, match=r"s/t/events: version 0 of the log is missing"):
+        checkpointing.maintain(StreamLog(LocalStore(str(tmp_path)), "s/t").log.reader, 1)
 
 
 def test_creation_that_goes_on_meanwhile_is_waited_for(tmp_path: Path) -> None:
