@@ -24,7 +24,7 @@ from pravega_spark.cli.input_records import (
     place_of,
     read_records,
 )
-from pravega_spark.cli.open_writes import OpenWrites, say_durable
+from pravega_spark.cli.open_writes import OpenWrites, say_durable, stopped_by_signals
 from pravega_spark.cli.output import output_option, show_done, shown_as_it_is
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.errors import InvalidInput
@@ -108,7 +108,7 @@ def append(
     run = _Append(writer_id, is_typed=schema is not None)
     records = run.read(files or ("-",), records_of)
     try:
-        with contextlib.ExitStack() as stack:
+        with stopped_by_signals(), contextlib.ExitStack() as stack:
             writer = stack.enter_context(
                 manager.create_writer(name, writer_id=writer_id, large_events=large_events)
             )

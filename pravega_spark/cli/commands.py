@@ -11,6 +11,7 @@ import click
 from pravega_spark import __version__
 from pravega_spark.advice_texts import command_line_advice
 from pravega_spark.cli.lazy_commands import Commands, LazyCommands
+from pravega_spark.cli.open_writes import Stopped
 from pravega_spark.cli.output import wants_json
 from pravega_spark.errors import InvalidInput, PravegaSparkError
 from pravega_spark.printable import printable
@@ -83,8 +84,9 @@ def run(argv: Sequence[str]) -> int:
         return _failed(argv, type(error).__name__, str(error), _misused(argv))
     except (PravegaSparkError, OSError) as error:
         return _failed(argv, type(error).__name__, str(error), FAILED)
-    except (click.Abort, KeyboardInterrupt):
-        return INTERRUPTED
+    except (click.Abort, KeyboardInterrupt) as error:
+        stopped = error if isinstance(error, Stopped) else error.__cause__
+        return stopped.status if isinstance(stopped, Stopped) else INTERRUPTED
 
 
 def _misused(argv: Sequence[str]) -> int:

@@ -74,10 +74,13 @@ def parsed(line: Callable[[Event], bytes]) -> Callable[[Event], bytes]:
     def parsed_line(event: Event) -> bytes:
         plain = line(event)
         record = json.loads(plain)
+        text = record.get("event")
+        if not isinstance(text, str):  # bytes, or a typed stream's row
+            return plain
         try:
-            record["event"] = parse_json(record["event"])
+            record["event"] = parse_json(text)
             return printable_json(json_text(record)).encode() + b"\n"
-        except (KeyError, TypeError, ValueError, RecursionError):  # TypeError: a typed stream's row
+        except (ValueError, RecursionError):
             return plain
 
     return parsed_line

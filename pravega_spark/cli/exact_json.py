@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import partial
 from typing import Any, NoReturn
+
+from pravega_spark.schemas.row_json import finite_or_text
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _WHOLE = re.compile(r"-?[0-9]{1,400}")
@@ -23,18 +24,65 @@ class JsonNumber(str):
         return Decimal(str(self))
 
 
-def parse_json(text: str, *, unique: Container[str] | None = None) -> Any:
+class _Repeating(dict[str, Any]):
+    """An object of JSON with two equal fields, which has the last one of them."""
+
+    def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        names = [name for name, _ in pairs]
+        self.twice = [name for name in self if names.count(name) > 1]
+
+
+def parse_json(text: str, *, used: Container[object] | None = None) -> Any:
     """Return a document. Raises ValueError for none, and for an object with two equal fields.
 
-    With ``unique`` only these fields must not stand twice: for a text that stays as it is.
+    With ``used`` that is so for these fields of the document and what is in them: no others matter.
     """
-    return json.loads(
+    if text.startswith("\ufeff"):
+        raise ValueError("only the start of an input may have a mark of the byte order (U+FEFF)")
+    is_clear = True
+
+    def fields_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal is_clear
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            is_clear = False
+            return _Repeating(pairs)
+        return found
+
+    document = json.loads(
         text,
         parse_float=JsonNumber,
         parse_int=_whole,
         parse_constant=_no_constant,
-        object_pairs_hook=partial(unique_fields, of=unique),
+        object_pairs_hook=fields_of,
     )
+    if not is_clear:
+        _check_unique(document, used)
+    return document
+
+
+def _check_unique(document: Any, used: Container[object] | None) -> None:
+    """Raise ValueError for the first object with two equal fields; it says where that is."""
+    ahead = [("", document)]
+    while ahead:
+        path, value = ahead.pop()
+        inner: Iterator[tuple[str, Any]] = iter(())
+        if isinstance(value, dict):
+            wanted = used if not path else None
+            if isinstance(value, _Repeating):
+                for name in value.twice:
+                    if wanted is None or name in wanted:
+                        place = f"the object in {path}" if path else "it"
+                        raise ValueError(f"{place} has the field {name!r} twice")
+            inner = (
+                (f"{path}.{name}" if path else name or repr(name), each)
+                for name, each in value.items()
+                if wanted is None or name in wanted
+            )
+        elif isinstance(value, list):
+            inner = ((f"{path}[{number}]", each) for number, each in enumerate(value))
+        ahead.extend(reversed(list(inner)))
 
 
 def json_text(
@@ -43,7 +91,7 @@ def json_text(
     separators: tuple[str, str] = (", ", ": "),
     indent: str | None = None,
 ) -> str:
-    """Return a value as JSON, with numbers as they were parsed. Raises ValueError for NaN.
+    """Return a value as JSON, with numbers as they were parsed; NaN and infinities are texts.
 
     With ``indent``, such as "", each field has a line of its own, in ASCII.
     """
@@ -64,7 +112,7 @@ def json_text(
         return _between("[]", list(map(text, value)), separators[0], indent)
     if isinstance(value, str):
         return _text(value, is_ascii=is_document)
-    return json.dumps(value, default=default, ensure_ascii=is_document, allow_nan=is_document)
+    return json.dumps(finite_or_text(value), default=default, ensure_ascii=is_document)
 
 
 def _text(value: str, *, is_ascii: bool) -> str:
@@ -99,14 +147,3 @@ def _whole(text: str) -> int | JsonNumber:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
-
-
-def unique_fields(pairs: list[tuple[str, Any]], of: Container[str] | None = None) -> dict[str, Any]:
-    """Return an object of JSON; raise ValueError if a field stands twice, or one ``of`` some."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs if of is None or name in of]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"it has the field {twice!r} twice")
-    return found

@@ -22,6 +22,7 @@ import click
 from pravega_spark.arguments import shown
 from pravega_spark.cli.exact_json import json_text, parse_json, rounded
 from pravega_spark.errors import InvalidInput
+from pravega_spark.schemas.row_json import finite_or_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,13 +94,14 @@ def read_records(
         with _opened(file) as stream:
             for where, line in _json_lines(file, stream):
                 if old is not None and old.stored:
-                    row = rounded(_json_row(where, line, unique=()))
+                    row = rounded(_json_row(where, line, used=()))
                     yield _record(where, row, key_field, event_field)
-                elif event_field is None:
-                    row = _json_row(where, line, unique=(key_field,) if key_field else ())
+                    continue
+                row = _json_row(where, line, used=(key_field, event_field))
+                if event_field is None:
                     yield _key(where, row, key_field), line.encode()
                 else:
-                    yield _record(where, _json_row(where, line), key_field, event_field)
+                    yield _record(where, row, key_field, event_field)
         return
     for where, row in read_rows(file, found, csv_null=csv_null):
         yield _record(where, row, key_field, event_field)
@@ -161,14 +163,13 @@ def _json_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
 def _json_lines(file: str, stream: IO[bytes]) -> Iterator[tuple[str, str]]:
     """Yield the lines that are not blank, each with what errors call it.
 
-    A line ends with a line feed, or a carriage return and a line feed; a mark of the byte order at
-    its beginning is dropped.
+    A line ends with a line feed, or a carriage return and a line feed.
     """
     record = 1
     for number, data in enumerate(stream, 1):
         where = place_of(file, record, number)
         try:
-            line = data.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
+            line = without_mark(data, number).decode().removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError as error:
             raise InvalidInput(f"{where} is no JSON: {error}.") from error
         if line.strip():
@@ -176,9 +177,9 @@ def _json_lines(file: str, stream: IO[bytes]) -> Iterator[tuple[str, str]]:
             yield where, line
 
 
-def _json_row(where: str, line: str, *, unique: Container[str] | None = None) -> dict[str, Any]:
+def _json_row(where: str, line: str, *, used: Container[object] | None = None) -> dict[str, Any]:
     try:
-        row = parse_json(line, unique=unique)
+        row = parse_json(line, used=used)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{where} is no JSON: {error}.") from error
     if not isinstance(row, dict):
@@ -192,6 +193,11 @@ def _csv_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
             csv.field_size_limit(_MOST_CSV_CHARACTERS)
             rows = csv.DictReader(text, strict=True)
             names = list(rows.fieldnames or ())
+            if names and names[0].startswith("\ufeff"):
+                raise InvalidInput(
+                    f"{_title(file)} begins with more than one mark of the byte order (U+FEFF): "
+                    "remove all but one."
+                )
             twice = [name for name in names if names.count(name) > 1]
             if twice:
                 raise InvalidInput(
@@ -251,16 +257,12 @@ def _record(
     where: str, row: Mapping[str, Any], key_field: str | None, event_field: str | None
 ) -> InputRecord:
     key = _key(where, row, key_field)
-    value = row if event_field is None else field_of(where, row, event_field)
+    if event_field is None:
+        return key, _utf8(where, json_text(row, _plain))
+    value = finite_or_text(field_of(where, row, event_field))
     if isinstance(value, bytes):
         return key, value
-    if event_field is not None and isinstance(value, str):
-        return key, _utf8(where, value)
-    try:
-        text = json_text(value, _plain)
-    except ValueError as error:
-        raise InvalidInput(f"{where} has a number that JSON lacks: NaN or infinity.") from error
-    return key, _utf8(where, text)
+    return key, _utf8(where, value if isinstance(value, str) else json_text(value, _plain))
 
 
 def _key(where: str, row: Mapping[str, Any], field: str | None) -> str | None:
@@ -295,8 +297,9 @@ def key_of(where: str, value: object) -> str | None:
         )
     if value is None:
         return None
-    _utf8(where, str(value))
-    return str(value)
+    text = str(finite_or_text(value))
+    _utf8(where, text)
+    return text
 
 
 def _plain(value: object) -> object:

@@ -11,7 +11,7 @@ import click
 from pravega_spark.cli.exact_json import parse_json
 from pravega_spark.cli.input_records import without_mark
 from pravega_spark.cli.kvt_keys import KeyForm, keys_option, values_option
-from pravega_spark.cli.open_writes import OpenWrites, say_durable
+from pravega_spark.cli.open_writes import OpenWrites, say_durable, stopped_by_signals
 from pravega_spark.cli.output import confirm, examples, output_option, show_done, yes_option
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.cli.value_forms import argument_bytes, to_bytes
@@ -72,7 +72,7 @@ def put(
     if key is None:
         puts = OpenWrites()
         try:
-            with manager.key_value_table(table) as opened:
+            with stopped_by_signals(), manager.key_value_table(table) as opened:
                 _put_all(opened, KeyForm(opened, key_form), value_form, separator, puts)
         except BaseException as error:
             say_durable(f"table {table}", puts.durable_text("put", error), error)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import threading
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -13,6 +17,36 @@ from pravega_spark.units import count_text
 
 _MOST: Final = 10_000
 """Open writes, at most: the errors of earlier ones end the command."""
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Stopped(KeyboardInterrupt):
+    """SIGTERM or SIGHUP, which ends a command as an interrupt does: it says what is durable."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.status = 128 + number
+
+
+@contextlib.contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Raise Stopped within for SIGTERM and SIGHUP; one that is ignored, as by nohup, stays so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    taken = [number for number in _SIGNALS if before[number] is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, _stop)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _stop(number: int, _: object) -> NoReturn:
+    raise Stopped(number)
 
 
 class OpenWrites:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from pravega_spark.cli.exact_json import unique_fields
+from pravega_spark.cli.exact_json import parse_json, rounded
 from pravega_spark.errors import InvalidSchema
 from pravega_spark.stream_schema import StreamSchema
 
@@ -37,7 +36,7 @@ def schema_of_file(file: Path) -> StreamSchema:
     """
     text = file.read_text(encoding="utf-8")
     try:
-        document = json.loads(text, object_pairs_hook=unique_fields)
+        document = rounded(parse_json(text))
     except (ValueError, RecursionError) as error:
         raise InvalidSchema(f"the schema file {file} is no JSON: {error}.") from None
     kind = document.get("type") if isinstance(document, dict) else None

@@ -23,7 +23,7 @@ from pravega_spark.stream_schema import StreamSchema
 
 TypedRecord = tuple[str | None, dict[str, Any]]
 _MOST_DIGITS: Final = 40
-_MOST_FLOAT32: Final = 3.4028235677973366e38
+_FLOATS_OF_JSON: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 _PAST_MICROSECONDS: Final = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
 _FLAGS: Final = {"true": True, "false": False}
 
@@ -82,7 +82,7 @@ def _is_text(kind: pa.DataType | None) -> bool:
     return kind is None or types.is_string(kind)
 
 
-def _converted(kind: pa.DataType, value: Any, is_csv: bool) -> Any:
+def _converted(kind: pa.DataType, value: Any, is_csv: bool, is_key: bool = False) -> Any:
     """Return a value as a type holds it; CSV and keys of JSON's objects have texts alone."""
     if types.is_list(kind):
         inner = kind.value_type
@@ -91,7 +91,7 @@ def _converted(kind: pa.DataType, value: Any, is_csv: bool) -> Any:
         entries = _nested(value, dict)
         pairs = entries.items() if isinstance(entries, dict) else entries
         return {
-            _converted(kind.key_type, key, True): (
+            _converted(kind.key_type, key, is_csv, True): (
                 None if v is None else _converted(kind.item_type, v, is_csv)
             )
             for key, v in pairs
@@ -106,11 +106,12 @@ def _converted(kind: pa.DataType, value: Any, is_csv: bool) -> Any:
         return _of_number(kind, value.decimal())
     if isinstance(value, str) and not types.is_string(kind):
         found = _OF_TEXT[kind.id](value)
-        if not is_csv and isinstance(found, (int, float)) and math.isfinite(found):
+        is_number = isinstance(found, (int, float)) and not (is_key and math.isfinite(found))
+        if is_number and not is_csv and value not in _FLOATS_OF_JSON:
             raise ValueError(value)  # JSON has numbers and booleans, all but NaN and infinities
         return found
     if types.is_floating(kind) and is_whole(value):
-        return _float(kind, Decimal(value))
+        return _float(Decimal(value))
     return value
 
 
@@ -119,15 +120,16 @@ def _of_number(kind: pa.DataType, number: Decimal) -> Any:
     if types.is_decimal(kind):
         return number
     if types.is_floating(kind):
-        return _float(kind, number)
+        return _float(number)
     if not types.is_integer(kind) or number.adjusted() > _MOST_DIGITS or number % 1:
         raise ValueError(str(number))
     return int(number)
 
 
-def _float(kind: pa.DataType, number: Decimal) -> float:
+def _float(number: Decimal) -> float:
+    """Return the nearest float; the writer checks the range of one of four bytes."""
     found = float(number)
-    if math.isinf(found) or (kind == pa.float32() and abs(found) > _MOST_FLOAT32):
+    if math.isinf(found):
         raise OverflowError(str(number))
     return found
 
@@ -153,16 +155,10 @@ def _digits(text: str) -> str:
     return text
 
 
-def _of_float_text(kind: pa.DataType) -> Callable[[str], float]:
-    def read(text: str) -> float:
-        found = float(_digits(text))
-        return (
-            found
-            if not math.isfinite(found) and "n" in text.lower()
-            else _float(kind, Decimal(text.strip()))
-        )
-
-    return read
+def _float_of_text(text: str) -> float:
+    found = float(_digits(text))
+    is_named = not math.isfinite(found) and "n" in text.lower()
+    return found if is_named else _float(Decimal(text.strip()))
 
 
 _OF_TEXT: Final[dict[int, Callable[[str], Any]]] = {
@@ -171,7 +167,7 @@ _OF_TEXT: Final[dict[int, Callable[[str], Any]]] = {
         kind.id: lambda text: int(_digits(text))
         for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())
     },
-    **{kind.id: _of_float_text(kind) for kind in (pa.float32(), pa.float64())},
+    **{kind.id: _float_of_text for kind in (pa.float32(), pa.float64())},
     pa.decimal128(1).id: lambda text: Decimal(_digits(text)),
     pa.date32().id: date.fromisoformat,
     pa.timestamp("us").id: _time,

@@ -23,7 +23,8 @@ from pravega_spark.arguments import MAX_TIME_US, MIN_TIME_US, shown
 from pravega_spark.schemas.column_types import is_list
 
 _FIRST_DAY: Final = MIN_TIME_US // 86_400_000_000
-MOST_FLOAT32: Final = 3.4028234663852886e38
+PAST_FLOAT32: Final = 3.4028235677973366e38
+"""The least number whose nearest float of four bytes is infinite."""
 _LAST_DAY: Final = MAX_TIME_US // 86_400_000_000
 _TEXTS: Final = (types.is_string, types.is_large_string, types.is_string_view)
 _BYTES: Final = (
@@ -162,7 +163,7 @@ def _as_float(values: pa.Array, kind: pa.DataType) -> pa.Array:
             raise Misfit(f"{kind} cannot hold this whole number exactly")
     elif kind.bit_width < values.type.bit_width:
         numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
-        if (np.isfinite(numbers) & (np.abs(numbers) > MOST_FLOAT32)).any():
+        if (np.isfinite(numbers) & (np.abs(numbers) >= PAST_FLOAT32)).any():
             raise Misfit(f"it is out of the range of {kind}")
     return values.cast(kind, safe=False)
 

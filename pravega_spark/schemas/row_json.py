@@ -28,6 +28,10 @@ def plain_value(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, Decimal):
         return str(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return json.dumps(value)  # NaN, Infinity or -Infinity, as everywhere a text
-    return value
+    return finite_or_text(value)
+
+
+def finite_or_text(value: Any) -> Any:
+    """Return a value; a float that JSON lacks as the text NaN, Infinity or -Infinity."""
+    is_number = not isinstance(value, float) or math.isfinite(value)
+    return value if is_number else json.dumps(value)

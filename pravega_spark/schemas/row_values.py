@@ -23,7 +23,7 @@ from pyarrow import types
 
 from pravega_spark.names import has_utf8
 from pravega_spark.schemas.column_casts import (
-    MOST_FLOAT32,
+    PAST_FLOAT32,
     Misfit,
     check_distinct,
     repeated_key,
@@ -110,7 +110,7 @@ def _float_check(kind: pa.DataType) -> Check:
             if isinstance(given, bool) or not isinstance(given, (int, float)):
                 raise _refused(value, kind)
             value = _exact_float(given, kind)
-        if width == 4 and abs(value) > MOST_FLOAT32 and math.isfinite(value):
+        if width == 4 and abs(value) >= PAST_FLOAT32 and math.isfinite(value):
             raise Misfit(f"it is out of the range of {kind}")
         return value, width
 
@@ -122,7 +122,7 @@ def _exact_float(given: float, kind: pa.DataType) -> float:
         value = float(given)
     except OverflowError:
         raise Misfit(f"it is out of the range of {kind}") from None
-    is_narrow = kind.bit_width == 32 and abs(value) <= MOST_FLOAT32
+    is_narrow = kind.bit_width == 32 and abs(value) < PAST_FLOAT32
     if isinstance(given, int) and (float(np.float32(value)) if is_narrow else value) != given:
         raise Misfit(f"{kind} cannot hold this whole number exactly")
     return value

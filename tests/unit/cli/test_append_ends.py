@@ -16,6 +16,7 @@ import pytest
 from pravega_spark.errors import CommitUnknown, PravegaSparkError, StoreFull
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.manager import StreamManager
+from tests.harness.killed_processes import wait_until
 from tests.unit.cli.conftest import Shell
 
 CLI = (sys.executable, "-m", "pravega_spark.cli", "stream", "append", "s/a")
@@ -124,15 +125,36 @@ def begun(manager: StreamManager, events: int, *options: str) -> subprocess.Pope
     return made
 
 
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_an_interrupt_says_what_is_durable_and_that_is_what_is_there(
-    manager: StreamManager,
+    manager: StreamManager, number: signal.Signals, status: int
 ) -> None:
     process = begun(manager, 1_000)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, error = process.communicate(timeout=60)
     stored = sum(1 for _ in manager.read("s/a"))
-    assert process.returncode == 130
+    assert process.returncode == status
     assert error.decode().strip() == f"stream s/a: {stored:,} events of this run are durable."
+
+
+def test_a_signal_that_ends_puts_says_what_is_durable(manager: StreamManager) -> None:
+    manager.create_key_value_table("s/t")
+    command = [sys.executable, "-m", "pravega_spark.cli", "kvt", "put", "s/t", "--separator", ","]
+    process = subprocess.Popen(
+        [*command, "--root", manager.root], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    process.stdin.write(b"".join(b"%d,x\n" % number for number in range(5_000)))
+    process.stdin.flush()
+    with manager.key_value_table("s/t") as table:
+        wait_until(lambda: table.get("100", fresh=True) is not None)
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=60)
+        stored = sum(1 for _ in table.entries())
+    assert process.returncode == 143
+    assert error.decode().strip() == f"table s/t: {stored:,} puts of this run are durable."
 
 
 def test_after_a_kill_between_two_notes_a_changed_record_is_refused(

@@ -115,6 +115,68 @@ def test_a_mark_of_the_byte_order_is_no_part_of_the_first_key(shell: Shell) -> N
     assert events(shell)[2] == (None, mark + b"3")  # without a key the line is the event
 
 
+def test_a_second_mark_of_the_byte_order_is_refused_where_it_would_be_lost_or_part_of_a_name(
+    shell: Shell,
+) -> None:
+    mark = "\ufeff".encode()
+    append = ("stream", "append", "s/a", "--format")
+    shell.ok(*append, "json", stdin=mark + b'{"a": 1}\n')
+    shell.ok(*append, "csv", stdin=mark + b"a\n" + mark + b"2\n")
+    stored = [(None, b'{"a": 1}'), (None, b'{"a": "' + mark + b'2"}')]
+    assert events(shell) == stored
+    error = shell.failed(*append, "json", stdin=b"\n" + mark + b'{"a": 3}\n')
+    assert "record 1 of the input (line 2) is no JSON: only the start of an input may" in error
+    assert "only the start" in shell.failed(*append, "json", stdin=mark * 2 + b'{"a": 3}\n')
+    error = shell.failed(*append, "csv", stdin=mark * 2 + b"a\n1\n")
+    assert "the input begins with more than one mark of the byte order" in error
+    assert events(shell) == stored
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        (b'{"y": 1, "y": 2, "k": "3"}', None),
+        (b'{"k": "x", "y": {"k": 1, "k": 2}}', None),
+        (b'{"k": "x", "y": [{"z": 1, "z": 2}]}', None),
+        (b'{"k": 1, "y": 2, "k": 3}', "it has the field 'k' twice"),
+        (b'{"k": {"a": [0, {"y": 1, "y": 2}]}}', "the object in k.a[1] has the field 'y' twice"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--key", "--event"])
+def test_a_named_field_has_one_value_and_no_other_field_matters(
+    shell: Shell, option: str, line: bytes, part: str | None
+) -> None:
+    append = ("stream", "append", "s/a", "--format", "json", option, "k")
+    if part is not None:
+        assert part in shell.failed(*append, stdin=line)
+        return
+    shell.ok(*append, stdin=line)
+    value = json.loads(line)["k"]
+    assert events(shell) == [(value, line) if option == "--key" else (None, value.encode())]
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_numbers_that_json_lacks_are_texts_in_rows_keys_and_events(
+    shell: Shell, tmp_path: Path, form: str
+) -> None:
+    numbers = [float("nan"), float("-inf"), 1.5]
+    table = pa.table({"n": numbers, "l": [[number] for number in numbers]})
+    path = tmp_path / f"rows.{form}"
+    if form == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table)
+    shell.ok("stream", "append", "s/a", str(path), "--key", "n")
+    shell.ok("stream", "append", "s/a", str(path), "--event", "n")
+    assert events(shell) == [
+        ("NaN", b'{"n": "NaN", "l": ["NaN"]}'),
+        ("-Infinity", b'{"n": "-Infinity", "l": ["-Infinity"]}'),
+        ("1.5", b'{"n": 1.5, "l": [1.5]}'),
+        *((None, text) for text in (b"NaN", b"-Infinity", b"1.5")),
+    ]
+
+
 def test_what_a_writer_refuses_is_named_by_its_record(shell: Shell, tmp_path: Path) -> None:
     lines = b"k,1\n" + b"k" * 65_537 + b",2\n"
     error = shell.failed("stream", "append", "s/a", "--key-separator", ",", stdin=lines)

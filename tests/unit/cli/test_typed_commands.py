@@ -238,14 +238,26 @@ def test_a_text_of_json_is_no_number_and_one_of_csv_is(shell: Shell) -> None:
     shell.manager.create_stream("s/n", StreamConfiguration(schema=schema))
     append = ("stream", "append", "s/n", "--format")
     bad = ('{"i": "1"}', '{"f": "1.5"}', '{"b": "true"}', '{"l": ["1"]}', '{"m": {"1": "2"}}')
-    for row in bad:
+    others = ("nan", "inf", " NaN", "NaN ", "+Infinity", "iNf", "-inf", "Infinity\\n")
+    for row in (*bad, *(f'{{"f": "{text}"}}' for text in others)):
         assert "which cannot hold" in shell.failed(*append, "json", stdin=row.encode())
     shell.ok(*append, "json", stdin=b'{"i": 1, "f": "NaN", "b": true, "m": {"1": 2}, "l": [1]}\n')
-    shell.ok(*append, "csv", stdin=b"i,f,b\n 1,1.5,true\n")
+    shell.ok(*append, "csv", stdin=b"i,f,b\n 1,1.5,true\n2,inf,false\n")
     for number in ("1_0", "٣"):
         error = shell.failed(*append, "csv", stdin=f"i,f\n{number},1\n".encode())
         assert "which cannot hold" in error
-    assert len(list(shell.manager.read("s/n"))) == 2
+    assert len(list(shell.manager.read("s/n"))) == 3
+
+
+def test_a_float_as_the_key_of_a_map_is_a_number_or_one_of_the_three_texts(shell: Shell) -> None:
+    schema = StreamSchema.of(pa.schema([("m", pa.map_(pa.float64(), INT))]))
+    shell.manager.create_stream("s/n", StreamConfiguration(schema=schema))
+    shell.ok("stream", "append", "s/n", stdin=b'{"m": {"1.5": 1, "-Infinity": 2}}')
+    assert "which cannot hold" in shell.failed(
+        "stream", "append", "s/n", stdin=b'{"m": {"inf": 1}}'
+    )
+    (found,) = shell.manager.read("s/n")
+    assert dict(found.data["m"]) == {1.5: 1, float("-inf"): 2}
 
 
 def test_a_text_of_csv_is_null_in_raw_and_typed_streams(shell: Shell) -> None:
@@ -279,6 +291,8 @@ def test_a_text_of_csv_is_null_in_raw_and_typed_streams(shell: Shell) -> None:
         (pa.float64(), b"0.1", 0.1),
         (pa.float64(), b"1e400", None),
         (pa.float32(), b"1e39", None),
+        (pa.float32(), b"3.4028235e38", 3.4028234663852886e38),
+        (pa.float32(), b"3.4028236e38", None),
         (pa.float64(), b'1, "c": 2', None),
         (pa.timestamp("us", "UTC"), b'"2026-01-01T12:00:00.123456789Z"', None),
         (
@@ -307,3 +321,5 @@ def test_a_schema_file_that_names_a_column_twice_is_refused(shell: Shell, tmp_pa
     path = tmp_path / "schema.json"
     path.write_text('{"type": "object", "properties": {"a": {}, "a": {"type": "string"}}}')
     assert "'a' twice" in shell.failed("stream", "create", "s/n", "--schema", str(path))
+    path.write_text('{"type": "object", "properties": {"a": {"enum": [1.5]}}}')
+    shell.ok("stream", "create", "s/n", "--schema", str(path))

@@ -195,7 +195,9 @@ NUMBERS: list[tuple[Any, pa.DataType, pa.DataType, bool]] = [
     (1e-50, pa.float64(), pa.float32(), True),
     (float("inf"), pa.float64(), pa.float32(), True),
     (3.4028234663852886e38, pa.float64(), pa.float32(), True),
-    (3.402823466385289e38, pa.float64(), pa.float32(), False),
+    (3.4028235e38, pa.float64(), pa.float32(), True),  # the text of the greatest one
+    (-3.4028235677973362e38, pa.float64(), pa.float32(), True),
+    (3.4028235677973366e38, pa.float64(), pa.float32(), False),
     (1e39, pa.float64(), pa.float32(), False),
 ]
 
