@@ -343,5 +343,5 @@ def test_wrong_rule_of_joint_transactions_is_caught(
         phases=[Phase.generate],
         report_multiple_bugs=False,
     )
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, TxnFailed)):  # or a sweep finds the other decision
         run_state_machine_as_test(JointMachine, settings=few)
