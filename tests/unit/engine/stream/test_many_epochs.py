@@ -115,9 +115,9 @@ def test_layout_queries_take_a_handful_of_reads_after_100_000_epochs(root: Path)
     near = StreamCut("a/b", 1, {_segment(last - 2).segment_id: 0})
     assert len(cuts.segments_between(view, near, view.tail)) == 3
     assert cuts.distance_events(view, near, view.tail) == 3
-    # Opening reads the root marker, the hint, the state file and its commit, the next version,
-    # and the marks; queries read nothing more.
-    assert sum(store.reads.values()) <= 7, store.reads
+    # Opening reads the root marker, the hint, the state file and a part of it with their commits,
+    # the next version, and the marks; queries read nothing more.
+    assert sum(store.reads.values()) <= 9, store.reads
 
 
 def test_append_writes_no_more_than_one_of_a_new_stream(root: Path) -> None:
