@@ -159,7 +159,7 @@ def test_page_begins_no_stream(root: Path) -> None:
 
 def test_state_file_of_a_log_that_was_lost_meanwhile_is_damage(tmp_path: Path) -> None:
     with pytest.raises(CorruptLog, match=r"s/t/events: version 0 of the log is missing"):
-        checkpointing.maintain(StreamLog(LocalStore(str(tmp_path)), "s/t").log.reader, 1)
+        checkpointing.maintain(StreamLog(LocalStore(str(tmp_path)), "s/t").log.reader, 2)
 
 
 def test_creation_that_goes_on_meanwhile_is_waited_for(tmp_path: Path) -> None:
