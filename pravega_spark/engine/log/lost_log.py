@@ -25,7 +25,8 @@ def check_not_lost(
     found without a log; it costs too much on any other path.
     """
     left = [entry.key for entry in log.store.list(folder) if counts(entry)]
-    if log.store.exists(folder):
+    is_hidden = folder.rpartition("/")[2].startswith(".")  # no object has such a name
+    if not is_hidden and log.store.exists(folder):
         left.append(folder)
     if not left or log.refresh() is not None:  # created while we listed
         return

@@ -8,7 +8,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.engine.log_fields import own_logger
+from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.process_locks import new_lock
 from pravega_spark.spark.jvm.java_objects import java_object
 
@@ -45,7 +45,11 @@ class _Feed:
             try:
                 self._pass_on(*event.split(" ", 2))
             except Exception:
-                logger.exception("failed to take an event of a query: %s", event[:200])
+                logger.exception(
+                    "failed to take an event of a query: %s",
+                    event[:200],
+                    extra=log_fields("take query event"),
+                )
         self._ended.set()
 
     def _take(self) -> str:

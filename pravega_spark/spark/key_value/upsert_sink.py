@@ -177,7 +177,8 @@ class TableBatchWriter(PravegaBatchWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Stage one partition; runs in a task."""
-        self._plan = self._in_task()
+        with translated():
+            self._plan = self._in_task()
         return self._upsert.stage(super().write, iterator, self._plan.staging)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -201,7 +202,8 @@ class TableStreamWriter(PravegaStreamWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Stage one partition of a micro-batch; runs in a task."""
-        self._plan = self._in_task()
+        with translated():
+            self._plan = self._in_task()
         return self._upsert.stage(super().write, iterator, self._plan.staging)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -25,17 +25,24 @@ WAITS: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("name", WAITS)
 def test_waiting_for_a_later_write_in_a_callback_raises(name: str) -> None:
-    writer = EventStreamWriter(make_stream(runtime=SYSTEM))
+    store = Spy()
+    writer = EventStreamWriter(make_stream(store, SYSTEM))
     found: list[BaseException] = []
-    called = threading.Event()
+    called, has_first = threading.Event(), threading.Event()
+
+    def hold_later(operation: str, _: str) -> None:
+        if has_first.is_set() and operation == "put_if_absent":
+            called.wait(30)  # else another thread may have committed it before the wait begins
 
     def wait(_: object) -> None:
+        has_first.set()
         try:
             WAITS[name](writer.write_event(b"later"))
         except BaseException as error:
             found.append(error)
         called.set()
 
+    store.hook = hold_later
     writer.write_event(b"first").add_done_callback(wait)
     assert called.wait(30)
     assert [type(error) for error in found] == [IllegalState]
