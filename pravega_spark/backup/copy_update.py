@@ -33,7 +33,6 @@ from pravega_spark.engine.stream.stream_log import events_path
 from pravega_spark.engine.tables.scopes import DELETED, GROUP, GROUPS_FOLDER, STREAM, TABLE, Scope
 from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE
 from pravega_spark.errors import CorruptLog, IllegalState
-from pravega_spark.limits import COPY_PAGE_FILES
 from pravega_spark.names import MAX_SCOPE_LENGTH, folded_path, is_name, table_log
 
 _NO_CHANGES = frozenset({"PIN", "UNPIN", REQUEST})
@@ -143,6 +142,9 @@ class CopyUpdate:
         last = log.reader.commit(newest, light=True)
         if path == SETTINGS_TABLE and _clears_settings(last):  # the backup itself did
             last = log.reader.commit(newest - 1, light=True)
+        while last is not None and last.operation.startswith("DROP "):
+            # Who reads a stream that was deleted while it was copied takes it out of the index.
+            last = log.reader.commit(last.version - 1, light=True)
         record = CopyRecord.of_commit(last)
         if record is None or record.id != self._backup_id:
             raise _written(log.reader.where)
@@ -188,21 +190,20 @@ class CopyUpdate:
         body.metadata = None if old.metadata == snapshot.metadata else snapshot.metadata
         data = body.encode(self._runtime.token(), now_ms)
         new, replaced = archive_changes(log, copy, record.version)
-        # A restore may have to go back to the version before.
-        needed = {key for path in live | held for key in _keys(log.path, path)}
+        # A restore may have to go back to the version before, unless the table has ended.
+        needed = {key for path in (live | held if live else ()) for key in _keys(log.path, path)}
         is_new = self.copies.get(log.path) is None
 
         def lead_up() -> None:
-            """Put commits with the times that a killed update has given them."""
+            """Put commits, one after the other: a log with a hole cannot be read.
 
-            def put(version: int) -> None:
+            Those of a killed update are as good.
+            """
+            for version in range(since + 1, record.version):
                 token, time_ms = f"{before.record.token}.{version}", old.timestamp_ms + version
                 leading = before.record.body().encode(token, time_ms - since)
                 self._create(copy, version, leading, is_known=True)
-
-            for first in range(since + 1, record.version, COPY_PAGE_FILES):
-                page = range(first, min(first + COPY_PAGE_FILES, record.version))
-                self._runtime.each(put, page)
+                failpoint("backup.leading")
 
         def apply() -> None:
             self._runtime.each(lambda item: self._target.put(*item), new)
@@ -239,16 +240,13 @@ class CopyUpdate:
         """Change a table when all others are ready, after those that are copied later."""
         self._waiting[path] = action
 
-    def apply(self, copied: Collection[str]) -> None:
-        """Change all tables, then delete unneeded files and tables that the source has lost."""
+    def apply(self, gone: Collection[str]) -> None:
+        """Change all tables, those that the source no longer lists last; delete unneeded files."""
         failpoint("backup.prepared")
-        for action in reversed(self._waiting.values()):
-            action()
+        listed = [path for path in reversed(self._waiting) if path not in gone]
+        for path in [*listed, *(path for path in gone if path in self._waiting)]:
+            self._waiting[path]()
         failpoint("backup.changed")
-        gone = [path for path in self.copies if path not in copied]
-        for path in gone:
-            self._target.delete([LogReader(self._target, path).key(0)])
-            self._target.delete(entry.key for entry in self._target.list(path))
         self._target.delete(self._unneeded)
 
 

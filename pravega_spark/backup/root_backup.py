@@ -160,15 +160,21 @@ def back_up(
                 copied += copy_key_value_table(copier, log, folded)
             else:
                 copied.append(tables.copy(copier, log))
+        kept = {*(table.path for table in copied), *tables.made}
         if update is not None:
+            # They end in the copy as in the source, so that whoever has them open learns of it.
+            gone = [path for path in update.copies if path not in kept]
+            for log in tables.ended_logs(gone):
+                copier.copy(log)
+            kept.update(gone)
             claimed.check_claimed()
-            update.apply({*(table.path for table in copied), *tables.made})
+            update.apply(gone)
         if any(table.path == SETTINGS_TABLE for table in copied):
             # Nothing may truncate a copy only because somebody opens it. Damaged settings do not.
             with contextlib.suppress(Damaged):
                 SettingsTable(target, runtime).clear(MAINTAIN)
         claimed.check_claimed()
-        claimed.remove_leftovers({*(table.path for table in copied), *tables.made})
+        claimed.remove_leftovers(kept)
         failpoint("backup.marker")
         claimed.finish(runtime.now_ms())
     return BackupResult(target.url, claimed.backup_id, tuple(copied), tuple(sorted(tables.missing)))
@@ -213,6 +219,10 @@ class _SourceTables:
             self._rows[scope.name] = scope.table.at(snapshot).rows
 
         return copier.copy(log, seen=keep_rows, is_index=True)
+
+    def ended_logs(self, paths: Sequence[str]) -> Iterator[Log]:
+        """Yield those logs of tables which no scope lists any more."""
+        yield from self._opened([("", path) for path in paths])
 
     def logs(self, update: CopyUpdate | None) -> Iterator[tuple[Log, Log | None]]:
         """Yield the log of each table, after the caller has copied those before it.

@@ -96,6 +96,9 @@ class TableCopier:
                 return kept
             if is_deleted(snapshot):  # it has no files, so it needs no pin
                 held, version = None, snapshot.version
+                if before is not None and version <= before.newest:  # it was deleted before, too
+                    seen(snapshot)
+                    return _copied(log.path, before.record, snapshot)
             else:
                 held = held or pin(log, self.backup_id, keep_ms=self.keep_ms)
                 version = held.version

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.errors import IllegalState
+from pravega_spark.errors import IllegalState, NoSuchStream
 from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from tests.harness.backup_world import World, events_in, manager_of, numbers, stream_of
-from tests.harness.failpoints import at_failpoint
+from tests.harness.failpoints import at_failpoint, register
 from tests.harness.simulated_kills import Killed, kill_at_visit
 from tests.harness.small_streams import scale
 
 POINTS = (
-    *("backup.pinned", "backup.file", "backup.files", "backup.led-up", "backup.prepared"),
-    *("backup.applied", "backup.changed", "backup.marker"),
+    *("backup.pinned", "backup.file", "backup.files", "backup.leading", "backup.led-up"),
+    *("backup.prepared", "backup.applied", "backup.changed", "backup.marker"),
 )
 STRINGS = KeyValueTableConfiguration("string")
 
@@ -77,7 +78,7 @@ def test_copy_becomes_what_a_new_one_would_be() -> None:
     assert state(copy) == state(other) == state(world.store)
     assert done.versions.keys() == fresh.versions.keys()
     assert (done.files, done.size_bytes) == (fresh.files, fresh.size_bytes)
-    assert not [entry.key for entry in copy.list("") if "gone" in entry.key]
+    assert not [entry.key for entry in copy.list("") if "gone/events/data" in entry.key]
     world.grow(1)
     world.manager.create_stream("s/newer")
     assert world.manager.backup(copy.url, update=True).versions.keys() == {
@@ -232,3 +233,57 @@ def _live(store: Store) -> list[Add]:
     stream.view()
     with stream.log.files() as files:
         return list(files.all())
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_one_process_follows_objects_that_are_deleted_and_created_again(
+    tmp_path: Path, *, is_read: bool
+) -> None:
+    manager, copy = StreamManager(tmp_path / "root"), tmp_path / "copy"
+    manager.create_scope("s")
+    manager.create_stream("s/other")
+    opened: StreamManager | None = None
+    for round_ in range(3):
+        manager.create_stream("s/t")
+        manager.create_reader_group("s/g", ["s/t"])
+        manager.create_key_value_table("s/k", KeyValueTableConfiguration("string"))
+        manager.key_value_table("s/k").put("a", b"%d" % round_).result()
+        with manager.create_writer("s/t") as writer:
+            writer.write_event(b"%d" % round_).result()
+        manager.backup(copy, update=True)
+        opened = opened or StreamManager(copy)
+        if is_read:
+            assert [event.data for event in opened.read("s/t")] == [b"%d" % round_]
+            entry = opened.key_value_table("s/k").get("a")
+            assert entry is not None
+            assert bytes(entry.value) == b"%d" % round_
+        manager.delete_reader_group("s/g")
+        manager.seal_stream("s/t")
+        manager.delete_stream("s/t")
+        manager.delete_key_value_table("s/k")
+        manager.backup(copy, update=True)
+        assert opened.list_streams("s") == ["s/other"]
+        assert opened.list_reader_groups("s") == []
+        assert not opened.stream_exists("s/t")
+        with pytest.raises(NoSuchStream):
+            list(opened.read("s/t"))
+
+
+def test_copy_that_was_read_after_a_stream_was_deleted_amid_the_backup_follows() -> None:
+    world, copy = World(), MemoryStore()
+    world.manager.create_stream("s/gone")
+
+    def delete() -> None:
+        register("backup.files", None)
+        world.manager.seal_stream("s/gone")
+        world.manager.delete_stream("s/gone")
+
+    register("backup.files", delete)
+    world.manager.backup(copy.url)
+    for _ in range(3):
+        with pytest.raises(NoSuchStream):  # which takes it out of the index
+            list(manager_of(copy).read("s/gone"))
+        world.grow(1)
+        world.manager.backup(copy.url, update=True)
+        assert manager_of(copy).list_streams("s") == ["s/t"]
+        assert events_in(copy) == events_in(world.store)
