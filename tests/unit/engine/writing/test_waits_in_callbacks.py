@@ -23,27 +23,34 @@ WAITS: dict[str, Callable[[Any], object]] = {
 }
 
 
+def call_back(store: Spy, writer: EventStreamWriter, callback: Callable[[Any], object]) -> None:
+    """Add a callback to a write that is not done yet: else the thread that adds it calls it."""
+    is_added = threading.Event()
+
+    def hold(operation: str, _: str) -> None:
+        if operation == "put_if_absent":
+            is_added.wait(30)
+
+    store.hook = hold
+    writer.write_event(b"first").add_done_callback(callback)
+    is_added.set()
+
+
 @pytest.mark.parametrize("name", WAITS)
 def test_waiting_for_a_later_write_in_a_callback_raises(name: str) -> None:
     store = Spy()
     writer = EventStreamWriter(make_stream(store, SYSTEM))
     found: list[BaseException] = []
-    called, has_first = threading.Event(), threading.Event()
-
-    def hold_later(operation: str, _: str) -> None:
-        if has_first.is_set() and operation == "put_if_absent":
-            called.wait(30)  # else another thread may have committed it before the wait begins
+    called = threading.Event()
 
     def wait(_: object) -> None:
-        has_first.set()
         try:
             WAITS[name](writer.write_event(b"later"))
         except BaseException as error:
             found.append(error)
         called.set()
 
-    store.hook = hold_later
-    writer.write_event(b"first").add_done_callback(wait)
+    call_back(store, writer, wait)
     assert called.wait(30)
     assert [type(error) for error in found] == [IllegalState]
     writer.close()
@@ -51,7 +58,8 @@ def test_waiting_for_a_later_write_in_a_callback_raises(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["wait", "as_completed"])
 def test_it_raises_also_if_another_thread_waits_for_that_write(name: str) -> None:
-    writer = EventStreamWriter(make_stream(runtime=SYSTEM))
+    store = Spy()
+    writer = EventStreamWriter(make_stream(store, SYSTEM))
     found: list[BaseException] = []
     called, waits = threading.Event(), threading.Event()
 
@@ -67,14 +75,15 @@ def test_it_raises_also_if_another_thread_waits_for_that_write(name: str) -> Non
             found.append(error)
         called.set()
 
-    writer.write_event(b"first").add_done_callback(wait)
+    call_back(store, writer, wait)
     assert called.wait(30)
     assert [type(error) for error in found] == [IllegalState]
     writer.close()
 
 
 def test_the_other_writes_that_were_to_be_waited_for_go_on() -> None:
-    stream = make_stream(runtime=SYSTEM)
+    store = Spy()
+    stream = make_stream(store, SYSTEM)
     writer, other = EventStreamWriter(stream), EventStreamWriter(stream)
     others = [other.write_event(b"other") for _ in range(20)]
     for future in others:
@@ -90,7 +99,7 @@ def test_the_other_writes_that_were_to_be_waited_for_go_on() -> None:
             found.append(error)
         called.set()
 
-    writer.write_event(b"first").add_done_callback(wait)
+    call_back(store, writer, wait)
     assert called.wait(30)
     assert [type(error) for error in found] == [IllegalState]
     writer.close()
