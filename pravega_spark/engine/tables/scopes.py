@@ -107,6 +107,9 @@ class Scope:
     def _absent(self) -> NoSuchScope:
         """Return the error of a scope that is not there; raise CorruptLog if its index is lost."""
         self.check_has_index()
+        return self._not_there()
+
+    def _not_there(self) -> NoSuchScope:
         ending = way_on(self.table.log.store, "; create it first.")
         return NoSuchScope(f"scope {self.name} does not exist{ending}", scope=self.name)
 
@@ -188,7 +191,7 @@ class Scope:
         """
         state = self.table.read()
         if self._record(state)["state"] == DELETED:
-            raise self._absent()
+            raise self._not_there()  # a stream goes on without its index
         row = state.rows.get(path)
         return None if row is None or row["kind"] == GROUP else row
 
