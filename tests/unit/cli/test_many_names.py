@@ -94,6 +94,7 @@ def test_names_alone_look_into_no_stream_group_or_table(shell: Shell, asked: lis
         shell.manager.create_stream(f"s/{number}")
         shell.manager.create_reader_group(f"s/g{number}", ["s/0"])
         shell.manager.create_key_value_table(f"s/t{number}", KeyValueTableConfiguration())
+    wait_for_maintenance()
     for noun, names in (("stream", "0 1 2 3 4"), ("reader-group", "g0 g1"), ("kvt", "t0 t1")):
         open_streams._open.reset()
         asked.clear()
@@ -124,6 +125,7 @@ def test_the_number_of_scopes_costs_no_rows_of_them(shell: Shell, asked: list[st
     from pravega_spark.engine.tables import open_scopes
 
     shell.manager.create_stream("s/t")
+    wait_for_maintenance()
     open_scopes._open.reset()
     asked.clear()
     assert shell.ok("scope", "ls", "-q").split() == ["other", "s"]
