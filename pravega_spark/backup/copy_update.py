@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from pravega_spark.backup.final_commit import CopyRecord
-from pravega_spark.backup.object_copy import archive_changes
+from pravega_spark.backup.object_copy import archived_keys, archived_pages
 from pravega_spark.engine.attached_objects import attached_object
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import REQUEST, Commit, Remove
@@ -166,7 +166,7 @@ class CopyUpdate:
         update is applied, because a log without that version cannot be opened.
         """
         copy = LogReader(self._target, log.path)
-        since = 0 if before is None else before.newest
+        is_new, since = before is None, 0 if before is None else before.newest
         old, old_files = table_at(log.reader if before is None else copy, since)
         if before is None:
             before = TableCopy.begun(log.reader.where, old, self._backup_id)
@@ -189,10 +189,11 @@ class CopyUpdate:
         body.protocol = None if old.protocol == snapshot.protocol else snapshot.protocol
         body.metadata = None if old.metadata == snapshot.metadata else snapshot.metadata
         data = body.encode(self._runtime.token(), now_ms)
-        new, replaced = archive_changes(log, copy, record.version)
+        archived, stored = archived_keys(log, copy, record.version)
+        missing = [key for key in archived if key not in stored]
+        new = [item for page in archived_pages(log, missing) for item in page]
         # A restore may have to go back to the version before, unless the table has ended.
         needed = {key for path in (live | held if live else ()) for key in _keys(log.path, path)}
-        is_new = self.copies.get(log.path) is None
 
         def lead_up() -> None:
             """Put commits, one after the other: a log with a hole cannot be read.
@@ -214,9 +215,9 @@ class CopyUpdate:
             failpoint("backup.applied")
             maintain(copy, record.version)
             delete_old_commits(Log(self._target, log.path, self._runtime))
-            stored = (entry.key for entry in self._target.list(f"{log.path}/data"))
-            self._unneeded.extend(key for key in stored if key not in needed)
-            self._unneeded.extend(replaced)
+            found = (entry.key for entry in self._target.list(f"{log.path}/data"))
+            self._unneeded.extend(key for key in found if key not in needed)
+            self._unneeded.extend(stored.difference(archived))
 
         if not is_new:
             lead_up()

@@ -118,32 +118,29 @@ def copy_log(log: Log, copy: LogReader, snapshot: Snapshot) -> None:
     for span in source.spans():
         if span.version <= last:
             _copy_objects(log.runtime, source, copy, [part_key(source.path, span)])
-    new, gone = archive_changes(log, copy, last)
-    copy.store.delete(gone)
-    log.runtime.each(lambda item: copy.store.put(*item), new)
+    wanted, stored = archived_keys(log, copy, last)
+    copy.store.delete(stored.difference(wanted))
+    for page in archived_pages(log, wanted):
+        log.runtime.each(lambda item: copy.store.put(*item), page)
 
 
-def archive_changes(
-    log: Log, copy: LogReader, last: int
-) -> tuple[list[tuple[str, bytes]], list[str]]:
-    """Return the archived records up to a version that a copy lacks, and the keys of its others.
+def archived_keys(log: Log, copy: LogReader, last: int) -> tuple[list[str], set[str]]:
+    """Return the keys of the archived records up to a version, and those that a copy has.
 
     A later record would say that a writer has events which the copy has not.
     """
     archive = archived_records.archive_folder(log.path)
-    stored = {entry.key for entry in copy.store.list(archive)}
     wanted = [e.key for e in log.store.list(archive) if state_version(e.key) <= last]
-    missing = [key for key in wanted if key not in stored]
-    new = list[tuple[str, bytes]]()
-    for first in range(0, len(missing), COPY_PAGE_FILES):
-        page = missing[first : first + COPY_PAGE_FILES]
+    return wanted, {entry.key for entry in copy.store.list(archive)}
+
+
+def archived_pages(log: Log, keys: Sequence[str]) -> Iterator[list[tuple[str, bytes]]]:
+    """Yield the archived records of writers among the keys, some at a time."""
+    for first in range(0, len(keys), COPY_PAGE_FILES):
+        page = keys[first : first + COPY_PAGE_FILES]
         found = zip(page, log.store.get_many(page), strict=True)
-        new += [
-            (key, data)
-            for key, data in found
-            if data is not None and archived_records.is_writer_archive(data)
-        ]
-    return new, sorted(stored.difference(wanted))
+        records = ((key, data) for key, data in found if data is not None)
+        yield [item for item in records if archived_records.is_writer_archive(item[1])]
 
 
 def _copy_commits(
