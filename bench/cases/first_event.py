@@ -124,7 +124,7 @@ def first_event_on_s3(context: Context) -> Iterator[Figure]:
         for count, backlog in backlogs.items():
             for what, soon, at_once, limit in (
                 ("the first event", backlog.first, backlog.first_at_once, 1.0),
-                ("all events, event by event", backlog.all, backlog.all_at_once, 1.3),
+                ("all events, event by event", backlog.all, backlog.all_at_once, 1.2),
             ):
                 soon(), at_once()
                 found = interleave(
