@@ -26,6 +26,7 @@ Record = Mapping[str, Any]
 
 _KEPT = 100
 """Events of a run that wait for a slow store; what earlier ones say, later ones say, too."""
+_AGAIN = "It is tried again as long as this process runs."
 _WAY_ON = (
     "A query that runs reports it with a later batch. For one that has ended, call pravega-spark "
     "reader-group sync --checkpoint FOLDER, with its checkpointLocation."
@@ -64,16 +65,18 @@ class _Reports:
     ended = idled
 
     def seconds_left(self) -> float | None:
-        """Return until when the pending batch waits for a later one."""
+        """Return until when the pending batch waits for a later one, or for the storage."""
         return max(0.0, self._due - self._runtime.monotonic()) if self._pending else None
 
     def _is_done(self, record: Record) -> bool:
         """Never raises: the query itself reports the same batch later."""
         try:
             _acknowledge(record)
+        except StoreError as error:
+            self._warn(record, f"{error} {_AGAIN}")
+            return False
         except Exception as error:
             self._warn(record, str(error))
-            return not isinstance(error, StoreError)
         return True
 
     def abandoned(self) -> None:

@@ -59,13 +59,16 @@ class RunReports(Protocol):
         """Handle that no batch follows for the moment."""
 
     def ended(self) -> None:
-        """Handle the end of the run."""
+        """Handle the end of the run; also once more as the process ends, if something is left."""
 
     def abandoned(self) -> None:
         """Handle that the process ends before the last call has returned."""
 
     def seconds_left(self) -> float | None:
-        """Return how long to wait for an event before ``idled`` is called; None: any time."""
+        """Return how long to wait for an event before ``idled`` is called; None: nothing is left.
+
+        The thread of a run that has ended goes on as long as something is left.
+        """
 
 
 class Run:
@@ -77,12 +80,15 @@ class Run:
         self._forget = forget
         self._waiting = deque[Callable[[], None]](maxlen=kept)
         self._changed = threading.Condition(new_lock())
-        self._has_thread = self._is_busy = self._is_over = False
+        self._has_thread = self._is_over = False
 
     def put(self, handle: Callable[[], None], *, is_last: bool = False) -> None:
-        """Let the thread call a function, after what waits; here if no thread can be started."""
+        """Let the thread call a function, after what waits; here if no thread can be started.
+
+        After the last call only another last one is taken, by a thread that still has work left.
+        """
         with self._changed:
-            if self._is_over:
+            if self._is_over and not (is_last and self._has_thread):
                 return
             self._is_over = is_last
             self._waiting.append(handle)
@@ -96,10 +102,13 @@ class Run:
             self._work(is_thread=False)
 
     def wait(self, deadline: float) -> bool:
-        """Wait until all is handled, up to a time of the monotonic clock; return whether it is."""
+        """Wait until an ended run has nothing left, up to a time of the monotonic clock.
+
+        Return whether it has nothing left.
+        """
         with self._changed:
             left = max(0.0, deadline - time.monotonic())
-            return self._changed.wait_for(lambda: not (self._is_busy or self._waiting), left)
+            return self._changed.wait_for(lambda: not self._has_thread, left)
 
     def _work(self, *, is_thread: bool = True) -> None:
         while (handle := self._next(is_thread=is_thread)) is not None:
@@ -108,18 +117,16 @@ class Run:
     def _next(self, *, is_thread: bool) -> Callable[[], None] | None:
         """Return what to call next; None if the thread, which has waited for it, is to end."""
         with self._changed:
-            self._is_busy = False
-            self._changed.notify_all()
             left = self.reports.seconds_left() if is_thread else None
-            if is_thread and not self._is_over:
+            if left is not None or (is_thread and not self._is_over):
                 longest = _IDLE_SECONDS if left is None else left
                 self._changed.wait_for(lambda: self._waiting, longest)
-            if not self._waiting and (left is None or self._is_over):
+            if not self._waiting and left is None:
                 self._has_thread = False
+                self._changed.notify_all()
                 if self._is_over:
                     self._forget()
                 return None
-            self._is_busy = True
             return self._waiting.popleft() if self._waiting else self.reports.idled
 
 

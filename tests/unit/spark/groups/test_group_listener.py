@@ -185,11 +185,50 @@ def test_batch_that_the_store_did_not_take_is_tried_again(
     storage.down = {"s/g1"}
     listener.onQueryProgress(one.progress(6))
     until(lambda: len(storage.calls) >= 3)
-    assert f"run {one.run} to reader group s/g1: no answer. A query that runs" in caplog.text
+    said = "no answer. It is tried again as long as this process runs. A query that runs"
+    assert f"run {one.run} to reader group s/g1: {said}" in caplog.text
     assert LAST in caplog.text
     storage.down = set()
     until(lambda: one.left == 4)
     listener.onQueryTerminated(one.of_run)
+
+
+def test_run_that_ends_in_an_outage_is_acknowledged_after_it(
+    query: Callable[[int], Query], storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_listener, "GROUP_INTERVAL_MS", 50)
+    listener, one, before = GroupListener(), query(1), len(threads())
+    storage.down = {"s/g1"}
+    listener.onQueryProgress(one.progress(6))
+    listener.onQueryTerminated(one.of_run)
+    until(lambda: len(storage.calls) >= 4)
+    storage.down = set()
+    until(lambda: one.left == 4)
+    until(lambda: len(threads()) == before)
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_process_that_ends_after_such_a_run_tries_once_more(
+    query: Callable[[int], Query],
+    storage: Storage,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_back: bool,
+) -> None:
+    monkeypatch.setattr(GroupListener, "_exit_seconds", 60 if is_back else 0.2)
+    listener, one = GroupListener(), query(1)
+    storage.down = {"s/g1"}
+    listener.onQueryProgress(one.progress(6))
+    listener.onQueryTerminated(one.of_run)
+    until(lambda: len(storage.calls) == 2)
+    until(lambda: len(caplog.messages) == 2)
+    if is_back:
+        storage.down = set()
+    listener._finish()
+    until(lambda: len(storage.calls) == 3)
+    assert one.left == (4 if is_back else 10)
+    storage.down = set()
+    assert ("the process ends, and has waited" in caplog.text) is not is_back
 
 
 def test_process_that_ends_acknowledges_what_is_pending_and_names_what_it_left(
