@@ -55,30 +55,34 @@ def frame_write(context: Context) -> Iterator[Figure]:
 @benchmark(Phase.SPARK)
 def typed_frame_write(context: Context) -> Iterator[Figure]:
     """A cached frame of ten columns into a new typed stream; and its rows as JSON, and Parquet."""
-    rows = context.size(2_000_000, 20_000)
+    context.spark.dataSource.register(ArrowParquet)
+    yield from _typed_write(context, context.size(200_000, 2_000), context.size(15, 1))
+    yield from _typed_write(context, context.size(2_000_000, 20_000), context.size(7, 1))
+
+
+def _typed_write(context: Context, rows: int, rounds: int) -> Iterator[Figure]:
     frame = cached_flights(context, rows)
     numbers = count()
 
     def save(events: Any, **options: str) -> None:
         writer = events.write.format("pravega").mode("append").option("root", context.root)
-        writer.options(numSegments=4, **options).save(f"bench/flights-{next(numbers)}")
+        writer.options(numSegments=4, **options).save(f"bench/flights-{rows}-{next(numbers)}")
 
     def parquet() -> None:
-        path = str(context.folder / f"flights-{next(numbers)}.parquet")
+        path = str(context.folder / f"flights-{rows}-{next(numbers)}.parquet")
         frame.write.option("compression", "zstd").parquet(path)
 
     def arrow() -> None:
-        path = str(context.folder / f"arrow-{next(numbers)}")
+        path = str(context.folder / f"arrow-{rows}-{next(numbers)}")
         frame.write.format(ArrowParquet.name()).mode("append").save(path)
 
-    context.spark.dataSource.register(ArrowParquet)
     sides = {
         "typed": lambda: save(frame, schema="infer", routingKey="carrier"),
         "raw": lambda: save(as_json(frame, "carrier")),
         "parquet": parquet,
         "arrow": arrow,
     }
-    found, meters = _rates(rows, context.size(5, 1), sides)
+    found, meters = _rates(rows, rounds, sides)
     frame.unpersist()
 
     def figure(peer: str, text: str, note: str) -> Figure:

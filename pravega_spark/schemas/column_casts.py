@@ -181,13 +181,25 @@ def _uuid_texts(values: pa.Array) -> pa.Array:
 def _valid(values: pa.Array) -> pa.Array:
     """Return plain values; raise Misfit if one is not what its type says, for all readers."""
     kind = values.type
-    if types.is_string(kind) or types.is_decimal(kind):
+    if types.is_decimal(kind) or (types.is_string(kind) and not _is_ascii(values)):
         try:
             values.validate(full=True)
         except pa.ArrowInvalid:
             text, number = "the text is not UTF-8", f"the number has more digits than {kind}"
             raise Misfit(text if types.is_string(kind) else number) from None
     return _in_years(values)
+
+
+def _is_ascii(texts: pa.Array) -> bool:
+    """Return whether all bytes are ASCII: then texts are UTF-8 wherever one ends. Most are so."""
+    _, places, data = texts.buffers()
+    if not len(texts) or places is None or data is None:
+        return False
+    offsets = np.frombuffer(places, np.int32, len(texts) + 1, 4 * texts.offset)
+    if offsets[0] < 0 or offsets[-1] > data.size or np.any(offsets[1:] < offsets[:-1]):
+        return False
+    held = np.frombuffer(data, np.int8)[offsets[0] : offsets[-1]]
+    return bool(held.min(initial=0) >= 0)
 
 
 def _in_years(values: pa.Array) -> pa.Array:

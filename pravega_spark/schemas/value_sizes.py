@@ -22,9 +22,18 @@ Sizes = NDArray[np.int64]
 
 def event_sizes(table: pa.Table | pa.RecordBatch) -> Sizes:
     """Return the size of each row of columns of canonical types, without a Python object a row."""
-    total = np.zeros(table.num_rows, np.int64)
+    total, width = np.zeros(table.num_rows, np.int64), 0
     for values in table.columns:
-        _add_column(total, values)
+        chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+        sizes = [value_sizes(chunk) for chunk in chunks]
+        if len(sizes) == 1 and isinstance(sizes[0], int):
+            width += sizes[0]  # one sum for all such columns
+            continue
+        start = 0
+        for chunk, found in zip(chunks, sizes, strict=True):
+            total[start : start + len(chunk)] += found
+            start += len(chunk)
+    total += width
     return total
 
 
@@ -35,15 +44,6 @@ def width_of(kind: pa.DataType) -> int | None:
     if types.is_decimal(kind):
         return DECIMAL_BYTES
     return kind.bit_width // 8 if types.is_primitive(kind) else None
-
-
-def _add_column(total: Sizes, values: pa.ChunkedArray | pa.Array) -> None:
-    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
-    start = 0
-    for chunk in chunks:
-        part = total[start : start + len(chunk)]
-        part += value_sizes(chunk)
-        start += len(chunk)
 
 
 def value_sizes(values: pa.Array) -> Sizes | int:

@@ -128,7 +128,7 @@ def group(
     # A stable sort of 8 or 16 bits is a radix sort; one take is faster than a filter per segment.
     # For Arrow's own allocator the system clears huge pages, which costs more than the copy.
     order = column(np.argsort(indexes, kind="stable"), pa.int64())
-    ordered = pc.take(events, order, memory_pool=pa.system_memory_pool())
+    ordered = pc.take(events, order, boundscheck=False, memory_pool=pa.system_memory_pool())
     ends = np.cumsum(counts)
     return [(ids[int(i)], ordered.slice(int(ends[i] - counts[i]), int(counts[i]))) for i in taken]
 

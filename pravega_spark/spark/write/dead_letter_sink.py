@@ -23,6 +23,7 @@ from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.commit_messages import TaskCommitMessage
 from pravega_spark.spark.write.dead_letters import letters, plan_letters
 from pravega_spark.spark.write.frame_target import FramePlan
+from pravega_spark.spark.write.joined_batches import joined
 from pravega_spark.spark.write.many_streams_sink import (
     ManyStreamsMessage,
     commit_batch,
@@ -97,9 +98,7 @@ def _stage(
             plan.stream: (plan, ChunkStager(plan, settings, name, number, threads))
         }
         of_letters: Any = None
-        for batch in batches:
-            if not batch.num_rows:
-                continue
+        for batch in joined(batches):
             events, bad = columns.split(batch, columns.where(number))
             stagers[plan.stream][1].add(events)
             if not bad:

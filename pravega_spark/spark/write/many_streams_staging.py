@@ -15,6 +15,7 @@ from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.commit_messages import TaskCommitMessage
 from pravega_spark.spark.write.frame_target import FramePlan, plan_in_task
 from pravega_spark.spark.write.input_columns import InputColumns
+from pravega_spark.spark.write.joined_batches import joined
 from pravega_spark.spark.write.staging_plan import is_new_root
 from pravega_spark.spark.write.staging_threads import StagingThreads
 from pravega_spark.spark.write.stream_column import StreamColumn
@@ -45,7 +46,7 @@ def stage_many(
     token, first = os.urandom(8).hex(), 0
     streams: dict[str, _StreamStaging] = {}
     with StagingThreads() as threads:
-        for batch in batches:
+        for batch in joined(batches):
             for name, rows, numbers in names.split(batch, columns):
                 if name not in streams:
                     of_stream = replace(settings, stream=name)

@@ -19,9 +19,10 @@ from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.chunks.row_group_buffer import RowGroupBuffer
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import events_path
-from pravega_spark.limits import ROUTE_BYTES, TASK_BYTES
+from pravega_spark.limits import TASK_BYTES
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.input_columns import InputColumns, to_events
+from pravega_spark.spark.write.joined_batches import joined
 from pravega_spark.spark.write.staging_plan import StagingPlan
 from pravega_spark.spark.write.staging_threads import StagingThreads
 from pravega_spark.spark.write.typed_columns import RowNumbers, TypedColumns
@@ -38,20 +39,11 @@ def stage(
     name = f"{os.urandom(8).hex()}-{partition_id}"
     with StagingThreads() as threads:
         stager = ChunkStager(plan, settings, name, partition_id, threads)
-        group: list[pa.Table] = []
-        first = size = 0
-        for batch in batches:
-            if not batch.num_rows:
-                continue
+        first = 0
+        for batch in joined(batches):
             numbers = range(first, first + batch.num_rows)
-            group.append(events_of(batch, columns, partition_id, numbers))
+            stager.add(events_of(batch, columns, partition_id, numbers))
             first += batch.num_rows
-            size += batch.nbytes  # with the columns that are not written, all in one buffer
-            if size >= ROUTE_BYTES:
-                stager.add(pa.concat_tables(group))
-                group, size = [], 0
-        if group:
-            stager.add(pa.concat_tables(group))
         return stager.finish()
 
 

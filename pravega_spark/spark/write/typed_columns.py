@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pravega_spark.engine.chunks.arrow_arrays import constant
+from pravega_spark.engine.chunks.arrow_arrays import constant, first_longer
 from pravega_spark.engine.chunks.chunk import TIMESTAMP
 from pravega_spark.engine.chunks.event_format import EventFormat, format_of, widened
 from pravega_spark.errors import InvalidOption, InvalidSchema, SchemaMismatch
@@ -180,8 +180,10 @@ class TypedColumns:
             reason = "null, and an event needs a time"
             bad += [BadRow(int(row), self.timestamp, "None", reason) for row in nulls]
         if self.routing_key is not None:
-            lengths = pc.utf8_length(self.keys(batch)).fill_null(0)
-            most = MAX_ROUTING_KEY_LENGTH
+            keys, most = self.keys(batch), MAX_ROUTING_KEY_LENGTH
+            if first_longer(keys, most) is None:
+                return bad
+            lengths = pc.utf8_length(keys).fill_null(0)
             for row in np.flatnonzero(pc.greater(lengths, most)):
                 shown = f"a text of {lengths[int(row)]} characters"
                 reason = f"a routing key of more than {most} characters"

@@ -159,6 +159,18 @@ def test_text_that_is_not_utf_8_is_refused_wherever_it_is(values: pa.Array, path
     assert (good.num_rows, [row.row for row in bad]) == (1, [1])
 
 
+def test_texts_of_a_slice_are_judged_by_their_own_bytes() -> None:
+    """A cut in the midst of a character makes no text of it, though the bytes around it do."""
+    assert conform(TEXTS.slice(0, 1), pa.string()).to_pylist() == ["ok"]
+    umlaut = pa.py_buffer("aü".encode())
+    cut = pa.Array.from_buffers(pa.string(), 2, [None, OFFSETS.buffers()[1], umlaut])
+    with pytest.raises(
+        SchemaMismatch, match=r"row 1, column c: the text is not UTF-8; got b'\\xc3"
+    ):
+        conform(cut, pa.string())
+    assert conform(cut.slice(0, 1), pa.string()).to_pylist() == ["a"]
+
+
 def test_decimal_beyond_its_digits_is_refused() -> None:
     wide = pa.array([Decimal("1.00"), Decimal("123456789.12")], pa.decimal128(38, 2))
     narrow = pa.Array.from_buffers(pa.decimal128(5, 2), 2, wide.buffers())

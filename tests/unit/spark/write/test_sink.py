@@ -21,6 +21,7 @@ from pravega_spark.errors import (
     StreamSealed,
 )
 from pravega_spark.manager import StreamManager
+from pravega_spark.spark.write import joined_batches
 from pravega_spark.spark.write import task_staging as staging_module
 from pravega_spark.spark.write.commit_messages import TaskCommitMessage
 from pravega_spark.spark.write.sink import PravegaStreamWriter
@@ -276,7 +277,7 @@ def test_files_are_bounded_in_rows_and_bytes(
     writer = batch_writer(tmp_path, numsegments="2", maxrecordsperfile="30")
     message = writer.write(rows(i, i + 10, keys=50) for i in range(0, 200, 10))
     assert max(chunk.rows for chunk in message.chunks) <= 30
-    monkeypatch.setattr(staging_module, "ROUTE_BYTES", 100)
+    monkeypatch.setattr(joined_batches, "ROUTE_BYTES", 100)
     monkeypatch.setattr(staging_module, "TASK_BYTES", 500)
     small = writer.write(rows(i, i + 10, keys=50) for i in range(200, 400, 10))
     assert len(small.chunks) > 10

@@ -22,7 +22,7 @@ from pravega_spark.errors import StoreFull
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.source import PravegaDataSource
-from pravega_spark.spark.write import many_streams_staging, task_staging
+from pravega_spark.spark.write import joined_batches, many_streams_staging, task_staging
 from tests.harness.spark_writing import TEXT, batch_writer, schema
 
 ROWS, EVENT = 100, 1_000
@@ -37,7 +37,7 @@ def small_limits(row_group: int = 1_000_000, most: int = 20_000_000) -> Any:
     for module in (chunk_encoder, row_group_buffer):
         patches.enter_context(patch.object(module, "ROW_GROUP_BYTES", row_group))
     patches.enter_context(patch.object(chunk_sequence, "CHUNK_BYTES", 4 * row_group))
-    patches.enter_context(patch.object(task_staging, "ROUTE_BYTES", ROWS * EVENT))
+    patches.enter_context(patch.object(joined_batches, "ROUTE_BYTES", ROWS * EVENT))
     for module in (task_staging, many_streams_staging):
         patches.enter_context(patch.object(module, "TASK_BYTES", most))
     return patches
@@ -164,7 +164,7 @@ def test_a_nan_begins_a_chunk_without_bounds_of_its_column(tmp_path: Path) -> No
     writer = batch_writer(tmp_path, {"k": "string", "x": "double"})
     with small_limits(), patch.object(row_group_buffer, "ROW_GROUP_EVENTS", ROWS), patch.object(
         chunk_encoder, "ROW_GROUP_EVENTS", ROWS
-    ), patch.object(task_staging, "ROUTE_BYTES", 1):  # fmt: skip
+    ), patch.object(joined_batches, "ROUTE_BYTES", 1):  # fmt: skip
         message = writer.write(
             sent({"k": ["k"] * ROWS, "x": values[i : i + ROWS]}) for i in range(0, 400, ROWS)
         )
