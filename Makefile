@@ -1,10 +1,10 @@
-# Every target does its own set-up. Knobs: PYTHON (to make .venv with), ARGS (for demo, test and bench), WORKERS (for test).
+# Every target does its own set-up. Knobs: PYTHON (to make .venv with), ARGS (for demo, test, mutants and bench), WORKERS (for test and mutants).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test long lint docs bench dist clean
+.PHONY: help setup demo check test long mutants lint docs bench dist clean
 
 # The first interpreter that runs (a pyenv shim may not), is new enough, and can make an environment.
 PYTHON ?= $(shell for python in python3.12 python3.11 python3.10 python3; do \
@@ -60,6 +60,9 @@ test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about
 
 long: setup $(CLASSES) ## the tests that have a long form, at full size: about half an hour
 	PRAVEGA_SPARK_TESTS=long $(PYTEST) -m long $(IN_ORDER) $(ARGS)
+
+mutants: $(INSTALLED) ## place small faults in copies, one at a time, which the tests of their promises catch (ARGS="--help"): about ten minutes
+	$(BIN)/python -m tests.mutants --workers $(WORKERS) $(ARGS)
 
 $(CLASSES): $(JAR)
 	$(BIN)/python -m tests.harness.jvm

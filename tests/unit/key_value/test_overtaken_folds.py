@@ -10,6 +10,7 @@ import pytest
 
 from pravega_spark import StreamManager
 from pravega_spark.engine.layout.epochs import split
+from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.log.table_sweep import sweep_table
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate
@@ -156,6 +157,26 @@ def test_a_fold_whose_changes_another_one_folds_and_truncates_begins_again(table
     patched = mock.patch.object(folded, "read", overtaken)
     patched.start()
     assert fold(log, folded).is_published
+    assert table.keys() == ["a", "b", "c"]
+
+
+def test_a_fold_that_could_not_commit_lets_nothing_be_truncated(table: Table) -> None:
+    for key in "ab":
+        table.put(key)
+        table.fold()
+    table.put("c")
+
+    def pass_the_staged_files() -> None:
+        log = table.opened()[1].log
+        for _ in range(2):  # as two sweeps do whose grace is shorter than the fold
+            newest = log.refresh()
+            assert newest is not None
+            raise_horizon(log, newest.version)
+
+    with at_failpoint("fold.written", pass_the_staged_files):
+        done = table.fold()
+    assert (done.merge.is_committed, done.is_published) == (False, False)
+    table.retain()
     assert table.keys() == ["a", "b", "c"]
 
 

@@ -1,4 +1,4 @@
-"""A reader whose storage answers after its lease has ended hands nothing out before it asks."""
+"""A reader whose lease has ended hands nothing out before it asks, however late answers come."""
 
 from __future__ import annotations
 
@@ -66,6 +66,20 @@ def test_events_that_another_reader_took_over_are_not_handed_out(
     with pytest.raises(ReinitializationRequired, match="lease expired"):
         read(reader)
     assert taken[-5:] == [b"1", b"2", b"3", b"4", b"5"]
+
+
+@pytest.mark.parametrize("read", [next_event, events])
+def test_expired_reader_whose_id_joined_again_in_another_process_hands_nothing_out(
+    begun: tuple[World, OpenGroup, EventStreamReader], read: Read
+) -> None:
+    world, _, reader = begun
+    other = world.group()
+    world.runtime.sleep(40)
+    assert expired_after(other, 31, world.runtime.sleep) == ["a"]
+    successor = other.create_reader("a", lease="30 s")
+    with pytest.raises(ReinitializationRequired, match="lease expired"):
+        read(reader)
+    assert drain(successor)[-5:] == [b"1", b"2", b"3", b"4", b"5"]
 
 
 @pytest.mark.parametrize("read", [next_event, events])

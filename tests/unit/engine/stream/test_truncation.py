@@ -65,6 +65,15 @@ def test_one_commit_moves_the_head_and_removes_the_chunks_below_it() -> None:
     assert view.segment(0).next_offset == 12  # offsets and sizes do not change
 
 
+@pytest.mark.parametrize("offset", range(1, 9))
+def test_each_event_from_the_head_on_is_readable_wherever_in_a_chunk_the_head_lies(
+    offset: int,
+) -> None:
+    stream = filled(chunks=3)
+    truncate(stream, cut_of(stream, s0=offset))
+    assert [event for _, event in events_of(stream, 0)] == [b"%d" % n for n in range(offset, 9)]
+
+
 def test_one_truncation_proves_each_cut_once(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = filled()
     subscribe(stream, "s/readers", 1, protect=True)

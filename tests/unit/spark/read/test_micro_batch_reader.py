@@ -62,6 +62,20 @@ def test_replay_after_a_crash_in_the_first_batch_starts_at_its_origin(root: str)
     assert again.latestOffset(rest, ReadAllAvailable()) == rest
 
 
+def test_group_of_a_query_is_at_the_last_batch_that_was_written(root: str) -> None:
+    fill(created(root), 0, 10)
+    reader = stream_reader(root, readergroup="s/g")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    lag = StreamManager(root).reader_group("s/g").lag
+    assert lag().events == 10, "the batch is planned, and not written"
+    reader.stop()
+    again = stream_reader(root, readergroup="s/g")
+    assert again.latestOffset(end, ReadAllAvailable()) == end
+    assert lag().events == 0, "Spark asks for the next batch, so that one is written"
+    again.stop()
+
+
 def test_equal_or_reversed_offsets_plan_nothing(root: str) -> None:
     stream = created(root)
     fill(stream, 0, 5)

@@ -1,0 +1,514 @@
+"""Small faults, each named by the promise that it breaks, with the tests that must catch it.
+
+A fault is one text of one file that becomes another. It belongs to its promise, not to its place:
+where the code is rebuilt, place it again at what now keeps the promise, and name the tests that now
+cover it. ``make mutants`` runs them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = "pravega_spark"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, and what it is caught by."""
+
+    promise: str
+    """What the code does without it."""
+    file: str
+    """The file in the package."""
+    text: str
+    """What occurs exactly once in the file."""
+    becomes: str
+    tests: tuple[str, ...] = ()
+    """Files of tests, or tests, in ``tests/``: few, and those that take seconds."""
+    equal: str = ""
+    """Why nobody can tell that the fault is there; empty for one that tests catch."""
+
+    @property
+    def path(self) -> Path:
+        """The file in the tree."""
+        return Path(PACKAGE) / self.file
+
+    def read(self, root: Path) -> str:
+        """Return the file as it is; raise LookupError unless the text is in it exactly once."""
+        path = root / self.path
+        source = path.read_text() if path.is_file() else ""
+        times = source.count(self.text)
+        if times != 1:
+            files = sorted((root / PACKAGE).rglob("*.py"))
+            here = [str(f.relative_to(root)) for f in files if self.text in f.read_text()]
+            raise LookupError(
+                f"the fault of {self.promise!r} has no place: its text is {times} times in "
+                f"{self.path}, and it is in {', '.join(here) or 'no file'}. Place it again, at "
+                f"what keeps this promise now:\n{self.text}"
+            )
+        return source
+
+    def placed_in(self, source: str) -> str:
+        """Return a source with the fault."""
+        return source.replace(self.text, self.becomes)
+
+
+ENGINE = (
+    Fault(
+        "a file that is acknowledged was fsynced before it got its name",
+        "engine/store/local_batch.py",
+        "partial(file.finish, durable=True)",
+        "partial(file.finish, durable=False)",
+        ("unit/engine/store/test_local_files.py", "unit/engine/store/test_unsynced_files.py"),
+    ),
+    Fault(
+        "the folder of an acknowledged file was fsynced after the file got its name",
+        "engine/store/local.py",
+        "        if durable:\n            try:\n                self._durable.sync(folder)",
+        "        if durable:\n            try:\n                pass",
+        ("contract/test_local_disk.py",),
+    ),
+    Fault(
+        "the chunks that a commit names are durable before the commit gets its name",
+        "engine/store/local.py",
+        "syncs = self._unsynced.syncs(waiting)",
+        "syncs = self._unsynced.syncs([])",
+        ("unit/engine/store/test_unsynced_files.py",),
+    ),
+    Fault(
+        "a lost answer does not lead to a second commit",
+        "engine/log/commit_log.py",
+        "light=True).token == token",
+        "light=True).token != token",
+        ("unit/engine/log/test_commit_log.py",),
+    ),
+    Fault(
+        "a commit whose answer was lost is durable before it is acknowledged",
+        "engine/log/create_once.py",
+        "            store.make_durable(folder)",
+        "            failpoint(folder)",
+        ("unit/engine/log/test_create_once.py", "unit/engine/log/test_commit_log.py"),
+    ),
+    Fault(
+        "a batch that another process committed is durable before its owner acknowledges it",
+        "engine/writing/append_leader.py",
+        "        self._stream.log.make_durable()\n",
+        "",
+        ("unit/engine/writing/test_append_group.py",),
+    ),
+    Fault(
+        "offsets of a segment are 0..n-1, also over the chunks of one commit",
+        "engine/stream/commit_builder.py",
+        "grown.end += chunk.rows",
+        "grown.end = grown.start + chunk.rows",
+        ("unit/engine/stream/test_commit_builder.py",),
+    ),
+    Fault(
+        "a writer that a newer session of its id has fenced appends nothing",
+        "engine/writing/batch_identity.py",
+        "elif known.session != self.session:",
+        "elif known.session < self.session:",
+        ("unit/engine/writing/test_append_draft.py", "unit/engine/writing/test_append.py"),
+    ),
+    Fault(
+        "a batch waits for the one before it: the events of a writer have no gap",
+        "engine/writing/batch_identity.py",
+        "if self.previous != known.last:",
+        "if self.previous < known.last:",
+        ("unit/engine/writing/test_append_draft.py", "unit/engine/writing/test_append.py"),
+    ),
+    Fault(
+        "no event enters a segment after its seal",
+        "engine/writing/append_draft.py",
+        "if not view.has_segment(chunk.segment_id) or view.segment(chunk.segment_id).is_sealed:",
+        "if not view.has_segment(chunk.segment_id):",
+        ("unit/engine/writing/test_append.py",),
+    ),
+    Fault(
+        "no file that was staged below the horizon is committed",
+        "engine/writing/append_draft.py",
+        "if staging_version < view.snapshot.horizon:",
+        "if staging_version + 1 < view.snapshot.horizon:",
+        ("unit/engine/log/test_horizon.py",),
+    ),
+    Fault(
+        "no file is deleted that a retained version names",
+        "engine/log/unreferenced_files.py",
+        "log.reader.span(mark, snapshot.version)",
+        "log.reader.span(mark + 1, snapshot.version)",
+        ("unit/engine/log/test_unreferenced_files.py",),
+    ),
+    Fault(
+        "while a version is pinned for a backup no mark moves",
+        "engine/log/horizon.py",
+        "if not is_pinned(snapshot):",
+        "if snapshot.version:",
+        ("unit/engine/log/test_horizon.py", "unit/engine/log/test_marks.py"),
+    ),
+    Fault(
+        "events of one key are read in order: a merged segment comes after all that it replaced",
+        "engine/layout/frontier.py",
+        "awaited[key] = sum(self.offset_in(other) != END for other in before)",
+        "awaited[key] = sum(self.offset_in(other) != END for other in before[1:1])",
+        ("unit/engine/layout/test_read_plan.py",),
+    ),
+    Fault(
+        "a truncation removes no chunk in which an event is still readable",
+        "engine/stream/truncation.py",
+        "found[-1][0] + found[-1][1] > rng.end:",
+        "found[-1][0] + found[-1][1] > rng.end + 1:",
+        ("unit/engine/stream/test_truncation.py",),
+    ),
+    Fault(
+        "a conditional append lands at the expected position or nowhere",
+        "engine/writing/append_condition.py",
+        "if expected.offset not in (record.next_offset, ANY_OFFSET):",
+        "if expected.offset > record.next_offset:",
+        ("unit/test_conditional_appends.py",),
+    ),
+)
+
+TRANSACTIONS = (
+    Fault(
+        "a prepared transaction accepts no more events",
+        "transactions/transaction_decisions.py",
+        "    if last is not ManifestKind.WRITE:\n",
+        "    if last.is_closing:\n",
+        ("unit/transactions/test_transaction.py",),
+    ),
+    Fault(
+        "a transaction that was decided is never decided otherwise",
+        "transactions/transaction_decisions.py",
+        "        if last.is_closing:\n",
+        "        if last.is_closing and left:\n",
+        ("unit/transactions/test_transaction.py",),
+    ),
+    Fault(
+        "transactions are committed in the order of their decisions",
+        "transactions/committer.py",
+        "return known.last_order() + 1",
+        "return known.last_order()",
+        ("unit/transactions/test_committer.py",),
+    ),
+    Fault(
+        "the late events of a transaction leave the layout of the stream as it is",
+        "transactions/rolling.py",
+        "if interrupted is not None and self._builder.active.reference != interrupted.reference:",
+        "if interrupted is not None and self._builder.active.number < interrupted.number:",
+        ("unit/transactions/test_rolling.py",),
+    ),
+    Fault(
+        "a transaction whose lease is extended does not expire",
+        "transactions/transaction_leases.py",
+        "elif idle_ms > opened.lease_ms:",
+        "elif idle_ms < opened.lease_ms:",
+        ("unit/transactions/test_transaction_leases.py",),
+    ),
+    Fault(
+        "streams in common hold joint transactions in one order",
+        "transactions/settlement.py",
+        "due = [r for r in decisions.decided() if (r.order or 0) < record.order] + [record]",
+        "due = [record]",
+        ("unit/transactions/test_joint_transaction.py",),
+    ),
+    Fault(
+        "a joint transaction is decided only after each of its streams has prepared its part",
+        "transactions/joint_transaction.py",
+        "prepare = [part.prepare for part in self._parts.values()]",
+        "prepare = [part.flush for part in self._parts.values()]",
+        ("unit/transactions/test_joint_transaction.py",),
+    ),
+    Fault(
+        "a sweep deletes nothing of a transaction that is open",
+        "transactions/sweeper.py",
+        "if is_transaction(n) and n not in view.transactions]",
+        "if is_transaction(n)]",
+        ("unit/transactions/test_sweeper.py", "unit/transactions/test_transaction_sweeps.py"),
+    ),
+)
+
+READER_GROUPS = (
+    Fault(
+        "one reader of a group reads a segment",
+        "reader_groups/assignment.py",
+        "unassigned={k: o for k, o in state.unassigned.items() if k not in acquired},",
+        "unassigned=state.unassigned,",
+        ("unit/reader_groups/test_simulation.py",),
+    ),
+    Fault(
+        "an expired reader changes nothing in its group",
+        "reader_groups/group_state.py",
+        "if entry is None or entry.number != number:",
+        "if entry is None:",
+        ("unit/reader_groups/test_late_answers.py",),
+    ),
+    Fault(
+        "no reader expires over an outage of the storage",
+        "reader_groups/reader_leases.py",
+        "return modified_ms, max(since, watch.outage_ended(seconds))",
+        "return modified_ms, since",
+        ("unit/reader_groups/test_reader_outages.py",),
+    ),
+    Fault(
+        "a checkpoint of a group covers all keys",
+        "reader_groups/checkpoints.py",
+        "{**state.unassigned, **dict.fromkeys(state.future, NOT_REACHED), **state.completed}",
+        "{**dict.fromkeys(state.future, NOT_REACHED), **state.completed}",
+        ("unit/reader_groups/test_reader_group.py",),
+    ),
+    Fault(
+        "a reader that has not answered a checkpoint acquires no segment",
+        "reader_groups/assignment.py",
+        "if state.phase is not Phase.ACTIVE or state.pending_checkpoint(reader) is not None:",
+        "if state.phase is not Phase.ACTIVE:",
+        ("unit/reader_groups/test_simulation.py",),
+    ),
+    Fault(
+        "where checkpoints acknowledge, nobody reads on behind what is not acknowledged",
+        "reader_groups/reader_step.py",
+        "if offset > state.assigned[k].offset)",
+        "if offset < state.assigned[k].offset)",
+        ("unit/reader_groups/test_acknowledgement.py",),
+    ),
+    Fault(
+        "events of one key reach readers in order: a successor waits for its predecessors",
+        "reader_groups/segment_transitions.py",
+        "return not has_reader and (limit is None or limit.offset_in(segment) == END)",
+        "return limit is None or limit.offset_in(segment) == END",
+        ("unit/reader_groups/test_simulation.py",),
+    ),
+    Fault(
+        "what a transaction read is read again after its abort",
+        "reader_groups/position_settlement.py",
+        "if not is_committed or positions.transaction != transaction:",
+        "if positions.transaction != transaction:",
+        ("unit/reader_groups/test_reader_transaction.py",),
+    ),
+)
+
+RETENTION = (
+    Fault(
+        "what one subscriber has not consumed stays, however far the others are",
+        "retention/cut_bounds.py",
+        "replace(min(pair, key=lambda cell: cell.age)",
+        "replace(max(pair, key=lambda cell: cell.age)",
+        ("unit/retention/test_cut_bounds.py",),
+    ),
+    Fault(
+        "no less than the minimum of the policy stays",
+        "retention/truncation_decision.py",
+        "lambda entry: inputs.limited_amount(entry) >= minimum)",
+        "lambda entry: inputs.limited_amount(entry) >= minimum // 2)",
+        ("unit/retention/test_truncation_decision.py",),
+    ),
+    Fault(
+        "a group that subscribes between a decision and its commit keeps what it needs",
+        "retention/retention_commit.py",
+        "        and all(_holds_no_more(before.get(now.name), now) for now in needing)\n",
+        "",
+        ("unit/retention/test_retention_run.py",),
+    ),
+    Fault(
+        "nothing is deleted early because the clock of one host is ahead",
+        "engine/log/version_ages.py",
+        "return self.now.earliest_ms",
+        "return self.now.latest_ms",
+        ("unit/retention/test_wrong_clocks.py",),
+    ),
+)
+
+SCALING = (
+    Fault(
+        "a scale leaves no keys without a segment",
+        "engine/layout/epoch_changes.py",
+        "    if old != new:\n",
+        "    if not new:\n",
+        ("unit/scaling/test_scale_commit.py",),
+    ),
+    Fault(
+        "a scale that is repeated finds its own epoch, and makes no second one",
+        "scaling/scale_commit.py",
+        "if existing is not None:",
+        "if existing is not None and automatic:",
+        ("unit/scaling/test_scale_commit.py",),
+    ),
+    Fault(
+        "automatic scaling leaves the minimum of segments",
+        "scaling/scale_decision.py",
+        "spare = len(active) - rates.policy.minimum",
+        "spare = len(active) - 1",
+        ("unit/scaling/test_scale_decision.py",),
+    ),
+    Fault(
+        "a stream whose target was changed is scaled by the new one alone",
+        "scaling/scale_events.py",
+        "segment.forget_events(self.time_ms - self.pace.mute_ms)",
+        "segment.mark_cold(self.time_ms, self.time_ms)",
+        ("unit/scaling/test_auto_scaling.py",),
+    ),
+)
+
+COMPACTION = (
+    Fault(
+        "a merge that was overtaken by another merge or a truncation is not committed",
+        "compaction/merge_commit.py",
+        "if [add.path for add in adds] != list(found.inputs):",
+        "if not adds:",
+        ("unit/compaction/test_compaction_run.py",),
+    ),
+    Fault(
+        "no merged chunk that a sweep may delete is committed",
+        "compaction/merge_commit.py",
+        "if found.staging_version < horizon:",
+        "if found.staging_version + 1 < horizon:",
+        ("unit/compaction/test_compaction_run.py",),
+    ),
+    Fault(
+        "a merge changes no row for any Delta reader",
+        "compaction/merge_commit.py",
+        "Remove.of(add, now_ms, data_change=is_head)",
+        "Remove.of(add, now_ms, data_change=True)",
+        ("unit/compaction/test_compaction_run.py",),
+    ),
+    Fault(
+        "only neighbours are merged",
+        "compaction/merge_plan.py",
+        "follows = at > 0 and chunks[at - 1].end == chunk.base_offset",
+        "follows = at > 0",
+        ("unit/compaction/test_merge_plan.py",),
+    ),
+)
+
+KEY_VALUE = (
+    Fault(
+        "an iteration sees the newest change of each key",
+        "key_value/entries_at.py",
+        "newest = ((key, 0, self._changes[key]) for key in changed)",
+        "newest = ((key, 2, self._changes[key]) for key in changed)",
+        ("unit/key_value/test_fold.py",),
+    ),
+    Fault(
+        "an entry that has expired does not come back",
+        "key_value/entries_at.py",
+        "return expired_us is None or change.timestamp_us > expired_us",
+        "return expired_us is None or change.timestamp_us < expired_us",
+        ("unit/key_value/test_expiry.py",),
+    ),
+    Fault(
+        "a fold brings no removed key back",
+        "key_value/sorted_rows.py",
+        'return changes.filter(changes.column("value").is_valid())',
+        "return changes",
+        ("unit/key_value/test_folded_table.py",),
+    ),
+    Fault(
+        "the log is truncated only up to what a fold has committed",
+        "key_value/fold.py",
+        "        if not done.is_committed:\n",
+        "        if done.is_committed and not events:\n",
+        ("unit/key_value/test_overtaken_folds.py",),
+    ),
+    Fault(
+        "an update on a condition is done only on the version that it names",
+        "key_value/table_update.py",
+        "if step.version != KeyVersion.NO_VERSION:",
+        "if step.version == KeyVersion.NOT_EXISTS:",
+        ("unit/key_value/test_conditional_updates.py",),
+    ),
+    Fault(
+        "no entry is lost between a fold and the changes after it",
+        "key_value/entries_at.py",
+        "return change.offset < offset",
+        "return change.offset <= offset",
+        ("unit/key_value/test_folded_part.py",),
+    ),
+)
+
+SCHEMAS = (
+    Fault(
+        "no column of a schema changes its type",
+        "schemas/schema_changes.py",
+        "    if old == new:\n",
+        "    if old == new or types.is_integer(old):\n",
+        ("unit/test_stream_schema.py",),
+    ),
+    Fault(
+        "a column that older events lack is nullable",
+        "schemas/schema_changes.py",
+        "        if not field.nullable:\n",
+        "        if not field.name:\n",
+        ("unit/test_stream_schema.py",),
+    ),
+    Fault(
+        "no row loses a column that the schema does not have",
+        "schemas/row_fit.py",
+        "if not given.keys() <= checks.keys():",
+        "if not given.keys() & checks.keys():",
+        ("unit/test_typed_streams.py",),
+    ),
+    Fault(
+        "a time without a zone is taken for none",
+        "schemas/column_casts.py",
+        "types.is_timestamp(found) and found.tz is not None)",
+        "types.is_timestamp(found))",
+        ("unit/schemas/test_column_casts.py",),
+    ),
+)
+
+SPARK = (
+    Fault(
+        "a micro-batch that comes again is in the stream once",
+        "engine/writing/batch_identity.py",
+        "if self.number <= known.last:",
+        "if self.number < known.last:",
+        ("unit/spark/write/test_sink.py",),
+    ),
+    Fault(
+        "a batch that was stopped between two streams is written to those that lack it",
+        "spark/write/repeated_write.py",
+        "if any(known is None or known.last < number for known in found):",
+        "if all(known is None or known.last < number for known in found):",
+        ("unit/spark/write/test_split_batches.py",),
+    ),
+    Fault(
+        "a numbered write is in a transaction once",
+        "transactions/transaction_decisions.py",
+        "write.number <= last.number",
+        "write.number < last.number",
+        ("unit/spark/write/test_transaction_write.py",),
+    ),
+    Fault(
+        "a query passes no truncated event without an error",
+        "spark/read/offset_planner.py",
+        "if lost and self._settings.fail_on_data_loss:",
+        "if lost and not self._settings.fail_on_data_loss:",
+        ("unit/spark/read/test_offset_planner.py",),
+    ),
+    Fault(
+        "a query's group releases only what a finished batch has written",
+        "spark/read/micro_batch_reader.py",
+        "                present(begin), last=",
+        "                present(end), last=",
+        ("unit/spark/read/test_micro_batch_reader.py",),
+    ),
+    Fault(
+        "a micro-batch over a scale has the events of a key in order",
+        "spark/read/planned_ranges.py",
+        "if groups and key_range.low < groups[-1][2]:",
+        "if groups and key_range.low < groups[-1][1]:",
+        ("unit/spark/read/test_many_scales.py",),
+    ),
+)
+
+FAULTS = (
+    *ENGINE,
+    *TRANSACTIONS,
+    *READER_GROUPS,
+    *RETENTION,
+    *SCALING,
+    *COMPACTION,
+    *KEY_VALUE,
+    *SCHEMAS,
+    *SPARK,
+)
