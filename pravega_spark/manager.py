@@ -6,7 +6,7 @@ import contextlib
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pravega_spark.arguments import check_flag, check_list, check_options, check_text, shown
 from pravega_spark.encryption_policy import EncryptionPolicy
@@ -15,6 +15,7 @@ from pravega_spark.engine.log import clock_record
 from pravega_spark.engine.log.table_sweep import SweepResult, add_results
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.store.root_marker import bind_root, token_of
 from pravega_spark.engine.stream.open_streams import open_stream
@@ -118,6 +119,8 @@ if TYPE_CHECKING:  # each verb imports the layer that does it, so that others ne
     from pravega_spark.transactions.sweeper import TransactionSweepResult
     from pravega_spark.transactions.transaction import Transaction
     from pravega_spark.transactions.transactional_writer import TransactionalWriter
+
+_Found = TypeVar("_Found")
 
 
 class StreamManager(ClosedByBlock):
@@ -286,7 +289,30 @@ class StreamManager(ClosedByBlock):
 
     def _scopes(self, *states: str) -> list[str]:
         folders = [name for name in self._store.folders("") if is_name(name, MAX_SCOPE_LENGTH)]
-        return [name for name in folders if self._scope(name).state() in states]
+        found = in_rounds(self._store, lambda name: self._scope(name).state(), folders)
+        return [name for name, state in zip(folders, found, strict=True) if state in states]
+
+    def _in_scopes(
+        self,
+        look: Callable[[str], Iterable[_Found]],
+        scopes: Sequence[str] | None = None,
+        *,
+        must_exist: bool = True,
+    ) -> list[_Found]:
+        """Return what a look finds in each of these scopes, or of all of the root, in their order.
+
+        Many are read at the same time on an object store. Raises NoSuchScope for one of ``scopes``
+        that must exist.
+        """
+        if scopes is None:
+            scopes, must_exist = self.list_scopes(), False
+
+        def found(scope: str) -> list[_Found]:
+            with contextlib.suppress(*(() if must_exist else (NoSuchScope,))):
+                return list(look(scope))
+            return []  # deleted since it was listed
+
+        return [one for each in in_rounds(self._store, found, scopes) for one in each]
 
     def delete_scope(self, scope: str, *, recursive: bool = False) -> bool:
         """Delete an empty scope; False if there is none. ``recursive`` deletes its content first.
@@ -432,9 +458,8 @@ class StreamManager(ClosedByBlock):
         For the retention job; safe to repeat, and to run twice at the same time. Return the groups
         that cannot be repaired, each with its error.
         """
-        groups = [
-            group for scope in self._scopes(ACTIVE, DELETING) for group in self._listed(scope)
-        ]
+        scopes = self._scopes(ACTIVE, DELETING)
+        groups = self._in_scopes(self.list_reader_groups, scopes, must_exist=False)
         errors = self._runtime.each(self._repair_group, groups)
         return {group: error for group, error in zip(groups, errors, strict=True) if error}
 
@@ -442,11 +467,6 @@ class StreamManager(ClosedByBlock):
         from pravega_spark.reader_groups.group_repair import repair_group
 
         return repair_group(self._store, group, self._stream, self._runtime)
-
-    def _listed(self, scope: str) -> list[str]:
-        with contextlib.suppress(NoSuchScope):  # deleted since it was listed
-            return self.list_reader_groups(scope)
-        return []
 
     # Key-value tables
 

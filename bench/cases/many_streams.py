@@ -27,12 +27,13 @@ _FILL = """
 import json, sys
 from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
-from pravega_spark import EventStreamWriter, ScalingPolicy, StreamConfiguration
+from pravega_spark import EventStreamWriter, ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 
 root, options, names = json.loads(sys.argv[1])
+manager = StreamManager(root, storage_options=options)
 store = open_store(root, **options)
 schema = pa.schema([("x", pa.int32())])
 
@@ -43,13 +44,20 @@ def fill(name):
         writer.write_event({"x": 1}, "key").result()
 
 with ThreadPoolExecutor(32) as pool:
-    list(pool.map(fill, ["s/warm", *names]))
+    list(pool.map(fill, names))
+    scopes = [name.replace("s/", "p-") for name in names]
+    list(pool.map(manager.create_scope, scopes))
+    list(pool.map(manager.create_stream, [f"{scope}/t" for scope in scopes]))
 """
 _STEPS = """
 import json, sys, time
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
+from pravega_spark.spark.groups.query_reader_group import QueryMembership
+from pravega_spark.spark.read.stream_discovery import matching_streams
+from pravega_spark.spark.settings import read_settings
 from pravega_spark.spark.source import PravegaDataSource
+from pravega_spark.spark.source_offsets import decode, present
 
 options, steps, schema = json.loads(sys.argv[1])
 source = PravegaDataSource(options)
@@ -76,17 +84,31 @@ def first():
 def idle():
     assert reader.latestOffset(end, ReadAllAvailable()) == end
 
+def create():
+    global member, offsets
+    offsets, group = present(decode(begin)), f"s/of-{len(decode(begin))}"
+    member = QueryMembership(read_settings({**options, "readergroup": group}), group)
+    member.check(offsets, None)
+
+def join():
+    member.leave()
+    member.check(offsets, None)
+
+def names():
+    count = len(options["subscribe"].split(","))
+    assert len(matching_streams(options["root"], "p-n.*/t")) == count
+
 print("ready", flush=True)
 for step in steps:
     sys.stdin.readline()
-    if step == "idle":
+    if step in ("idle", "create"):
         time.sleep(1.1)
     begun = time.monotonic(), time.process_time()
     globals()[step]()
     took = time.monotonic() - begun[0], time.process_time() - begun[1]
     print(json.dumps([*took, schema]), flush=True)
 """
-_PROCESSES = (("load",), ("batch",), ("start", "first", "idle"))
+_PROCESSES = (("load",), ("batch",), ("start", "first", "idle", "create", "join"), ("names",))
 """The steps of each process: Spark starts one for load(), and one for each read or query."""
 _TITLES = {
     "load": ("load() of {} typed streams", 3.0),
@@ -94,6 +116,9 @@ _TITLES = {
     "start": ("a query of {} streams, until its first micro-batch is planned", 5.0),
     "first": ("the plan of that micro-batch", 1.0),
     "idle": ("an idle look of a query of {} streams", 1.0),
+    "create": ("a query creates its reader group over {} streams", 3.0),
+    "join": ("a query joins a reader group of {} streams", 1.0),
+    "names": ("subscribePattern, over {} scopes with a stream each", 5.0),
 }
 
 
@@ -137,6 +162,12 @@ def _measure(bucket: DistantBucket, names: list[str]) -> dict[str, _Step]:
     return found
 
 
+def _fill(bucket: DistantBucket, names: list[str]) -> None:
+    """Create these streams, with an event each, and a scope with a stream for each of them."""
+    filled = json.dumps([bucket.root, bucket.options, names])
+    subprocess.run([sys.executable, "-c", _FILL, filled], check=True)
+
+
 @benchmark()
 def reads_of_many_streams(context: Context) -> Iterator[Figure]:
     """What Spark's driver waits for, and asks the storage, in reads of 50 and of 500 streams."""
@@ -144,9 +175,11 @@ def reads_of_many_streams(context: Context) -> Iterator[Figure]:
     names = [f"s/n{number:04}" for number in range(many)]
     with start_distant_bucket() as bucket:
         StreamManager(bucket.root, storage_options=bucket.options).create_scope("s")
-        filled = json.dumps([bucket.root, bucket.options, names])
-        subprocess.run([sys.executable, "-c", _FILL, filled], check=True)
-        few, all_of_them = _measure(bucket, names[:_FEW]), _measure(bucket, names)
+        _fill(bucket, ["s/warm"])
+        _fill(bucket, names[:_FEW])
+        few = _measure(bucket, names[:_FEW])
+        _fill(bucket, names[_FEW:])
+        all_of_them = _measure(bucket, names)
     for step, (title, limit) in _TITLES.items():
         mine, other = all_of_them[step], few[step]
         yield Figure.of_rounds(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -128,8 +129,8 @@ def list_tables(
 ) -> None:
     """List the tables of SCOPE, or of all scopes, with the changes that are not folded yet."""
     manager, store = open_root(root)
-    scopes = manager.list_scopes() if scope is None else [scope]
-    found = [name for each in scopes for name in manager.list_key_value_tables(each, tag=tag)]
+    listed = partial(manager.list_key_value_tables, tag=tag)
+    found = manager._in_scopes(listed, None if scope is None else [scope])
     records = [{"table": name} for name in found] if quiet else _records(store, found)
     show_records(records, _SUMMARY, output, quiet=quiet)
 

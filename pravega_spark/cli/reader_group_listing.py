@@ -57,8 +57,7 @@ _SHORTEST_PAUSE = 0.1
 def list_groups(scope: str | None, quiet: bool, root: str | None, output: str) -> None:
     """List the groups of SCOPE, or of all scopes."""
     manager, store = open_root(root)
-    scopes = manager.list_scopes() if scope is None else [scope]
-    names = [name for found in scopes for name in manager.list_reader_groups(found)]
+    names = manager._in_scopes(manager.list_reader_groups, None if scope is None else [scope])
     if quiet:
         _show_names(names, output)
         return
@@ -153,7 +152,7 @@ def _matching(manager: StreamManager, patterns: Sequence[str]) -> list[str]:
         compiled = [re.compile(pattern) for pattern in patterns]
     except re.error as error:
         raise click.UsageError(f"{error.pattern!r} is no regular expression: {error}.") from None
-    known = [name for scope in manager.list_scopes() for name in manager.list_reader_groups(scope)]
+    known = manager._in_scopes(manager.list_reader_groups)
     found = [name for name in known if any(pattern.fullmatch(name) for pattern in compiled)]
     if not found:
         raise click.UsageError(f"No reader group matches {', '.join(patterns)}.")

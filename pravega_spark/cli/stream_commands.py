@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -159,11 +160,7 @@ def list_streams(
 ) -> None:
     """List the streams of each SCOPE, or of all."""
     manager, store = open_root(root)
-    found = [
-        name
-        for scope in scopes or manager.list_scopes()
-        for name in manager.list_streams(scope, tag=tag)
-    ]
+    found = manager._in_scopes(partial(manager.list_streams, tag=tag), scopes or None)
     if quiet:
         if output == TABLE:
             for name in found:

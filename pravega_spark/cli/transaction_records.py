@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import begun_view
-from pravega_spark.errors import NoSuchScope, NoSuchStream, NoSuchTransaction
+from pravega_spark.errors import NoSuchStream, NoSuchTransaction
 from pravega_spark.reader_groups.position_settlement import GroupPositions
 from pravega_spark.transactions import transaction_leases, transaction_listing
 from pravega_spark.transactions.decision_log import open_decisions
@@ -24,15 +24,11 @@ Record = dict[str, Any]
 
 def named_streams(manager: StreamManager, names: Iterable[str]) -> list[str]:
     """Return the streams of names, each of a stream or a scope; without any, all of the root."""
-    given = list(names)
-    found = list[str]()
-    for name in given or manager.list_scopes():
-        if "/" in name:
-            found.append(name)
-            continue
-        with contextlib.suppress(*(() if given else (NoSuchScope,))):  # deleted since it was listed
-            found += manager.list_streams(name)
-    return list(dict.fromkeys(found))
+
+    def found(name: str) -> list[str]:
+        return [name] if "/" in name else manager.list_streams(name)
+
+    return list(dict.fromkeys(manager._in_scopes(found, list(names) or None)))
 
 
 def stream_records(store: Store, name: str, *, completed: bool) -> Iterator[Record]:

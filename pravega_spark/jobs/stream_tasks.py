@@ -18,7 +18,7 @@ from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.root_marker import MARKER_KEY, missing_marker
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import looked
-from pravega_spark.errors import InvalidInput, NoSuchScope, NoSuchStream, PravegaSparkError
+from pravega_spark.errors import InvalidInput, NoSuchStream, PravegaSparkError
 from pravega_spark.jobs.round_progress import Done, RoundProgress
 from pravega_spark.limits import STREAMS_PER_TASK
 from pravega_spark.manager import StreamManager
@@ -68,14 +68,15 @@ def find_streams(
         split_stream(name)
     manager = StreamManager(root)
     if not (scopes or streams):
-        return url, sorted(_of_scopes(manager, manager.list_scopes(), must_exist=False))
+        return url, sorted(manager._in_scopes(manager.list_streams))
     missing = [name for name in streams if _is_missing(manager, name)]
     if missing and must_exist:
         name = missing[0]
         raise NoSuchStream(
             f"stream {name} does not exist under {root}; use another name.", stream=name
         )
-    found = {*streams, *_of_scopes(manager, scopes, must_exist=must_exist)}
+    listed = manager._in_scopes(manager.list_streams, sorted(scopes), must_exist=must_exist)
+    found = {*streams, *listed}
     return url, sorted(found.difference(missing))
 
 
@@ -97,12 +98,6 @@ def _is_missing(manager: StreamManager, stream: str) -> bool:
     with contextlib.suppress(PravegaSparkError):
         return not manager.stream_exists(stream)
     return False
-
-
-def _of_scopes(manager: StreamManager, scopes: Iterable[str], *, must_exist: bool) -> Iterator[str]:
-    for scope in scopes:
-        with contextlib.suppress(*(() if must_exist else (NoSuchScope,))):
-            yield from manager.list_streams(scope)
 
 
 def map_streams(

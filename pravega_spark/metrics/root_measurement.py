@@ -15,6 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.backlog import known_backlog, oldest_seconds
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.view import StreamView
@@ -116,13 +117,18 @@ class RootMeasurement:
         manager = self._manager
         scopes = self._scopes or manager.list_scopes()
         streams, groups, existing = list[str](), list[str](), 0
-        for scope in scopes:
+
+        def look(scope: str) -> dict[str, list[str]] | PravegaSparkError:
             try:
-                found = manager._scope(scope).names()
-            except NoSuchScope:
-                continue
+                return manager._scope(scope).names()
             except PravegaSparkError as error:
-                _log("scope", scope, error)
+                return error
+
+        for scope, found in zip(scopes, in_rounds(self._store, look, scopes), strict=True):
+            if isinstance(found, NoSuchScope):
+                continue
+            if isinstance(found, PravegaSparkError):
+                _log("scope", scope, found)
                 errors["scope"] += 1
                 continue
             existing += 1

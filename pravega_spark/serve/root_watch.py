@@ -7,14 +7,13 @@ both, and nothing is asked while nobody looks.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from pravega_spark.engine.eviction import ChanceCache
 from pravega_spark.engine.runtime import SYSTEM
-from pravega_spark.errors import Damaged, ForeignTable, NoSuchScope, NotFound
+from pravega_spark.errors import Damaged, ForeignTable, NotFound
 from pravega_spark.process_locks import new_lock
 from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.api_models import StreamRow
@@ -82,15 +81,19 @@ class RootWatch:
         manager = self.root.manager
         scopes, streams, groups, tables = list[str](), list[str](), list[str](), list[str]()
         tagged: dict[str, frozenset[str]] = {}
-        for scope in manager.list_scopes():
-            with contextlib.suppress(NoSuchScope):  # deleted since it was listed
-                rows = manager._scope(scope).rows()
-                names = sorted(rows)
-                tagged |= {f"{scope}/{n}": frozenset(rows[n]["tags"]) for n in names}
-                groups += manager.list_reader_groups(scope)
-                tables += manager.list_key_value_tables(scope)
-                streams += [f"{scope}/{name}" for name in names]
-                scopes.append(scope)
+
+        def listed(scope: str) -> Iterator[tuple[str, dict[str, Any], list[str], list[str]]]:
+            rows = manager._scope(scope).rows()
+            groups, tables = manager.list_reader_groups(scope), manager.list_key_value_tables(scope)
+            yield scope, rows, groups, tables
+
+        for scope, rows, its_groups, its_tables in manager._in_scopes(listed):
+            names = sorted(rows)
+            tagged |= {f"{scope}/{n}": frozenset(rows[n]["tags"]) for n in names}
+            groups += its_groups
+            tables += its_tables
+            streams += [f"{scope}/{name}" for name in names]
+            scopes.append(scope)
         found = [tuple(sorted(names)) for names in (streams, groups, tables)]
         return KnownNames(tuple(scopes), found[0], found[1], found[2], tagged)
 

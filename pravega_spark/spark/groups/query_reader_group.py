@@ -15,6 +15,7 @@ from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.errors import (
@@ -142,9 +143,11 @@ class QueryMembership:
 
     def _create(self, start: StreamOffsets, retention: GroupRetention) -> None:
         """Create the group at an offset, or at the head where it has passed the offset."""
+        names = self._settings.streams
         while True:
             try:
-                starts = {name: self._clipped(name, start) for name in self._settings.streams}
+                cuts = in_rounds(self._store, lambda name: self._clipped(name, start), names)
+                starts = dict(zip(names, cuts, strict=True))
                 self._group.create(ReaderGroupConfiguration(starts, retention=retention))
             except NoSuchStream as error:
                 if self._settings.fail_on_data_loss:
@@ -189,27 +192,33 @@ class QueryMembership:
 
     def _check_origins(self, start: StreamOffsets, member: QueryMember) -> None:
         """Raise InvalidOption if the query began after the group's cut and so skipped events."""
-        for name, offset in start.items():
-            here = member.cuts()[name]
+        cuts = member.cuts()
+
+        def has_skipped(name: str) -> bool:
+            here, offset = cuts[name], start[name]
             if here.life != offset.life:
-                continue
+                return False
             try:
                 view = existing_view(open_stream(self._store, name))
             except NoSuchStream:
                 if self._settings.fail_on_data_loss:
                     raise
-                continue  # the query continues without the stream, which has no events to skip
+                return False  # the query goes on without the stream, which has no events to skip
             if view.life != here.life:  # neither has anything to read before the head
-                continue
-            if locate(view, here).is_at_or_after(locate(view, offset.origin)):
-                continue
-            self.leave()
-            raise InvalidOption(
-                f"option readerGroup={self._name}: the query's checkpoint began at {offset.origin} "
-                f"of {name}, but the group is at {here} and has still to read the events between. "
-                "Start with a new checkpoint folder to continue at the group's position, or reset "
-                "the group to the cut at which the checkpoint began."
-            )
+                return False
+            return not locate(view, here).is_at_or_after(locate(view, offset.origin))
+
+        names = list(start)
+        for name, skipped in zip(names, in_rounds(self._store, has_skipped, names), strict=True):
+            if skipped:
+                self.leave()
+                raise InvalidOption(
+                    f"option readerGroup={self._name}: the query's checkpoint began at "
+                    f"{start[name].origin} of {name}, but the group is at {cuts[name]} and has "
+                    "still to read the events between. Start with a new checkpoint folder to "
+                    "continue at the group's position, or reset the group to the cut at which the "
+                    "checkpoint began."
+                )
 
     def _check(self, configuration: ReaderGroupConfiguration) -> None:
         """Raise InvalidOption if an existing group does not fit this query."""

@@ -218,8 +218,7 @@ def matching_streams(root: str, pattern: str) -> list[str]:
 
     manager = StreamManager(root)
     wanted = re.compile(pattern)
-    found = (name for scope in manager.list_scopes() for name in manager.list_streams(scope))
-    return sorted(name for name in found if wanted.fullmatch(name))
+    return sorted(filter(wanted.fullmatch, manager._in_scopes(manager.list_streams)))
 
 
 def _unread_error(name: str, error: NoSuchStream) -> NoSuchStream:

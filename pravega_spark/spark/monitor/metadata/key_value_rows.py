@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from pyspark.sql.types import ArrayType, LongType, StringType, TimestampType
 
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import NoSuchTable
 from pravega_spark.key_value.table_key import KeyType
@@ -21,14 +24,16 @@ from pravega_spark.spark.monitor.metadata.metadata_table import (
 
 
 def _rows(manager: StreamManager) -> Iterator[Row]:
-    for scope in manager.list_scopes():
-        for table in manager.list_key_value_tables(scope):
-            name = split_table(table)
-            try:
-                found = table_snapshot(open_stream(manager.root, table_log(*name)))
-            except NoSuchTable:  # deleted since the names were listed
-                continue
-            yield _row(*name, found)
+    store = open_store(manager.root)
+
+    def row(table: str) -> Row | None:
+        name = split_table(table)
+        with contextlib.suppress(NoSuchTable):  # deleted since the names were listed
+            return _row(*name, table_snapshot(open_stream(store, table_log(*name))))
+        return None
+
+    found = in_rounds(store, row, manager._in_scopes(manager.list_key_value_tables))
+    yield from filter(None, found)
 
 
 def _row(scope: str, table: str, found: TableSnapshot) -> Row:

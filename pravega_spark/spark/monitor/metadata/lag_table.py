@@ -8,12 +8,13 @@ from functools import partial
 from pyspark.sql.types import DoubleType, LongType, StringType
 
 from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import Damaged, NoSuchStream
 from pravega_spark.reader_groups import group_description
-from pravega_spark.reader_groups.group_description import GroupVersion
+from pravega_spark.reader_groups.group_description import GroupVersion, SegmentPosition
 from pravega_spark.spark.monitor.metadata.metadata_table import (
     MetadataTable,
     Row,
@@ -25,9 +26,14 @@ from pravega_spark.spark.monitor.metadata.metadata_table import (
 def _lag_rows(store: Store, group: GroupVersion, streams: Sequence[str]) -> Iterator[Row]:
     state = group_description.with_heartbeats(store, group.state)
     opened = partial(open_stream, store)
-    for stream in streams:
+
+    def look(stream: str) -> tuple[str | None, list[SegmentPosition]]:
         overdue = _overdue(opened(stream))
-        for segment in group_description.segment_positions(state, stream, opened):
+        return overdue, group_description.segment_positions(state, stream, opened)
+
+    found = in_rounds(store, look, streams)
+    for stream, (overdue, positions) in zip(streams, found, strict=True):
+        for segment in positions:
             yield {
                 "group": group.state.group,
                 **name_columns(stream),

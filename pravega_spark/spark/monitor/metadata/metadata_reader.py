@@ -107,8 +107,8 @@ class MetadataReader(DataSourceReader):
         if self.settings.streams:
             return list(self.settings.streams)
         manager = StreamManager(self.settings.root)
-        scopes = manager.list_scopes() if self.settings.scope is None else [self.settings.scope]
-        return [n for scope in scopes for n in manager.list_streams(scope) if self._is_selected(n)]
+        scopes = None if self.settings.scope is None else [self.settings.scope]
+        return list(filter(self._is_selected, manager._in_scopes(manager.list_streams, scopes)))
 
     def _group_names(self) -> list[str]:
         settings, manager = self.settings, StreamManager(self.settings.root)
@@ -117,10 +117,10 @@ class MetadataReader(DataSourceReader):
         in_rounds(store, lambda name: existing_view(open_stream(store, name)), settings.streams)
         # A group may read streams of any scope, so only its own rows can be selected by scope.
         if settings.scope is None or settings.streams or self._has_rows_of_streams:
-            scopes = manager.list_scopes()
+            scopes = None
         else:
             scopes = [settings.scope]
-        return [name for scope in scopes for name in manager.list_reader_groups(scope)]
+        return manager._in_scopes(manager.list_reader_groups, scopes)
 
     @property
     def _has_rows_of_streams(self) -> bool:

@@ -14,6 +14,7 @@ from pyspark.sql.types import LongType, StringType, TimestampType
 
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream import subscribers
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
@@ -56,10 +57,13 @@ def _cuts_of_group(store: Store, group: GroupVersion, streams: Sequence[str]) ->
     ]
     done = {c.number: c for c in (*state.checkpoints, state.last_checkpoint) if c and c.is_complete}
     recorded += [("checkpoint", c.name, state.cuts_of(c.positions)) for c in done.values()]
-    for stream in streams:
-        view: StreamView | None = None
+
+    def look(stream: str) -> StreamView | None:
         with contextlib.suppress(NoSuchStream):
-            view = existing_view(open_stream(store, stream))
+            return existing_view(open_stream(store, stream))
+        return None
+
+    for stream, view in zip(streams, in_rounds(store, look, streams), strict=True):
         for kind, name, cuts_by_stream in recorded:
             if stream in cuts_by_stream:
                 yield _row(view, kind, cuts_by_stream[stream], None, state.group, name)

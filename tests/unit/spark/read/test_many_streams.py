@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +10,6 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pravega_spark.engine.store import open_store, opening
-from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream, StoreError
@@ -22,7 +18,6 @@ from pravega_spark.limits import (
     CHECK_THREADS,
     IDLE_LOOK_SECONDS,
     IDLE_LOOK_SHARE,
-    STORAGE_THREADS,
     STREAM_REFRESH_SECONDS,
 )
 from pravega_spark.manager import StreamManager
@@ -36,54 +31,10 @@ from pravega_spark.spark.read.idle_pace import IdlePace
 from pravega_spark.spark.read.offset_planner import OffsetPlanner
 from pravega_spark.spark.settings import read_settings
 from pravega_spark.spark.source import PravegaDataSource
-from tests.harness.spy_store import Spy
+from tests.harness.distant_store import Distant
 
 NAMES = [f"s/n{number:02}" for number in range(CHECK_THREADS + 8)]
 TYPED = StreamConfiguration(ScalingPolicy.fixed(1), schema=pa.schema([("x", pa.int32())]))
-
-
-class Distant(Spy):
-    """A store that says it is distant, and knows how many of its calls are under way at once."""
-
-    is_local = False
-
-    def __init__(self, root: str) -> None:
-        super().__init__(LocalStore(root))
-        self.hook = self._call
-        self.refused: tuple[str, ...] = ()
-        """Calls for these streams fail."""
-        self._now = self._most = self._wanted = 0
-        self._only = ""
-        self._changed = threading.Condition()
-
-    def _call(self, operation: str, key: str) -> None:
-        if key.startswith(self.refused):
-            raise StoreError(f"{key}: refused")
-        if not key.startswith("s/n") or not operation.startswith(self._only):
-            return
-        with self._changed:
-            self._now += 1
-            self._most = max(self._most, self._now)
-            self._changed.notify_all()
-            if not self._changed.wait_for(lambda: self._most >= self._wanted, 5):
-                self._wanted = 0  # one after the other, and the test has failed
-            self._now -= 1
-
-    @contextmanager
-    def together(self, count: int, operation: str = "") -> Iterator[None]:
-        """Let calls wait until so many are under way; fail if there are never so many."""
-        self._most, self._wanted, self._only = 0, count, operation
-        yield
-        assert count <= self._most <= count + STORAGE_THREADS
-
-    def asked(self) -> dict[str, Counter[str]]:
-        """Return the operations by stream since the last call of this."""
-        found: dict[str, Counter[str]] = {}
-        for operation, key in self.calls:
-            if key.startswith("s/n") and operation != "make_durable":
-                found.setdefault("/".join(key.split("/")[:2]), Counter())[operation] += 1
-        self.calls.clear()
-        return found
 
 
 @pytest.fixture
@@ -99,7 +50,7 @@ def process(root: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Distant]
             writer.write_event({"x": 1}, "key").result()
 
     def begin() -> Distant:
-        distant = Distant(root)
+        distant = Distant(root, "s/n")
         monkeypatch.setattr(opening, "_open", lambda address, options: distant)
         return distant
 
