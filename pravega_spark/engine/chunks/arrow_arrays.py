@@ -7,12 +7,16 @@ and 40 MB in every Spark worker and every process that only reads.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+_COMPUTE = "pyarrow._compute"
+"""The module that computes, which Python imports at the first computation."""
 
 
 class _FirstUse:
@@ -25,11 +29,11 @@ class _FirstUse:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._done = False
+        self._done = self._has_computed = False
         if hasattr(os, "register_at_fork"):
             release = self._lock.release
             os.register_at_fork(
-                before=self._lock.acquire, after_in_parent=release, after_in_child=release
+                before=self._before_fork, after_in_parent=release, after_in_child=release
             )
 
     def __call__(self) -> None:
@@ -38,6 +42,18 @@ class _FirstUse:
         with self._lock:
             pa.array([None], pa.string())
             self._done = True
+
+    def _before_fork(self) -> None:
+        """End what the first computation sets up, too, which another thread may have begun.
+
+        Arrow sets it up under locks of its own, outside of Python's, so the call here waits for
+        that thread. The child's first ``dictionary_encode``, say, would do so for ever.
+        """
+        self._lock.acquire()
+        if not self._has_computed and _COMPUTE in sys.modules:
+            numbers = column(np.zeros(1, np.int64), pa.int64())
+            numbers.dictionary_encode().indices.take(numbers).cast(pa.int64())
+            self._has_computed = True
 
 
 ready = _FirstUse()

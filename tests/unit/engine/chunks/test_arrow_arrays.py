@@ -159,3 +159,37 @@ def test_byte_ends_of_slices_and_several_parts() -> None:
     assert found.tolist() == [0, 3, 103, 105, 106, 111, 111]
     assert arrow_arrays.byte_ends(pa.chunked_array([], pa.binary())).tolist() == []
     assert arrow_arrays.byte_ends(pa.chunked_array([one[4:]])).tolist() == []
+
+
+_FORK = """
+import os
+import sys
+import pyarrow.compute
+from pravega_spark.engine.chunks import arrow_arrays
+
+calls = []
+call_function = pyarrow.compute.call_function
+
+def recorded(name, *arguments, **options):
+    calls.append((os.getpid(), name))
+    return call_function(name, *arguments, **options)
+
+pyarrow.compute.call_function = recorded
+parent = os.getpid()
+for _ in range(2):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if (parent, "dictionary_encode") in calls else 1)
+    assert os.waitpid(child, 0)[1] == 0
+print(*(name for _, name in calls), "pandas" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_process_ends_its_first_computation_before_it_forks() -> None:
+    """Else a child waits for ever if another thread of the parent was within it."""
+    command = [sys.executable, "-c", _FORK]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    assert "dictionary_encode" in said
+    assert len(set(said)) == len(said), "only before the first fork"
+    assert said[-1] == "False"
