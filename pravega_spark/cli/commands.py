@@ -11,6 +11,7 @@ import click
 from pravega_spark import __version__
 from pravega_spark.advice_texts import command_line_advice
 from pravega_spark.cli.lazy_commands import Commands, LazyCommands
+from pravega_spark.cli.many_names import DamagedNames
 from pravega_spark.cli.open_writes import Stopped
 from pravega_spark.cli.output import wants_json
 from pravega_spark.errors import InvalidInput, PravegaSparkError
@@ -82,6 +83,8 @@ def run(argv: Sequence[str]) -> int:
         return _failed(argv, "Usage", text, _misused(argv))
     except InvalidInput as error:
         return _failed(argv, type(error).__name__, str(error), _misused(argv))
+    except DamagedNames as damaged:
+        return max(_failed(argv, type(e).__name__, str(e), FAILED) for e in damaged.errors)
     except (PravegaSparkError, OSError) as error:
         return _failed(argv, type(error).__name__, str(error), FAILED)
     except (click.Abort, KeyboardInterrupt) as error:

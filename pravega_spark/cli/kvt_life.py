@@ -131,8 +131,14 @@ def list_tables(
     manager, store = open_root(root)
     listed = partial(manager.list_key_value_tables, tag=tag)
     found = manager._in_scopes(listed, None if scope is None else [scope])
-    records = [{"table": name} for name in found] if quiet else _records(store, found)
-    show_records(records, _SUMMARY, output, quiet=quiet)
+
+    def record(table: str) -> dict[str, Any] | None:
+        with contextlib.suppress(NoSuchTable):  # deleted since the names were listed
+            return {"table": table} if quiet else _record(store, table)
+        return None
+
+    with look_at_each(record, found, "tables") as records:
+        show_records(records, _SUMMARY, output, quiet=quiet)
 
 
 @click.command(epilog=examples("kvt describe nyc/carriers"))
@@ -143,15 +149,6 @@ def describe(table: str, root: str | None, output: str) -> None:
     """Show the configuration of TABLE, and what is folded of it."""
     _, store = open_root(root)
     show_record(_record(store, table), _DETAILS, output)
-
-
-def _records(store: Store, tables: Sequence[str]) -> list[dict[str, Any]]:
-    def record(table: str) -> dict[str, Any] | None:
-        with contextlib.suppress(NoSuchTable):  # deleted since the names were listed
-            return _record(store, table)
-        return None
-
-    return look_at_each(record, tables, "tables")
 
 
 def _record(store: Store, table: str) -> dict[str, Any]:

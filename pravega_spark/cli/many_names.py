@@ -9,22 +9,48 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
+from pravega_spark.errors import Damaged, ForeignTable, PravegaSparkError
 from pravega_spark.limits import CHECK_THREADS
 
 _Found = TypeVar("_Found")
+_Look = Callable[[str], _Found | None]
 
 _FEW = 200
 """Fewer names are looked at before anybody would see a bar."""
 
 
-def look_at_each(
-    look: Callable[[str], _Found | None], names: Sequence[str], what: str
-) -> list[_Found]:
-    """Return what ``look`` finds for each name, in order; None is left out.
+class DamagedNames(Exception):
+    """Some of many names are damaged; the others were looked at and shown."""
 
-    ``CHECK_THREADS`` calls wait for storage at the same time. The first error ends the look.
-    ``what`` names the objects beside the bar, which is on standard error.
+    def __init__(self, errors: Sequence[PravegaSparkError]) -> None:
+        """Take the error of each."""
+        super().__init__(*errors)
+        self.errors = errors
+
+
+@contextmanager
+def look_at_each(look: _Look[_Found], names: Sequence[str], what: str) -> Iterator[list[_Found]]:
+    """Let the block show what ``look`` finds for each name, in order; None is left out.
+
+    Damage of one name ends no look: DamagedNames is raised when the block has shown the others. Any
+    other error ends it. ``CHECK_THREADS`` calls wait for storage at the same time. ``what`` names
+    the objects beside the bar, which is on standard error.
     """
+    errors = list[PravegaSparkError]()
+
+    def looked(name: str) -> _Found | None:
+        try:
+            return look(name)
+        except (Damaged, ForeignTable) as error:
+            errors.append(error)
+            return None
+
+    yield _found(looked, names, what)
+    if errors:
+        raise DamagedNames(sorted(errors, key=str))
+
+
+def _found(look: _Look[_Found], names: Sequence[str], what: str) -> list[_Found]:
     if len(names) < 2:
         return [found for name in names if (found := look(name)) is not None]
     threads = ThreadPoolExecutor(min(CHECK_THREADS, len(names)), "pravega-look")

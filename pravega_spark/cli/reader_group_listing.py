@@ -61,12 +61,12 @@ def list_groups(scope: str | None, quiet: bool, root: str | None, output: str) -
     if quiet:
         _show_names(names, output)
         return
-    found = look_at_each(partial(find_group, store), names, "groups")
-    if output != TABLE:
-        show_value([_summary(group) for group in found], output)
-        return
     headings = ("GROUP", "STATE", "GENERATION", "RETENTION", "MEMBERS", "STREAMS")
-    show_table(headings, [list(_cells(group).values()) for group in found])
+    with look_at_each(partial(find_group, store), names, "groups") as found:
+        if output != TABLE:
+            show_value([_summary(group) for group in found], output)
+        else:
+            show_table(headings, [list(_cells(group).values()) for group in found])
 
 
 def _show_names(names: Sequence[str], output: str) -> None:

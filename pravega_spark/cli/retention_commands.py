@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pravega_spark.cli.many_names import look_at_each
 from pravega_spark.cli.output import (
     TABLE,
     confirm,
@@ -61,13 +62,16 @@ def explain(
     if policy is not None and tried is None:
         raise click.UsageError("--policy none keeps everything: there is nothing to explain.")
     manager, store = open_root(root)
-    streams = named_streams(manager, where)
-    check_begun(store, streams)
-    found = [manager.retention(name).explain(policy=tried, expire=expire) for name in streams]
-    if output != TABLE:
-        show_value([_record(one) for one in found], output)
-    else:
-        say_lines("\n".join(map(str, found)))
+
+    def look(name: str) -> RetentionExplanation:
+        check_begun(store, [name])
+        return manager.retention(name).explain(policy=tried, expire=expire)
+
+    with look_at_each(look, named_streams(manager, where), "streams") as found:
+        if output != TABLE:
+            show_value([_record(one) for one in found], output)
+        else:
+            say_lines("\n".join(map(str, found)))
 
 
 @retention.command(

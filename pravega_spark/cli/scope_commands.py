@@ -60,10 +60,9 @@ def list_scopes(quiet: bool, root: str | None, output: str) -> None:
     """List the scopes, with the numbers of what they contain."""
     manager, _ = open_root(root)
     names = sorted(manager.list_scopes())
-    records: list[dict[str, object]] = [{"scope": name} for name in names]
-    if not quiet:
-        records = look_at_each(partial(_listed, manager), names, "scopes")
-    show_records(records, _COLUMNS, output, quiet=quiet)
+    look = (lambda name: {"scope": name}) if quiet else partial(_listed, manager)
+    with look_at_each(look, names, "scopes") as records:
+        show_records(records, _COLUMNS, output, quiet=quiet)
 
 
 def _listed(manager: StreamManager, name: str) -> dict[str, object] | None:

@@ -16,7 +16,6 @@ from pravega_spark.cli.output import (
     output_option,
     say,
     show_done,
-    show_records,
     show_value,
     yes_option,
 )
@@ -168,9 +167,9 @@ def list_streams(
         else:
             show_value(found, output)
         return
-    from pravega_spark.cli.stream_description import SUMMARY, summaries
+    from pravega_spark.cli.stream_description import show_summaries
 
-    show_records(summaries(store, found), SUMMARY, output)
+    show_summaries(store, found, output)
 
 
 @click.command()

@@ -96,8 +96,8 @@ def _summary(view: StreamView, size_bytes: int) -> dict[str, Any]:
     }
 
 
-def summaries(store: Store, found: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the summaries of streams; one that was deleted since is left out."""
+def show_summaries(store: Store, found: Sequence[str], output: str) -> None:
+    """Show the summaries of streams; one that was deleted since is left out."""
 
     def summary(name: str) -> dict[str, Any] | None:
         stream = open_stream(store, name)
@@ -108,7 +108,8 @@ def summaries(store: Store, found: Sequence[str]) -> list[dict[str, Any]]:
             )
         return None
 
-    return look_at_each(summary, found, "streams")
+    with look_at_each(summary, found, "streams") as records:
+        show_records(records, SUMMARY, output)
 
 
 def described(manager: StreamManager, name: str) -> dict[str, Any]:

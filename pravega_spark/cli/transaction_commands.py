@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from pravega_spark.cli.many_names import look_at_each
 from pravega_spark.cli.output import (
     TableColumn,
     confirm,
@@ -24,11 +27,13 @@ from pravega_spark.cli.output import (
 )
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.cli.transaction_records import (
+    Record,
     find_transaction,
     joint_records,
     named_streams,
     stream_records,
 )
+from pravega_spark.errors import NoSuchStream
 from pravega_spark.model import TransactionStatus
 from pravega_spark.units import count_text
 
@@ -85,11 +90,17 @@ def list_transactions(
     streams of which it is a part.
     """
     manager, store = open_root(root)
-    records = [] if where else joint_records(store)
-    for name in named_streams(manager, where):
-        records += stream_records(store, name, completed=completed)
-    rows = [{**dict.fromkeys(c.key for c in _COLUMNS), **record} for record in records]
-    show_records(rows, _COLUMNS, output, quiet=quiet)
+    joint = [] if where else joint_records(store)
+
+    def look(name: str) -> list[Record]:
+        with contextlib.suppress(*(() if name in where else (NoSuchStream,))):
+            return list(stream_records(store, name, completed=completed))
+        return []  # deleted since it was listed
+
+    with look_at_each(look, named_streams(manager, where), "streams") as found:
+        records = [*joint, *chain.from_iterable(found)]
+        rows = [{**dict.fromkeys(c.key for c in _COLUMNS), **record} for record in records]
+        show_records(rows, _COLUMNS, output, quiet=quiet)
 
 
 @txn.command(epilog=examples("txn describe 000000012c4f... --stream nyc/flights"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import begun_view
-from pravega_spark.errors import NoSuchStream, NoSuchTransaction
+from pravega_spark.errors import Damaged, NoSuchStream, NoSuchTransaction
 from pravega_spark.reader_groups.position_settlement import GroupPositions
 from pravega_spark.transactions import transaction_leases, transaction_listing
 from pravega_spark.transactions.decision_log import open_decisions
@@ -91,11 +91,19 @@ def find_transaction(
     for record in [] if given else joint_records(store):
         if record["transaction"] == transaction:
             return record
+    damage: Damaged | None = None
     for name in given or named_streams(manager, ()):
         with contextlib.suppress(*(() if given else (NoSuchStream,))):
-            for record in stream_records(store, name, completed=True):
+            try:
+                found = list(stream_records(store, name, completed=True))
+            except Damaged as error:
+                damage = damage or error
+                continue
+            for record in found:
                 if record["transaction"] == transaction:
                     return record
+    if damage is not None:  # it may be there
+        raise damage
     where = ", ".join(given) if given else "the root, and no stream of it,"
     raise NoSuchTransaction(
         f"{where} has no transaction {transaction!r}: its outcome is no longer kept, or there was "

@@ -6,6 +6,7 @@ of maintenance. What uses the stream begins it, as ever.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,65 @@ def test_look_begins_no_stream_and_says_that_it_is_lost(
     assert not (root / "s/t").exists()
     (tmp_path / "stream").rename(root / "s/t")
     assert [event.data for event in StreamManager(root).read("s/t")] == [b"x"]
+
+
+def test_lists_show_the_others_and_each_that_is_lost(
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with StreamManager(root) as manager:
+        manager.create_stream("s/w")
+        manager.create_key_value_table("s/l")
+        writer = manager.create_transactional_writer("s/u")
+        transaction = writer.begin_transaction()
+    wait_for_maintenance()
+    root = root.rename(tmp_path / "third")  # no process has it open
+    (root / "s/w").rename(tmp_path / "other")
+    monkeypatch.setenv("PRAVEGA_SPARK_ROOT", str(root))
+    lost = ["stream s/t has lost its log", "stream s/w has lost its log"]
+    shown = {
+        "stream ls": ("s/u", lost),
+        "txn ls": (transaction.id, lost),
+        "txn ls s": (transaction.id, lost),
+        "retention explain": ("s/u", lost),
+        "retention explain s": ("s/u", lost),
+        "kvt ls": ("s/l", ["table s/k has lost its log"]),
+    }
+    for command, (other, errors) in shown.items():
+        assert main([*command.split(), "--output", "json"]) == 1, command
+        said, complaints = capsys.readouterr()
+        assert other in json.dumps(json.loads(said)), command
+        messages = [json.loads(line)["error"] for line in complaints.splitlines()]
+        assert [error["type"] for error in messages] == ["CorruptLog"] * len(errors), command
+        assert all(text in one["message"] for one, text in zip(messages, errors, strict=True))
+        assert main(command.split()) == 1, command
+        said, complaints = capsys.readouterr()
+        assert other[:12] in said, command
+        assert len(complaints.splitlines()) == len(errors), command
+    assert main(["txn", "describe", transaction.id]) == 0
+    assert transaction.id in capsys.readouterr().out
+    assert main(["txn", "describe", f"{transaction.id[:-1]}x"]) == 1
+    assert "stream s/t has lost its log" in capsys.readouterr().err, "it may be there"
+    assert not (root / "s/t").exists()
+
+
+def test_groups_are_listed_beside_one_that_is_damaged(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with StreamManager(root) as manager:
+        manager.create_reader_group("s/h", ["s/u"])
+    wait_for_maintenance()
+    root = root.rename(tmp_path / "third")
+    (version,) = (root / "s/_reader_groups/g/_delta_log").glob("*00.json")
+    version.write_text("{torn")
+    assert main(["reader-group", "ls", "--root", str(root)]) == 1
+    said, complaints = capsys.readouterr()
+    assert "s/h" in said
+    (line,) = complaints.splitlines()
+    assert "CorruptLog" in line
+    assert "s/_reader_groups/g: " in line
 
 
 @pytest.mark.parametrize("command", TABLE_LOOKS)

@@ -35,7 +35,8 @@ def test_as_many_looks_as_the_bound_wait_at_the_same_time_and_results_keep_their
         return None if name.endswith("7") else name
 
     names = [f"s/{number}" for number in range(3 * CHECK_THREADS)]
-    assert look_at_each(look, names, "streams") == [n for n in names if not n.endswith("7")]
+    with look_at_each(look, names, "streams") as found:
+        assert found == [n for n in names if not n.endswith("7")]
     assert most == CHECK_THREADS
 
 
@@ -46,8 +47,9 @@ def test_the_first_error_ends_a_look() -> None:
         looked[name] += 1
         raise NoSuchStream(f"stream {name} is absent", stream=name)
 
-    with pytest.raises(NoSuchStream, match="s/0 "):
-        look_at_each(look, [f"s/{number}" for number in range(10_000)], "streams")
+    names = [f"s/{number}" for number in range(10_000)]
+    with pytest.raises(NoSuchStream, match="s/0 "), look_at_each(look, names, "streams"):
+        pytest.fail("nothing is to be shown")
     assert len(looked) <= 2 * CHECK_THREADS
 
 
@@ -64,7 +66,8 @@ def test_a_terminal_shows_a_bar_of_many_names(
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     names = [f"s/{number}" for number in range(count)]
-    assert look_at_each(lambda name: name, names, "streams") == names
+    with look_at_each(lambda name: name, names, "streams") as found:
+        assert found == names
     shown = terminal.getvalue()
     assert ("2,000 of 2,000 streams" in shown) == shows
     assert shows or not shown
