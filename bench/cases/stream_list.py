@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import time
 from collections.abc import Iterator
 
@@ -9,7 +11,7 @@ from bench.harness.context import Context
 from bench.harness.counting_store import CountingStore
 from bench.harness.figures import Figure
 from bench.harness.registry import benchmark
-from pravega_spark.cli.stream_description import summaries
+from pravega_spark.cli.stream_description import show_summaries
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle, open_streams
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -44,6 +46,8 @@ def _list(streams: int) -> tuple[float, float, float]:
         lifecycle.create(stream, 1, StreamConfiguration(ScalingPolicy.fixed(1)))
     open_streams._open.reset()
     calls, used, begun = store.total, time.process_time(), time.perf_counter()
-    assert len(summaries(store, names)) == streams
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        show_summaries(store, names, "json")
+    assert shown.getvalue().count('"stream"') == streams
     seconds, used = time.perf_counter() - begun, time.process_time() - used
     return 1e3 * used / streams, (store.total - calls) / streams, seconds
