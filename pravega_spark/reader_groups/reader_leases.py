@@ -42,6 +42,8 @@ _OLD_CLOCK = "_clock.json"
 _COARSE_MS, _FINE_MS = 1_000, 20
 """Tolerance where a storage reports whole seconds, or clock ticks; no reader expires too early."""
 _SHORTEST_PAUSE_SECONDS = 0.05
+_LOOKS_PER_LEASE = 3
+"""A judge that asks the storage more rarely than twice in a lease has not watched it."""
 _CHANGE_PAUSE_SECONDS = 1.0
 """Pause between two looks at all leases, while readers come and go."""
 
@@ -141,6 +143,7 @@ class ReaderLeases:
         self._judged_at = -math.inf
         self.expiry_due = 0.0
         """When the next lease may have ended, as far as this process knows."""
+        self._look_seconds = math.inf
 
     def _key(self, reader: str) -> str:
         return f"{self._folder}/{_file(reader)}"
@@ -161,6 +164,14 @@ class ReaderLeases:
                 url=f"{self._store.url}/{self._first_commit}",
             )
         self._store.put(self._key(reader), heartbeat.encode(), durable=False)
+
+    @property
+    def look_due(self) -> float:
+        """When the process must ask the storage again, to have watched it for the shortest lease.
+
+        Else it could judge that lease only after a second one (ADR 35).
+        """
+        return self._watch.answered_at + self._look_seconds
 
     def observed(self) -> AbstractContextManager[None]:
         """Observe other calls to the group's storage: whether they failed or took long."""
@@ -212,6 +223,8 @@ class ReaderLeases:
             else:
                 found[reader] = heartbeat
         self._next_expiry_ms, self._watch.silent[self._folder] = min(remaining), silent
+        leases = (entry.lease_ms for entry in state.readers.values() if entry.lease_ms is not None)
+        self._look_seconds = min(leases, default=math.inf) / 1_000 / _LOOKS_PER_LEASE
         return found
 
     def expire_due(self, sync: Synchronizer[GroupState], now: float) -> bool:

@@ -88,9 +88,9 @@ class StateRefresh:
 
         Asks the storage for changes only if it is local, where a poll costs microseconds.
         """
-        if now >= self._due or self._sync.local.state is not adopted:
+        if now >= self._next_due or self._sync.local.state is not adopted:
             return True
-        self.poll_due = min(self._due, now + _POLL_SECONDS) if self._is_local else self._due
+        self._schedule_poll(now)
         try:
             return self._is_local and self._sync.has_newer_version()
         except StoreError:
@@ -142,9 +142,17 @@ class StateRefresh:
         """Set when the next refresh is due, after one whose state was adopted."""
         self.is_unreachable = False
         self._due = min(now + interval_seconds, self._lease.due, self._leases.expiry_due)
-        self.poll_due = min(self._due, now + _POLL_SECONDS) if self._is_local else self._due
+        self._schedule_poll(now)
         if self._lease.is_lost:  # found in another thread
             self.poll_due = _NOW
+
+    def _schedule_poll(self, now: float) -> None:
+        due = self._next_due
+        self.poll_due = min(due, now + _POLL_SECONDS) if self._is_local else due
+
+    @property
+    def _next_due(self) -> float:
+        return min(self._due, self._leases.look_due)
 
     def schedule_retry(self) -> None:
         """Set when the next refresh is due, after one that failed while the lease lasts."""

@@ -49,7 +49,7 @@ class LeaseWatch:
     def __init__(self) -> None:
         """Know nothing yet."""
         self._lock = new_lock()
-        self._began = self._answered = math.inf
+        self._began = self.answered_at = math.inf
         self._outages, self._gaps = _Pauses(), _Pauses()
         self._clocks: tuple[int, float] | None = None
         """The storage's time and this process's when they were last compared."""
@@ -76,10 +76,10 @@ class LeaseWatch:
         with self._lock:
             if ended - began > _SHORTEST_SECONDS:
                 self._outages.add(ended, ended - began)
-            silent = ended - self._answered
+            silent = ended - self.answered_at
             if silent > _SHORTEST_SECONDS:
                 self._gaps.add(ended, silent)
-            self._answered = ended
+            self.answered_at = ended
 
     def compare_clocks(self, storage_ms: int, runtime: Runtime) -> None:
         """Compare the storage's time with the time that passed.

@@ -118,7 +118,7 @@ def test_each_stream_that_lost_events_is_told_with_its_head() -> None:
 
 @pytest.mark.parametrize("acknowledge", ["next", "checkpoint"])
 def test_each_find_is_told_once_whichever_call_of_the_step_fails(acknowledge: str) -> None:
-    for nth in range(1, 40):
+    for nth in range(1, 60):
         world = lossy()
         group = world.created(acknowledge=acknowledge)
         reader = group.create_reader("a")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass, field
 
 import pytest
 
 from pravega_spark.errors import ReinitializationRequired, StoreError
 from pravega_spark.reader_groups.group_reader import EventStreamReader
+from pravega_spark.reader_groups.reader_leases import ReaderLeases
 from tests.harness.fault_plans import Rule
 from tests.harness.group_world import OpenGroup, World, drain
 from tests.harness.outages import FAIL, HANG, Outages
@@ -251,3 +253,40 @@ def test_reader_hands_out_nothing_after_its_lease_while_the_storage_is_silent() 
     readers.run_for(7 * LEASE)
     assert not process.is_evicted
     assert len(process.found) > handed_out
+
+
+@pytest.mark.parametrize("watched", [0.0, 2.5], ids=["joined before the death", "watched"])
+def test_reader_of_a_long_lease_watches_the_storage_for_the_shortest_lease(watched: float) -> None:
+    """Its own heartbeats and refreshes are rarer than twice in the other's lease."""
+    lease = 5.0
+    readers = Readers("a", lease=lease)
+    readers.processes["b"] = readers.process("b", lease=60.0)
+    began = readers.clock.monotonic()
+
+    def run_until(seconds: float) -> None:
+        while readers.clock.monotonic() < seconds:
+            for process in readers.processes.values():
+                process.step()
+            readers.clock.sleep(0.25)
+
+    run_until(began + watched * lease)
+    died = readers.clock.monotonic()
+    readers.processes.pop("a")
+    while readers.online() == ["a", "b"]:
+        run_until(readers.clock.monotonic() + 0.25)
+    assert readers.clock.monotonic() <= max(began, died - lease / 3) + lease + 1.0 + lease / 3
+
+
+def test_watch_for_a_lease_costs_no_call_where_the_heartbeats_are_as_frequent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def calls() -> int:
+        readers = Readers("a", "b", lease=5.0)
+        readers.run_for(20)
+        readers.processes["b"].store.calls.clear()
+        readers.run_for(60)
+        return len(readers.processes["b"].store.calls)
+
+    found = calls()
+    monkeypatch.setattr(ReaderLeases, "look_due", math.inf)
+    assert found == calls()
