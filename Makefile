@@ -61,7 +61,7 @@ test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about
 long: setup $(CLASSES) ## the tests that have a long form, at full size: about half an hour
 	PRAVEGA_SPARK_TESTS=long $(PYTEST) -m long $(IN_ORDER) $(ARGS)
 
-mutants: $(INSTALLED) ## place small faults in copies, one at a time, which the tests of their promises catch (ARGS="--help"): about ten minutes
+mutants: $(INSTALLED) ## place small faults in copies, one at a time, which the tests of their promises catch (ARGS="--help"): about five minutes
 	$(BIN)/python -m tests.mutants --workers $(WORKERS) $(ARGS)
 
 $(CLASSES): $(JAR)
