@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,9 +18,10 @@ from bench.harness.cpu_time import compare
 from bench.harness.dataset import table
 from bench.harness.figures import Figure
 from bench.harness.lookalike import json_events, texts
-from bench.harness.measure import interleave
+from bench.harness.measure import interleave, ratio
+from bench.harness.ready_source import ReadyBatches, ready_options
 from bench.harness.registry import Phase, benchmark
-from bench.harness.spark_frames import drain, run_to_end, stream_frame
+from bench.harness.spark_frames import drain, run_to_end
 from bench.harness.spark_tables import MeteredReads, spark_copy, table_path
 from bench.harness.unsynced_store import UnsyncedStore
 from pravega_spark.compaction.compaction_run import run_compaction
@@ -177,27 +179,47 @@ def chunk_files(context: Context) -> Iterator[Figure]:
 
 @benchmark(Phase.SPARK)
 def own_reads_of_chunk_files(context: Context) -> Iterator[Figure]:
-    """The package's own batch read and readStream of a compacted stream and of its small chunks."""
+    """The package's own batch read and readStream of a compacted stream and of its small chunks.
+
+    Beside both is a source that yields ready batches: what reads through Python cost at least.
+    """
     small, large, count = _streams(context)
+    ready, ready_count = ready_options(context, large, count)
+    of_ours = "pravega", {"root": context.root, "startingOffsets": "earliest"}
+    of_ready = ReadyBatches.name(), ready
 
-    def stream_read(stream: str) -> None:
-        source = context.spark.readStream.format("pravega").option("root", context.root)
-        source = source.option("startingOffsets", "earliest").load(stream)
-        run_to_end(context, source, lambda writer: writer.format("noop"))
+    def query(source: tuple[str, dict[str, str]], what: str) -> None:
+        read = context.spark.readStream.format(source[0]).options(**source[1]).load(what)
+        run_to_end(context, read, lambda writer: writer.format("noop"))
 
-    ours: dict[str, Callable[[str], None]] = {
-        "batch read": lambda stream: drain(stream_frame(context, stream)),
-        "readStream": stream_read,
-    }
-    for kind, read in ours.items():
-        sides = {name: MeteredReads(count, read, name) for name in (large, small)}
+    def frame(source: tuple[str, dict[str, str]], what: str) -> None:
+        drain(context.spark.read.format(source[0]).options(**source[1]).load(what))
+
+    for kind, read in {"batch read": frame, "readStream": query}.items():
+        sides = {
+            "large": MeteredReads(count, partial(read, of_ours), large),
+            "small": MeteredReads(count, partial(read, of_ours), small),
+            "ready": MeteredReads(ready_count, partial(read, of_ready), ready["file"]),
+        }
         found = interleave(context.size(5, 1), sides)
+        most = ratio(found["ready"], found["small"])
+        name = f"{kind} of {count:,} events in {_SEGMENTS} large chunks"
         yield Figure.of_rounds(
-            f"{kind} of {count:,} events in {_SEGMENTS} large chunks",
-            found[large],
+            name,
+            found["large"],
             "events/s",
             f"{count // _CHUNK_EVENTS:,} small chunks",
-            found[small],
-            note=compare(sides[large].meter, sides[small].meter),
+            found["small"],
+            note=f"{compare(sides['large'].meter, sides['small'].meter)}; ready batches "
+            f"{most:.2f}x of small chunks",
             limited_by="converting Arrow rows into the JVM's, which both sides pay",
-        ).within(ratio_at_least=4.0)
+        ).within(ratio_at_least=2.0)
+        yield Figure.of_rounds(
+            name,
+            found["large"],
+            "events/s",
+            "a source of ready batches",
+            found["ready"],
+            note=compare(sides["large"].meter, sides["ready"].meter),
+            limited_by="planning, decoding and checks",
+        ).within(ratio_at_least=0.6)

