@@ -18,6 +18,8 @@ class WriterLoad:
     calls: int = 0
     longest_at_first: float = 0.0
     """The longest acknowledgement before that time began."""
+    looks: tuple[int, int] = (0, 0)
+    """The GETs that found something, and those that missed."""
 
     @property
     def acknowledged(self) -> int:
@@ -31,6 +33,16 @@ class WriterLoad:
     def calls_each(self) -> float:
         """Storage calls for each acknowledgement."""
         return self.calls / max(self.acknowledged, 1)
+
+    @property
+    def calls_per_second(self) -> float:
+        return self.calls / self.seconds
+
+    @property
+    def looks_each(self) -> str:
+        """What of the calls for each acknowledgement were GETs."""
+        found, missed = (count / max(self.acknowledged, 1) for count in self.looks)
+        return f"{found:.2f} GETs that find a commit, {missed:.2f} that miss"
 
     @property
     def fairness(self) -> float:

@@ -37,8 +37,10 @@ class Pace:
     """The shortest and the longest time between two looks for the next commit."""
     looks: int
     """After a look that found nothing an interval divided by this passes, within ``pause``."""
+    rest: float
+    """This part of the time between two commits, less two looks, passes before the next look."""
     early: float
-    """Two looks that find commits begin half an interval apart, at most this much longer."""
+    """It is so long at most."""
     crowd: float
     """So many owners spread their patience once more; infinite: they never do."""
     linger: tuple[float, float]
@@ -51,6 +53,7 @@ LOCAL = Pace(
     patience=0.015,
     pause=(0.001, 0.050),
     looks=8,
+    rest=0.5,
     early=0.050,
     crowd=math.inf,
     linger=(0.001, 0.010),
@@ -59,8 +62,9 @@ REMOTE = Pace(
     interval=0.050,
     window=10.0,
     patience=0.2,
-    pause=(0.002, 0.050),
+    pause=(0.002, 0.250),
     looks=3,
+    rest=1.0,
     early=0.250,
     crowd=8.0,
     linger=(0.0, 0.0),
@@ -147,10 +151,12 @@ class Contention:
     def early(self, now: float) -> float:
         """Return for how long a look for the next commit would be too early; 0 if it is not.
 
-        Looks begin half an interval apart, those that find a commit. Where commits take longer than
-        calls, looks that find nothing would cost more processor time than commits do.
+        Where commits take longer than calls, looks that find nothing would cost more processor time
+        than commits do. So a look arrives a little before the next commit is due: it is under way
+        for a time, and the last commit was made up to a look before it was seen.
         """
-        wait = min(self.interval / 2 - self.look_seconds, self._pace.early)
+        wait = self._pace.rest * (self.interval - 2 * self.look_seconds)
+        wait = min(wait, self._pace.early)
         return max(0.0, self._commit_at + wait - now)
 
     @property

@@ -915,13 +915,15 @@ def test_known_number_of_owners_fades_when_fewer_offer() -> None:
     ("interval", "look", "is_local", "early"),
     [
         (0.060, 0.030, False, 0.0),  # commits as fast as calls allow: the next look begins at once
-        (0.200, 0.030, False, 0.070),
+        (0.200, 0.030, False, 0.140),
+        (0.200, 0.090, False, 0.020),
         (2.000, 0.030, False, 0.250),
         (0.020, 0.000, True, 0.010),
+        (0.020, 0.005, True, 0.005),
         (0.500, 0.000, True, 0.050),
     ],
 )
-def test_looks_that_find_commits_begin_half_an_interval_apart(
+def test_look_for_a_commit_begins_a_little_before_it_is_due(
     interval: float, look: float, is_local: bool, early: float
 ) -> None:
     contention = Contention(is_local=is_local)
@@ -930,4 +932,4 @@ def test_looks_that_find_commits_begin_half_an_interval_apart(
     assert contention.early(10.0) == pytest.approx(early)
     assert contention.early(10.0 + early) == pytest.approx(0, abs=1e-9)
     pause = max(interval / 8, 0.001) if is_local else max(interval / 3, 0.002)
-    assert contention.pause == pytest.approx(min(pause, 0.050))
+    assert contention.pause == pytest.approx(min(pause, 0.050 if is_local else 0.250))
