@@ -25,7 +25,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.table_schema import SchemaVersion
 from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.engine.tables.maintenance_entry import describe, intervals_ms
-from pravega_spark.engine.tables.maintenance_table import AUTO, open_maintenance
+from pravega_spark.engine.tables.maintenance_table import open_maintenance
 from pravega_spark.engine.tables.open_scopes import open_scope
 from pravega_spark.engine.tables.scopes import (
     ACTIVE,
@@ -80,6 +80,7 @@ from pravega_spark.reader_groups.group_configuration import (
     ReaderGroupConfiguration,
 )
 from pravega_spark.root_settings import (
+    AUTO,
     MAINTAIN,
     NOTHING_GIVEN,
     EffectiveSettings,

@@ -72,8 +72,10 @@ def _interval(default: str, kind: str) -> Any:
     return _duration(default, "1 s", meaning, of_streams=False)
 
 
+AUTO: Final = "auto"
+"""The setting ``maintain`` by which processes that use the root do its maintenance."""
 MAINTAIN: Final = ChoiceRule(
-    "off", ("off", "auto"), False, "whether processes that use the root do its maintenance, too"
+    "off", ("off", AUTO), False, "whether processes that use the root do its maintenance, too"
 )
 
 

@@ -270,7 +270,7 @@ class Stream:
         life, log = self._view().life, self._log()
         changed = lifecycle.update(log, change, expected_version=expected_version, life=life)
         failpoint("update.row")
-        view = lifecycle.current_view(log)
+        view = log.current_view()
         if view is not None and view.life == life:
             row = self._short_name, life, view.version, view.record.configuration
             self._scope().retag(*row)
@@ -303,11 +303,11 @@ class Stream:
     def delete(self) -> bool:
         """Delete a sealed stream with its data; False if there is none. Raises StreamNotSealed."""
         log = self._log()
-        view = lifecycle.current_view(log)
+        view = log.current_view()
         if view is None or view.record.state is StreamState.DELETED:
             with contextlib.suppress(NoSuchScope):
                 repair.repair(log, self._scope())
-                view = lifecycle.current_view(log)
+                view = log.current_view()
         return view is not None and self._delete_life(view.life)
 
     def _end_life(self, life: int) -> None:

@@ -21,7 +21,12 @@ def start_session(folder: Path) -> Any:
     environment says so.
     """
     compileall.compile_dir(str(Path(pravega_spark.__file__).parent), quiet=2)
-    settings = {
+    return session(**spark_settings(folder))
+
+
+def spark_settings(folder: Path) -> dict[str, str]:
+    """Return the settings of a session of a run, but those of Delta."""
+    return {
         "spark.master": "local[2]",
         "spark.app.name": "pravega-bench",
         "spark.driver.memory": "4g",
@@ -35,7 +40,6 @@ def start_session(folder: Path) -> Any:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    return session(**settings)
 
 
 @contextmanager

@@ -85,7 +85,7 @@ class TableLifecycle:
         with translated():
             changed = lifecycle.update(log, change, life=view.life)
         failpoint("update.row")
-        found = lifecycle.current_view(log)
+        found = log.current_view()
         if found is not None and found.life == view.life:
             path, configuration = split_log(log.name)[1], found.record.configuration
             self._scope.retag(path, found.life, found.version, configuration)

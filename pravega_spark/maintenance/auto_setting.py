@@ -15,11 +15,10 @@ from functools import partial
 
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.tables.maintenance_table import AUTO
 from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.limits import AUTO_SETTINGS_SECONDS
-from pravega_spark.root_settings import decide_settings
+from pravega_spark.root_settings import AUTO, decide_settings
 
 _settings: weakref.WeakKeyDictionary[Store, tuple[float, bool]] = weakref.WeakKeyDictionary()
 """When the setting of a root was read last, and whether it was "auto"."""

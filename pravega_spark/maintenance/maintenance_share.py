@@ -25,7 +25,6 @@ from pravega_spark.engine.tables.maintenance_entry import (
     overlapping,
 )
 from pravega_spark.engine.tables.maintenance_table import (
-    AUTO,
     ClaimedWork,
     blocking_claim,
     open_maintenance,
@@ -42,7 +41,7 @@ from pravega_spark.limits import (
 )
 from pravega_spark.maintenance.stream_maintenance import RootStreams, is_stream
 from pravega_spark.model import MaintenanceKind
-from pravega_spark.root_settings import decide_settings
+from pravega_spark.root_settings import AUTO, decide_settings
 
 logger = own_logger(__name__)
 

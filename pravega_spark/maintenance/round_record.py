@@ -15,7 +15,6 @@ from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.tables.claim_keeper import ClaimKeeper
 from pravega_spark.engine.tables.maintenance_table import (
-    AUTO,
     JOB,
     ClaimedWork,
     blocking_claim,
@@ -24,6 +23,7 @@ from pravega_spark.engine.tables.maintenance_table import (
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.limits import CLAIM_MS
 from pravega_spark.model import MaintenanceKind
+from pravega_spark.root_settings import AUTO
 
 logger = own_logger(__name__)
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 if "SPARK_REUSE_WORKER" in os.environ:  # set in Python workers that Spark uses again
     gc.callbacks.append(ImportFreezer())
+elif os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER":
+    gc.freeze()  # a new process for one query: what it has so far are the modules of Spark
 
 __all__ = ["session"]
 

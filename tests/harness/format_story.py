@@ -34,7 +34,7 @@ from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.due_hints import basis_of
 from pravega_spark.engine.tables.maintenance_entry import RunProgress
-from pravega_spark.engine.tables.maintenance_table import AUTO, JOB, MaintenanceTable
+from pravega_spark.engine.tables.maintenance_table import JOB, MaintenanceTable
 from pravega_spark.engine.writing.batch_identity import NumberedBatch
 from pravega_spark.engine.writing.batch_origin import BatchOrigin, BatchSource
 from pravega_spark.engine.writing.split_batch import SplitBatch, StreamPart
@@ -45,6 +45,7 @@ from pravega_spark.key_value.folded_source import folded_table
 from pravega_spark.limits import MAX_EVENT_BYTES, MESSAGE_KEYS
 from pravega_spark.maintenance.unit_work import stream_hints
 from pravega_spark.model import MaintenanceKind
+from pravega_spark.root_settings import AUTO
 from pravega_spark.scaling import auto_scaling
 from pravega_spark.spark.key_value.key_hashes import KeyHashes
 from tests.harness.failpoints import at_failpoint

@@ -13,12 +13,13 @@ from pyspark.sql import SparkSession
 
 from pravega_spark import MaintenanceInfo, MaintenanceKind, StreamManager
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.tables.maintenance_table import AUTO, JOB, MaintenanceTable
+from pravega_spark.engine.tables.maintenance_table import JOB, MaintenanceTable
 from pravega_spark.errors import StoreError
 from pravega_spark.jobs import job_runner, retention, scaling, transactions
 from pravega_spark.jobs.job_runner import Report
 from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.maintenance import round_record
+from pravega_spark.root_settings import AUTO
 
 NO_SPARK = cast(SparkSession, object())
 RETENTION = MaintenanceKind.RETENTION

@@ -24,7 +24,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pravega_spark.engine.chunks.routing import position
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.engine.stream.lifecycle import current_view
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -126,7 +125,7 @@ class World:
         self.manager.create_stream(name, StreamConfiguration(policy))
 
     def view(self, name: str) -> StreamView | None:
-        found = current_view(self.stream(name))
+        found = self.stream(name).current_view()
         return found if found is not None and self.manager.stream_exists(name) else None
 
     def act(self, step: Step) -> None:
@@ -439,7 +438,7 @@ class World:
 
     def _is_before(self, event: Event, cut: StreamCut) -> bool:
         """Return whether an event lies before a cut; what nobody can tell any more does not."""
-        view = current_view(self.stream(event.stream))
+        view = self.stream(event.stream).current_view()
         if view is None or view.life != event.life:
             return cut.positions.get(event.segment_id, -2) > event.offset
         try:

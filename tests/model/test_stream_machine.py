@@ -152,7 +152,7 @@ class StreamMachine(RuleBasedStateMachine):
         return stream
 
     def _truth(self) -> StreamView:
-        view = lifecycle.current_view(self._open(self.inner))
+        view = self._open(self.inner).current_view()
         assert view is not None
         return view
 
@@ -430,7 +430,7 @@ class StreamMachine(RuleBasedStateMachine):
     @rule(who=WHO, back=st.integers(0, 8), checkpoint=st.booleans())
     def maintain_log(self, who: int, back: int, checkpoint: bool) -> None:
         stream = self._open(self.inner)
-        view = lifecycle.current_view(stream)
+        view = stream.current_view()
         assert view is not None
         version = max(view.version - back, view.snapshot.retention_mark)
         maintain(stream.log.reader, version, checkpoint=checkpoint)

@@ -18,7 +18,6 @@ import pytest
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.tables import open_scopes
 from pravega_spark.engine.tables.scopes import Scope
 from pravega_spark.engine.tables.state_table import TableChange
@@ -768,7 +767,7 @@ def test_clock_that_jumps_back_breaks_nothing(store: Spy) -> None:
     for hour in range(4):
         runtime.wall_ms -= hour * 3_600_000
         filled(manager, "s/t", 3)
-    view = lifecycle.current_view(manager._stream("s/t"))
+    view = manager._stream("s/t").current_view()
     assert view is not None
     times = [commit.timestamp_ms for commit in manager._stream("s/t").log.reader.span(-1, 4)]
     assert times == sorted(set(times))

@@ -130,6 +130,38 @@ def test_readers_of_spark_import_neither_maintenance_nor_the_manager() -> None:
         assert not slow.intersection(loaded), "each query waits for its planner's imports"
 
 
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_plan_of_a_first_batch_imports_nothing_that_it_does_not_need(root: str, start: str) -> None:
+    """Each query starts a process for its plan, and waits for what that imports."""
+    options = {"root": root, "path": "nyc/flights", "startingoffsets": start}
+    loaded = loaded_by(
+        "import json\n"
+        "from pravega_spark.spark.source import PravegaDataSource\n"
+        f"source = PravegaDataSource({options!r})\n"
+        "reader = source.streamReader(source.schema())\n"
+        "first = reader.initialOffset()\n"
+        "end = reader.latestOffset(first, reader.getDefaultReadLimit())\n"
+        "reader.partitions(first, end), reader.reportLatestOffset()"
+    )
+    own = {name.removeprefix("pravega_spark.") for name in loaded if name.startswith("pravega_")}
+    assert "spark.read.micro_batch_reader" in own
+    for_others = {
+        "engine.log.table_sweep",
+        "engine.log.unreferenced_files",
+        "engine.store.retrying_store",
+        "engine.stream.commit_builder",
+        "engine.stream.life_claim",
+        "engine.stream.lifecycle",
+        "engine.stream.past_cuts",
+        "engine.stream.saved_cuts",
+        "engine.stream.time_search",
+        "engine.tables.maintenance_table",
+        "engine.tables.scopes",
+        "spark.read.stream_watermark",
+    }
+    assert not own & for_others
+
+
 def test_public_names_are_sorted_and_listed_once() -> None:
     assert list(pravega_spark.__all__) == sorted(set(pravega_spark.__all__))
 

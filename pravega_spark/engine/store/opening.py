@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pravega_spark.engine.store.base import Store
 from pravega_spark.engine.store.client_options import TimedRoot
-from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import InvalidInput, StoreRefused
 
@@ -144,7 +143,7 @@ def _open_memory(address: str, name: str, options: dict[str, Any]) -> Store:
 
 
 def _open_s3(address: str, options: dict[str, Any]) -> Store:
-    return shared(RetryingStore, _s3_client, address, options)
+    return _open_distant(_s3_client, address, options)
 
 
 def _s3_client(url: str, options: dict[str, Any]) -> Store:
@@ -169,7 +168,13 @@ def _open_generic(scheme: str, address: str, options: dict[str, Any]) -> Store:
         )
     from pravega_spark.engine.store.generic import GenericStore
 
-    return shared(RetryingStore, GenericStore, address, options)
+    return _open_distant(GenericStore, address, options)
+
+
+def _open_distant(client: Callable[..., Store], address: str, options: dict[str, Any]) -> Store:
+    from pravega_spark.engine.store.retrying_store import RetryingStore
+
+    return shared(RetryingStore, client, address, options)
 
 
 def _refuse_options(address: str, options: Mapping[str, Any]) -> None:

@@ -63,7 +63,7 @@ def claim_life(stream: StreamLog, index: Scope, claim: Claim) -> tuple[bool, Row
     """
     listed = 0
     while True:
-        view = lifecycle.current_view(stream)
+        view = stream.current_view()
         if view is not None and view.record.state is not StreamState.DELETED:
             return None
         row = None
@@ -186,7 +186,7 @@ def has_begun(stream: StreamLog, life: int) -> bool:
 
     Somebody else may have ended it in another life, which is then the first one of the log.
     """
-    view = lifecycle.current_view(stream)
+    view = stream.current_view()
     if view is None or view.record.state is StreamState.DELETED:
         return False
     return view.life == life or view.record.active_epoch == 0

@@ -57,12 +57,6 @@ DELETION = "DELETE STREAM"
 """The operation of the commit that ends a life."""
 
 
-def current_view(stream: StreamLog) -> StreamView | None:
-    """Return the newest view in any state, also DELETED, or None if there is no log."""
-    snapshot = stream.newest()
-    return None if snapshot is None else StreamView(snapshot)
-
-
 def create(
     stream: StreamLog,
     life: int,
@@ -284,7 +278,7 @@ def delete(stream: StreamLog, *, life: int | None = None) -> bool:
     ``life`` is the life that the call is made for, by default the present one. Without the right to
     delete files the life ends all the same, and a sweep deletes them later.
     """
-    known = current_view(stream)
+    known = stream.current_view()
     if known is None:
         return False
     doomed = known.life if life is None else life

@@ -5,23 +5,24 @@ life first, then drops the row. In between, the row decides: the stream is about
 about to leave the index. A half-made creation has left no object of the stream. So a stream without
 a log, but with other objects, is damaged and is not created again. One without any object may have
 been lost: who uses it creates it in a new life, and who only looks, or maintains it, does not.
+
+A stream that exists needs none of what repairs it: that is imported when it is needed.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from pravega_spark.engine.stream import lifecycle
-from pravega_spark.engine.stream.life_claim import has_log, take_over
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.tables.open_scopes import open_scope
-from pravega_spark.engine.tables.scopes import Scope, row_configuration, row_domains, row_name
 from pravega_spark.errors import CorruptLog, NoSuchScope, NoSuchStream, StoreReadOnly
 from pravega_spark.names import copied_back_advice, log_title, split_log
+
+if TYPE_CHECKING:
+    from pravega_spark.engine.tables.scopes import Scope
 
 _Value = TypeVar("_Value")
 
@@ -79,6 +80,9 @@ def check_begun(stream: StreamLog) -> None:
     """
     if stream.newest() is not None:
         return
+    from pravega_spark.engine.stream.life_claim import has_log
+    from pravega_spark.engine.tables.open_scopes import open_scope
+
     scope, path = split_log(stream.name)
     with contextlib.suppress(NoSuchScope):
         index = open_scope(stream.store, scope, stream.runtime)
@@ -102,10 +106,15 @@ def repair(stream: StreamLog, index: Scope | None = None) -> bool:
     ``index`` is the scope of the stream if the caller has opened it. Raises NoSuchScope, and
     CorruptLog if the stream has lost its log.
     """
+    from pravega_spark.engine.stream import lifecycle
+    from pravega_spark.engine.stream.life_claim import take_over
+    from pravega_spark.engine.tables.open_scopes import open_scope
+    from pravega_spark.engine.tables.scopes import row_configuration, row_domains, row_name
+
     scope, path = split_log(stream.name)
     index = index or open_scope(stream.store, scope, stream.runtime)
     while True:
-        view = lifecycle.current_view(stream)
+        view = stream.current_view()
         if view is not None and view.record.state is not StreamState.DELETED:
             return True
         row = index.log_row(path)

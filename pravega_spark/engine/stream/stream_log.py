@@ -117,6 +117,11 @@ class StreamLog:
             )
         return found
 
+    def current_view(self) -> StreamView | None:
+        """Return the newest view in any state, also DELETED, or None if there is no log."""
+        snapshot = self.newest()
+        return None if snapshot is None else StreamView(snapshot)
+
     def view_after_wait(self, life: int | None = None, *, durable: bool = True) -> StreamView:
         """Return the last known view, whose commits are durable; raises as :meth:`view` does.
 

@@ -43,13 +43,14 @@ from pravega_spark.engine.tables.state_table import Decide, StateTable, TableCha
 from pravega_spark.errors import CorruptLog, Damaged, RootChanged, StoreError, without_credentials
 from pravega_spark.limits import CLAIM_MS, RECORD_RETAIN_MS, RECORD_SWEEP_COMMITS
 from pravega_spark.model import MaintenanceKind
+from pravega_spark.root_settings import AUTO
 
 logger = own_logger(__name__)
 
 MAINTENANCE_TABLE: Final = "_maintenance"
 """A folder of the root; no scope has such a name."""
-JOB, AUTO = "job", "auto"
-"""What does a run: a scheduled job, or a process with ``maintain="auto"``."""
+JOB: Final = "job"
+"""What does a run: a scheduled job, or a process with ``maintain="auto"``, which is AUTO."""
 
 _Value = TypeVar("_Value")
 

@@ -7,13 +7,12 @@ a sweep with a shorter grace than the root's would delete files that writers sti
 from __future__ import annotations
 
 import json
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.lost_log import check_not_lost
-from pravega_spark.engine.log.table_sweep import SweepResult, sweep_table
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import Store
@@ -30,6 +29,9 @@ from pravega_spark.root_settings import (
     SettingChanges,
     decode_given,
 )
+
+if TYPE_CHECKING:
+    from pravega_spark.engine.log.table_sweep import SweepResult
 
 SETTINGS_TABLE: Final = "_settings"
 SETTINGS_SCHEMA: Final = pa.schema([("name", pa.string()), ("value", pa.string())])
@@ -118,6 +120,8 @@ class SettingsTable:
 
     def sweep(self, settings: EffectiveSettings) -> SweepResult:
         """Delete what the table no longer needs. A root without the table has nothing to sweep."""
+        from pravega_spark.engine.log.table_sweep import sweep_table
+
         return sweep_table(self.table.log, grace_ms=settings.grace_ms, retain_ms=settings.retain_ms)
 
     def _decode(self, rows: Rows) -> GivenSettings:

@@ -26,12 +26,12 @@ from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.tables.maintenance_table import AUTO
 from pravega_spark.errors import NoSuchStream, StaleIdentity, TruncatedData
 from pravega_spark.maintenance.auto_setting import is_auto
 from pravega_spark.model import END, KeyRange, SegmentRange, StreamCut
+from pravega_spark.root_settings import AUTO
 from pravega_spark.spark.read.assigned_segments import covered, covered_losses, wanted_of
-from pravega_spark.spark.read.columns import constants_of
+from pravega_spark.spark.read.columns import WATERMARK, constants_of
 from pravega_spark.spark.read.data_loss import (
     check_root,
     log_skipped,
@@ -43,7 +43,6 @@ from pravega_spark.spark.read.idle_pace import IdlePace
 from pravega_spark.spark.read.input_partitions import packed, partition_counts, read_events
 from pravega_spark.spark.read.offset_planner import OffsetPlanner
 from pravega_spark.spark.read.planned_ranges import PlannedRange, in_order, planned
-from pravega_spark.spark.read.stream_watermark import WATERMARK_COLUMN, StreamEnd
 from pravega_spark.spark.read.typed_reads import check_columns
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.spark.source_offsets import (
@@ -59,6 +58,7 @@ from pravega_spark.spark.source_offsets import (
 
 if TYPE_CHECKING:
     from pravega_spark.spark.groups.query_reader_group import QueryMembership
+    from pravega_spark.spark.read.stream_watermark import StreamEnd
 
 logger = own_logger(__name__)
 
@@ -77,7 +77,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema_json = schema.json()
         self.since = SYSTEM.monotonic()
         """When the planning began: a view that was the newest then, or later, is new enough."""
-        self._has_watermark = WATERMARK_COLUMN in schema.names
+        self._has_watermark = WATERMARK.name in schema.names
         self._pace = IdlePace()
         self._planner: OffsetPlanner | None = None
         self._membership: QueryMembership | None = None
@@ -165,7 +165,8 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the tails, for Spark's progress reports, and who holds the watermark if any do."""
-        latest, held_by = self.planner.latest_offsets(), self.planner.watermark.held_by
+        latest = self.planner.latest_offsets()
+        held_by = self.planner.watermark.held_by if self._has_watermark else {}
         if not latest:
             return None
         return {**self._encode(latest), **({"held_by": held_by} if held_by else {})}
@@ -196,6 +197,8 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ends(self, until: StreamOffsets) -> Iterator[StreamEnd]:
         """Yield where the micro-batch ends in each stream."""
+        from pravega_spark.spark.read.stream_watermark import StreamEnd
+
         for name, offset in until.items():
             try:
                 stream, view = self.planner.newest(name)

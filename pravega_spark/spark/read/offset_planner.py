@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
@@ -17,7 +17,6 @@ from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.store.root_marker import is_copy, read_root
-from pravega_spark.engine.stream.lifecycle import current_view
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -57,9 +56,11 @@ from pravega_spark.spark.read.read_limits import (
     events_within,
 )
 from pravega_spark.spark.read.stream_discovery import StreamDiscovery
-from pravega_spark.spark.read.stream_watermark import SourceWatermark
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.spark.source_offsets import StreamOffset, StreamOffsets, present, stale_error
+
+if TYPE_CHECKING:
+    from pravega_spark.spark.read.stream_watermark import SourceWatermark
 
 logger = own_logger(__name__)
 
@@ -81,7 +82,7 @@ class OffsetPlanner:
         self._settings = settings
         self._streams = StreamDiscovery(settings, clock, since)
         self._limits = ReadLimits(settings, clock)
-        self.watermark = SourceWatermark(clock)
+        self._clock = clock
         self._initial: StreamOffsets | None = None
         self._unresolved: PravegaSparkError | None = None
         self._last: StreamOffsets = {}
@@ -91,6 +92,13 @@ class OffsetPlanner:
         self._unprepared: PravegaSparkError | None = None
         self._root_ids: set[str | None] = set()
         self._idle: tuple[StreamOffsets, tuple[tuple[str, int], ...]] | None = None
+
+    @lazy_property
+    def watermark(self) -> SourceWatermark:
+        """The watermark of this run; few queries ask for it."""
+        from pravega_spark.spark.read.stream_watermark import SourceWatermark
+
+        return SourceWatermark(self._clock)
 
     @lazy_property
     def root_id(self) -> str | None:
@@ -110,7 +118,7 @@ class OffsetPlanner:
         if here is None or (recorded not in (None, here) and not is_copy(store)):
 
             def has(name: str) -> bool:
-                return _is_of(current_view(open_stream(store, name)), offsets[name])
+                return _is_of(open_stream(store, name).current_view(), offsets[name])
 
             if not any(in_rounds(store, has, list(offsets))):
                 check_root(store)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pravega_spark.engine.layout.located_cut import LocatedCut, Order, locate
-from pravega_spark.engine.stream.past_cuts import cut_at
-from pravega_spark.engine.stream.saved_cuts import saved_cut
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput, InvalidOption, NoSuchCut, TruncatedData
 from pravega_spark.model import StreamCut, segment_text
@@ -23,6 +21,9 @@ from pravega_spark.spark.option_values import (
 )
 from pravega_spark.spark.read.assigned_segments import partial_cut
 from pravega_spark.spark.settings import ReadBound
+
+if TYPE_CHECKING:
+    from pravega_spark.engine.stream.time_search import TimeSearch
 
 BATCH_START = ReadBound("startingOffsets", "earliest")
 BATCH_END = ReadBound("endingOffsets", "latest")
@@ -65,6 +66,8 @@ def _other_streams(bound: ReadBound, stream: str, named: Iterable[str]) -> Inval
 
 def _time_search(bound: ReadBound, stream: StreamLog) -> TimeSearch:
     """Return the search for a bound that is a time, or has one for each segment."""
+    from pravega_spark.engine.stream.time_search import TimeSearch
+
     value = bound.value
     if isinstance(value, Timestamp):
         return TimeSearch(stream, value.resolve_us())
@@ -77,6 +80,8 @@ def _time_search(bound: ReadBound, stream: StreamLog) -> TimeSearch:
 
 def _saved(name: str, bound: ReadBound, view: StreamView) -> StreamCut:
     """Return the cut that the stream saved under a name."""
+    from pravega_spark.engine.stream.saved_cuts import saved_cut
+
     try:
         return saved_cut(view, name).cut
     except NoSuchCut as error:
@@ -85,6 +90,8 @@ def _saved(name: str, bound: ReadBound, view: StreamView) -> StreamCut:
 
 def _cut_at(version: int, bound: ReadBound, stream: StreamLog, view: StreamView) -> StreamCut:
     """Return the tail of the stream at a version."""
+    from pravega_spark.engine.stream.past_cuts import cut_at
+
     try:
         return cut_at(stream, view, version)
     except (InvalidInput, TruncatedData) as error:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.parallel_calls import in_rounds
-from pravega_spark.engine.stream.lifecycle import current_view
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.repair import existing_view
@@ -163,7 +162,7 @@ class StreamDiscovery:
         Raises RootChanged if the root of the stream is gone.
         """
         if name not in self._deleted:
-            view = current_view(open_stream(self.settings.root, name))
+            view = open_stream(self.settings.root, name).current_view()
             if view is None:
                 check_root(open_store(self.settings.root))
             self._deleted[name] = view is not None and view.record.state is StreamState.DELETED

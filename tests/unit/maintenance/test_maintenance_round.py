@@ -16,7 +16,7 @@ from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream import time_limit
 from pravega_spark.engine.tables.due_hints import DUE_FOLDER
-from pravega_spark.engine.tables.maintenance_table import AUTO, JOB, MaintenanceTable
+from pravega_spark.engine.tables.maintenance_table import JOB, MaintenanceTable
 from pravega_spark.errors import (
     CorruptLog,
     InvalidConfiguration,
@@ -35,7 +35,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.model import MaintenanceKind, StreamCut, TransactionStatus
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.retention.stream_amounts import StreamAmounts
-from pravega_spark.root_settings import EffectiveSettings
+from pravega_spark.root_settings import AUTO, EffectiveSettings
 from tests.harness.backup_world import manager_of
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.folder_state import folder_state, wait_for_maintenance

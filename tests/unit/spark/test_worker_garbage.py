@@ -33,12 +33,18 @@ print(gc.get_freeze_count() == last)
 
 
 @pytest.mark.parametrize(
-    ("variables", "is_frozen"), [({"SPARK_REUSE_WORKER": "1"}, True), ({}, False)]
+    ("variables", "is_frozen"),
+    [
+        ({"SPARK_REUSE_WORKER": "1"}, True),
+        ({"SPARK_PYTHON_RUNTIME": "PYTHON_WORKER"}, True),
+        ({}, False),
+    ],
 )
 def test_only_python_workers_freeze_imports_and_they_still_collect_later_garbage(
     variables: dict[str, str], is_frozen: bool
 ) -> None:
-    kept = {name: value for name, value in os.environ.items() if name != "SPARK_REUSE_WORKER"}
+    marks = ("SPARK_REUSE_WORKER", "SPARK_PYTHON_RUNTIME")
+    kept = {name: value for name, value in os.environ.items() if name not in marks}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env={**kept, **variables},

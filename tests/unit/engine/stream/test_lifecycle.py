@@ -77,7 +77,7 @@ def test_segment_numbers_and_epochs_continue_over_ten_creations() -> None:
 
     assert firsts == list(range(0, 20, 2))
     assert len(set(ids)) == 20
-    assert lifecycle.current_view(stream).record.stream_id  # type: ignore[union-attr]
+    assert stream.current_view().record.stream_id  # type: ignore[union-attr]
 
 
 def test_creation_of_a_life_that_has_begun_or_is_over_changes_nothing() -> None:
@@ -85,10 +85,10 @@ def test_creation_of_a_life_that_has_begun_or_is_over_changes_nothing() -> None:
     lifecycle.create(stream, 1, TWO)
     lifecycle.seal(stream)
     lifecycle.delete(stream)
-    version = lifecycle.current_view(stream).version  # type: ignore[union-attr]
+    version = stream.current_view().version  # type: ignore[union-attr]
     late = reopen(stream)
     assert not lifecycle.create(late, 1, TWO)  # a creator that was paused since the first life
-    assert lifecycle.current_view(stream).version == version  # type: ignore[union-attr]
+    assert stream.current_view().version == version  # type: ignore[union-attr]
     assert not lifecycle.create(late, 3, TWO)
     assert lifecycle.create(late, 2, TWO)
 
@@ -108,7 +108,7 @@ def test_deletion_removes_all_state_and_data_except_the_identity() -> None:
     stream_id = stream.view().record.stream_id
     assert lifecycle.delete(stream)
 
-    view = lifecycle.current_view(reopen(stream))
+    view = reopen(stream).current_view()
     assert view is not None
     assert sorted(view.snapshot.domains) == ["pravega.log", "pravega.stream"]
     assert (view.record.state, view.record.stream_id) == (StreamState.DELETED, stream_id)

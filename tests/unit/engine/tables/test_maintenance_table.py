@@ -29,7 +29,6 @@ from pravega_spark.engine.tables.maintenance_entry import (
     overdue_text,
 )
 from pravega_spark.engine.tables.maintenance_table import (
-    AUTO,
     JOB,
     ClaimedWork,
     MaintenanceTable,
@@ -45,7 +44,7 @@ from pravega_spark.limits import (
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.names import check_scope
-from pravega_spark.root_settings import EffectiveSettings
+from pravega_spark.root_settings import AUTO, EffectiveSettings
 from tests.harness.fake_runtime import FakeRuntime, manager_of, memory
 from tests.harness.outages import FAIL, HANG, Outages
 from tests.harness.spy_store import Spy
