@@ -48,7 +48,7 @@ class _Jvm:
             "is_own": self.is_own,
             "settings": settings,
             "place": asdict(place),
-            "rounds": context.size(9, 1),
+            "rounds": context.size(7, 1),
         }
         command = [sys.executable, "-m", "bench.harness.first_batches", json.dumps(given)]
         done = subprocess.run(
@@ -67,7 +67,6 @@ def first_batch(context: Context) -> Iterator[Figure]:
     stream = context.create("started")
     with context.manager.create_writer(stream) as writer:
         writer.write_events(table(ROWS).column("event").to_pylist(), "key").result()
-    is_used = "spark" in vars(context)
     delta = str(context.folder / "started-delta")
     stream_frame(context, stream).write.format("delta").save(delta)
 
@@ -76,9 +75,9 @@ def first_batch(context: Context) -> Iterator[Figure]:
         folder.mkdir()
         return Place(context.root, stream, delta, str(folder))
 
-    this = "this run's JVM, after other cases" if is_used else "this run's JVM"
-    found = first_batches(context.spark, place("here"), context.size(9, 1))
-    yield from _figures(f"{this}, by session()", found)
+    before = context.size(25, 1)
+    found = first_batches(context.spark, place("here"), context.size(7, 1), before)
+    yield from _figures(f"JVM by session() after {before} queries of each", found)
     for number, jvm in enumerate(_jvms(context.folder)):
         yield from _figures(jvm.name, jvm.measure(context, place(str(number))))
 
