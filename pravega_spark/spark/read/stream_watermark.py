@@ -27,12 +27,11 @@ from pravega_spark.errors import InvalidInput
 from pravega_spark.model import StreamCut
 from pravega_spark.root_settings import SettingSources
 from pravega_spark.schemas.sql_types import quoted_name
-from pravega_spark.spark.read.columns import WATERMARK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-WATERMARK_COLUMN = WATERMARK.name
+WATERMARK_COLUMN = "watermark"
 _SETTINGS_SECONDS: Final = 60
 """How old the settings of the root may be."""
 _HELD_SECONDS: Final = 10
