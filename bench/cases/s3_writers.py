@@ -166,7 +166,7 @@ def s3_writers(context: Context) -> Iterator[Figure]:
             [60.0],
             note=f"{bucket.server}; {alone.note}; {alone.calls_each:.2f} calls each",
         ).within(at_most=75.0)
-        for count, times, most_ms, most_calls in ((16, 7.0, 400.0, 4.0), (64, 12.0, 550.0, 4.3)):
+        for count, times, most_ms, most_calls in ((16, 6.5, 400.0, 4.0), (64, 12.0, 550.0, 4.3)):
             many = _measure(bucket, f"s/many-{count}", count, warm, seconds)
             bare = _measure(bucket, "", count, warm / 2, seconds / 2, "bare puts")
             bound = _bound(count, alone, many, bare)
