@@ -101,8 +101,9 @@ class Stream:
     Cheap to create (no storage is asked), thread-safe and picklable. The stream need not exist yet:
     :meth:`create` creates it. Every other call works on the life that the stream has when the call
     begins, and raises NoSuchStream if the stream does not exist,
-    and RootChanged if its root was replaced. A stream whose creation or deletion was left half
-    made by a killed process is repaired first.
+    and RootChanged if its root was replaced. A creation or deletion that a killed process left half
+    made is completed first. A call that only looks, or maintains the stream, begins none: it raises
+    CorruptLog for one that is listed and has no object, since it may have been lost.
     """
 
     def __init__(
@@ -267,7 +268,7 @@ class Stream:
             schema,
         )
         check_version(name, expected_version)
-        life, log = self._view().life, self._log()
+        life, log = self._view_to_use().life, self._log()
         changed = lifecycle.update(log, change, expected_version=expected_version, life=life)
         failpoint("update.row")
         view = log.current_view()
@@ -297,7 +298,7 @@ class Stream:
         Commits decided transactions and aborts open ones first. Raises IllegalState if one is
         prepared: the stream stays SEALING until that one is decided.
         """
-        life = self._view().life
+        life = self._view_to_use().life
         return lifecycle.seal(self._log(), _end_all_transactions, life=life)
 
     def delete(self) -> bool:
@@ -317,7 +318,7 @@ class Stream:
             self._scope().drop_row(self._short_name, life)
             return
         with contextlib.suppress(NoSuchStream, NoSuchScope, StaleIdentity):
-            self._view()
+            self._view_to_use()
             lifecycle.seal(log, _end_all_transactions, life=life)
         self._delete_life(life)
 
@@ -341,7 +342,7 @@ class Stream:
         being sealed. A sealed stream can be truncated up to its end.
         """
         check_flag("past_subscribers", past_subscribers)
-        life = self._view().life
+        life = self._view_to_use().life
         return truncation.truncate(self._log(), cut, past_subscribers=past_subscribers, life=life)
 
     def retention(self) -> StreamRetention:
@@ -384,7 +385,7 @@ class Stream:
         TruncatedData if it would begin at a ``start`` below the head.
         """
         name, wanted = check_plain_subscriber(subscriber), _check_generation(generation)
-        life, log = self._view().life, self._log()
+        life, log = self._view_to_use().life, self._log()
         return subscribers.subscribe(log, name, wanted, protect=True, start=start, life=life)
 
     def unsubscribe(self, subscriber: str, *, generation: int | None = None) -> bool:
@@ -394,7 +395,7 @@ class Stream:
         nothing. It is remembered: a late ``subscribe`` of the same or an older one does nothing.
         """
         name, wanted = check_plain_subscriber(subscriber), _check_generation(generation)
-        life, log = self._view().life, self._log()
+        life, log = self._view_to_use().life, self._log()
         return subscribers.unsubscribe(log, name, wanted, life=life)
 
     def publish(
@@ -407,7 +408,7 @@ class Stream:
         is not the subscriber's; InvalidStreamCut for a cut behind the last one at any key.
         """
         name, wanted = check_plain_subscriber(subscriber), _check_generation(generation)
-        life, log = self._view().life, self._log()
+        life, log = self._view_to_use().life, self._log()
         return subscribers.publish(log, name, wanted, cut, life=life)
 
     def sweep(
@@ -535,7 +536,7 @@ class Stream:
         TruncatedData; IllegalState beyond 1,000 saved cuts.
         """
         check_flag("replace", replace)
-        life = self._view().life
+        life = self._view_to_use().life
         return saved_cuts.save_cut(self._log(), name, cut, replace=replace, life=life)
 
     def saved_cuts(self) -> list[SavedCut]:
@@ -548,7 +549,7 @@ class Stream:
 
     def delete_cut(self, name: str) -> bool:
         """Delete a saved cut; False if there is none of this name."""
-        life = self._view().life
+        life = self._view_to_use().life
         return saved_cuts.delete_cut(self._log(), name, life=life)
 
     def segments(
@@ -668,7 +669,7 @@ class Stream:
         request again returns its own epoch. Raises InvalidConfiguration, NoSuchSegment,
         ScaleConflict, StreamSealed.
         """
-        view = self._view()
+        view = self._view_to_use()
         names = check_list("the segments to seal", seal)
         sealed = [scale_commit.resolve_segment_id(view, name) for name in names]
         ranges = [
@@ -713,7 +714,7 @@ class Stream:
         """
         from pravega_spark.transactions.transactional_writer import TransactionalWriter
 
-        life = self._view().life
+        life = self._view_to_use().life
         writer = TransactionalWriter(
             self._log(),
             writer_id,
@@ -787,7 +788,7 @@ class Stream:
         fencing.check_fencing_token("token", token)
         if expected is not None:
             fencing.check_fencing_token("expected", expected)
-        return fencing.fence(self._log(), self._view().life, token, expected)
+        return fencing.fence(self._log(), self._view_to_use().life, token, expected)
 
     def fencing_token(self) -> str:
         """Return the newest fencing token; an empty text if none is set."""
@@ -820,7 +821,7 @@ class Stream:
         """
         from pravega_spark.event_writer import EventStreamWriter
 
-        view = self._view()
+        view = self._view_to_use()
         options: dict[str, Any] = {
             "serializer": serializer,
             "fencing_token": fencing_token,
@@ -860,7 +861,7 @@ class Stream:
 
         def open_letters() -> EventStreamWriter:
             letters.create(letter_configuration(view))
-            problem = letter_problem(view, letters._view())
+            problem = letter_problem(view, letters._view_to_use())
             if problem is not None:
                 raise InvalidInput(f"bad_records='dlq': {problem}, or leave bad_records out.")
             return letters.create_writer(writer_id)
@@ -877,7 +878,7 @@ class Stream:
         """
         from pravega_spark.shared_state.revisioned_stream import RevisionedStream
 
-        life = self._view().life
+        life = self._view_to_use().life
         opened = RevisionedStream(
             self._log(), serializer=serializer, deserializer=deserializer, life=life
         )
@@ -898,7 +899,7 @@ class Stream:
         """
         from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
 
-        life = self._view().life
+        life = self._view_to_use().life
         opened = StateSynchronizer(
             self._log(), apply, serializer=serializer, deserializer=deserializer, life=life
         )
@@ -942,7 +943,7 @@ class Stream:
         def seal(log: StreamLog, life: int, check: ViewCheck) -> bool:
             return lifecycle.seal(log, _end_all_transactions, life=life, check=check)
 
-        life = self._view().life
+        life = self._view_to_use().life
         writer = ByteStreamWriter(
             self._log(),
             writer_id,
@@ -1027,7 +1028,18 @@ class Stream:
         return open_stream(self._store, name, self._runtime)
 
     def _view(self) -> StreamView:
-        """Return the newest view: its life is the one that the call is made for."""
+        """Return the newest view, for a call that only looks: its life is that of the call.
+
+        Raises CorruptLog if the stream is listed and has no object, and begins nothing.
+        """
+        try:
+            return self._log().view()
+        except NoSuchStream:
+            repair.check_begun(self._log())
+            return self._view_to_use()
+
+    def _view_to_use(self) -> StreamView:
+        """Return the newest view, for a call that uses the stream: it begins one that is listed."""
         log = self._log()
         try:
             return log.view()

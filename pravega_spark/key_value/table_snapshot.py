@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pravega_spark.engine.log.log_reader import snapshot_at
 from pravega_spark.engine.stream.folded_record import check_present, has_folds, unfolded_from
-from pravega_spark.engine.stream.repair import begun_view, existing_view
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import TruncatedData
@@ -105,7 +105,7 @@ def _at(stream: StreamLog, view: StreamView) -> TableSnapshot:
     folded = _folded(stream, view, configuration)
     is_newest = folded is None or folded.log_version <= view.version
     if not is_newest:
-        view = existing_view(stream)
+        view = begun_view(stream)
     return _snapshot(stream, view, configuration, folded, is_newest=is_newest)
 
 
@@ -135,7 +135,7 @@ def _folded(
     if found is not None and found.life == view.life and not found.record.is_ended:
         return found
     if has_folds(view):
-        existing_view(stream).check_life(view.life)
+        begun_view(stream).check_life(view.life)
         check_present(view, stream.name)
     return None
 

@@ -24,7 +24,7 @@ from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.root_marker import way_on
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.open_scopes import open_scope
 from pravega_spark.engine.tables.scopes import GROUP, Scope
@@ -258,7 +258,7 @@ class GroupLifecycle:
 
     def views(self, configuration: ReaderGroupConfiguration) -> dict[str, StreamView]:
         """Return the newest views of a configuration's streams. Raises NoSuchStream."""
-        return of_each(self.streams, configuration.streams, existing_view)
+        return of_each(self.streams, configuration.streams, begun_view)
 
     # ------------------------------------------------------------------------------- an open group
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pravega_spark.arguments import check_list
 from pravega_spark.engine.log.commit_logging import short
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.names import split_log
@@ -110,6 +110,6 @@ def update_group(group: GroupLifecycle, update: GroupUpdate) -> int:
 
 def _addable(group: GroupLifecycle, stream: str) -> StreamView:
     """Return the newest view of a stream to add. Raises NoSuchStream, IllegalState."""
-    view = existing_view(group.streams(stream))
+    view = begun_view(group.streams(stream))
     view.check_not_sealing(f"added to reader group {group.name}")
     return view

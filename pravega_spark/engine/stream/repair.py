@@ -42,22 +42,22 @@ def repaired(stream: StreamLog, work: Callable[[], _Value]) -> _Value:
         raise
 
 
-def existing_view(stream: StreamLog, since: float | None = None) -> StreamView:
+def existing_view(stream: StreamLog) -> StreamView:
     """Return the newest view of a stream, which is repaired first if it was left half made.
 
-    A view that was the newest at ``since``, by the boot clock, is new enough: it costs no call.
-    Raises NoSuchStream.
+    For those who write to it: others call :func:`begun_view`. Raises NoSuchStream.
     """
-    if since is not None and stream.log.was_newest_since(since):
-        return repaired(stream, stream.view_after_wait)
     return repaired(stream, stream.view)
 
 
-def begun_view(stream: StreamLog) -> StreamView:
+def begun_view(stream: StreamLog, since: float | None = None) -> StreamView:
     """Return the newest view of a stream as :func:`existing_view` does, but begin no stream.
 
+    A view that was the newest at ``since``, by the boot clock, is new enough: it costs no call.
     Raises NoSuchStream, and CorruptLog if the stream is listed and has no object.
     """
+    if since is not None and stream.log.was_newest_since(since):
+        return looked(stream, stream.view_after_wait)
     return looked(stream, stream.view)
 
 

@@ -17,7 +17,7 @@ from pravega_spark.engine.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.errors import (
     ConfigMismatch,
     InvalidOption,
@@ -174,7 +174,7 @@ class QueryMembership:
         """
         if name not in start:
             return StreamCut.EARLIEST
-        view = existing_view(open_stream(self._store, name))
+        view = begun_view(open_stream(self._store, name))
         if view.life != start[name].life:
             if self._settings.fail_on_data_loss:
                 raise stale_error(start[name].cut, view.life)
@@ -199,7 +199,7 @@ class QueryMembership:
             if here.life != offset.life:
                 return False
             try:
-                view = existing_view(open_stream(self._store, name))
+                view = begun_view(open_stream(self._store, name))
             except NoSuchStream:
                 if self._settings.fail_on_data_loss:
                     raise

@@ -14,7 +14,7 @@ from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption, NoSuchStream
@@ -74,7 +74,7 @@ class StreamDiscovery:
             ending = EndingCut(stream, self.settings.ending)
             tracked = self._tracked[name] = TrackedStream(stream, ending, view, now)
         elif refresh and self._is_due(tracked, now):
-            tracked.view, tracked.refreshed_at = existing_view(tracked.stream), now
+            tracked.view, tracked.refreshed_at = begun_view(tracked.stream), now
         return tracked, tracked.view
 
     def _is_due(self, tracked: TrackedStream | None, now: float) -> bool:
@@ -208,7 +208,7 @@ def planned_view(store: Store, name: str, since: float | None) -> tuple[StreamLo
     """
     stream = open_stream(store, name)
     stream.log.expect_files()
-    return stream, existing_view(stream, since)
+    return stream, begun_view(stream, since)
 
 
 def matching_streams(root: str, pattern: str) -> list[str]:

@@ -16,7 +16,7 @@ from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.store.root_marker import is_away
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption, NoSuchScope, NoSuchStream
 from pravega_spark.names import log_title
@@ -113,7 +113,7 @@ def _schemas(
     def look(name: str) -> StreamSchema | NoSuchScope | NoSuchStream | None:
         try:
             if since is None:
-                return existing_view(open_stream(store, name)).event_format.schema
+                return begun_view(open_stream(store, name)).event_format.schema
             return planned_view(store, name, since)[1].event_format.schema
         except (NoSuchStream, NoSuchScope) as error:
             return error

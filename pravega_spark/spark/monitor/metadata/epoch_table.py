@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 
 from pravega_spark.engine.stream.epoch_history import epochs_between
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import Segment
 from pravega_spark.spark.monitor.metadata.metadata_table import (
@@ -32,7 +32,7 @@ from pravega_spark.spark.monitor.metadata.metadata_table import (
 
 def _epoch_rows(manager: StreamManager, name: str) -> Iterator[Row]:
     stream = open_stream(manager.root, name)
-    view = existing_view(stream)
+    view = begun_view(stream)
     found = epochs_between(stream, view)
     ends = [utc_time(epoch.created_ms) for epoch in found[1:]]
     for epoch, ended in zip(found, [*ends, None], strict=True):

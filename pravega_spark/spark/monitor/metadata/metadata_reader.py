@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.errors import NoSuchStream
 from pravega_spark.limits import NAMES_PER_TASK
 from pravega_spark.manager import StreamManager
@@ -114,7 +114,7 @@ class MetadataReader(DataSourceReader):
         settings, manager = self.settings, StreamManager(self.settings.root)
         store = open_store(settings.root)
         # A typo must not read as "no rows".
-        in_rounds(store, lambda name: existing_view(open_stream(store, name)), settings.streams)
+        in_rounds(store, lambda name: begun_view(open_stream(store, name)), settings.streams)
         # A group may read streams of any scope, so only its own rows can be selected by scope.
         if settings.scope is None or settings.streams or self._has_rows_of_streams:
             scopes = None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, TimestampType
 
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.table_schema import schema_versions
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.monitor.metadata.metadata_table import (
@@ -20,7 +20,7 @@ from pravega_spark.spark.monitor.metadata.metadata_table import (
 
 
 def _schema_rows(manager: StreamManager, name: str) -> Iterator[Row]:
-    view = existing_view(open_stream(manager.root, name))
+    view = begun_view(open_stream(manager.root, name))
     found = schema_versions(view.snapshot)
     for number, one in enumerate(found, 1):
         yield {

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.manager import StreamManager
@@ -42,7 +42,7 @@ _BYTE_RATES = tuple(f"bytes_{name}" for name in AVERAGE_NAMES)
 
 def _segment_rows(manager: StreamManager, name: str) -> Iterator[Row]:
     stream = open_stream(manager.root, name)
-    view = existing_view(stream)
+    view = begun_view(stream)
     rates = last_rates(stream, view)
     active = set(view.active.segment_ids)
     lineage = view.lineage

@@ -17,7 +17,7 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream import subscribers
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.saved_cuts import saved_cuts
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidStreamCut, NoSuchStream
@@ -34,7 +34,7 @@ from pravega_spark.spark.monitor.metadata.metadata_table import (
 
 
 def _cuts_of_stream(manager: StreamManager, name: str) -> Iterator[Row]:
-    view = existing_view(open_stream(manager.root, name))
+    view = begun_view(open_stream(manager.root, name))
     truncation = view.record.truncation
     truncated_ms = view.record.created_ms if truncation is None else truncation.time_ms
     yield _row(view, "head", view.head, truncated_ms)
@@ -60,7 +60,7 @@ def _cuts_of_group(store: Store, group: GroupVersion, streams: Sequence[str]) ->
 
     def look(stream: str) -> StreamView | None:
         with contextlib.suppress(NoSuchStream):
-            return existing_view(open_stream(store, stream))
+            return begun_view(open_stream(store, stream))
         return None
 
     for stream, view in zip(streams, in_rounds(store, look, streams), strict=True):

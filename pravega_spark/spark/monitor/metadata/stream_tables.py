@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, TimestampType
 
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.monitor.metadata.metadata_table import (
     MetadataTable,
@@ -20,7 +20,7 @@ from pravega_spark.spark.monitor.metadata.metadata_table import (
 
 
 def _stream_row(manager: StreamManager, name: str) -> Iterator[Row]:
-    record = existing_view(open_stream(manager.root, name)).record
+    record = begun_view(open_stream(manager.root, name)).record
     tags = sorted(record.configuration.tags)
     yield {**name_columns(name), "tags": tags, "state": record.state.value}
 

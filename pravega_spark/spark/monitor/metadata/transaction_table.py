@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, TimestampType
 
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.monitor.metadata.metadata_table import (
     MetadataTable,
@@ -21,7 +21,7 @@ from pravega_spark.transactions import transaction_leases, transaction_lifecycle
 
 def _transaction_rows(manager: StreamManager, name: str) -> Iterator[Row]:
     stream = open_stream(manager.root, name)
-    view = existing_view(stream)
+    view = begun_view(stream)
     extended_ms, now_ms = transaction_leases.extended_ms(stream, view), stream.now_ms()
     for info in [*manager.list_transactions(name), *manager.list_completed_transactions(name)]:
         row = {

@@ -8,7 +8,7 @@ from pyspark.sql.types import BooleanType, LongType, StringType, TimestampType
 
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.time_marks import REMOVED_US, marks_of
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import known_watermarks
@@ -23,7 +23,7 @@ from pravega_spark.spark.monitor.metadata.metadata_table import (
 
 
 def _rows(manager: StreamManager, name: str) -> Iterator[Row]:
-    view = existing_view(open_stream(manager.root, name))
+    view = begun_view(open_stream(manager.root, name))
     for found in known_watermarks(view):
         yield _row(view, "present" if found.version is None else "recorded", found)
     for mark in marks_of(view):
