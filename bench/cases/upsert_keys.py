@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -52,6 +54,77 @@ def upsert_keys(context: Context) -> Iterator[Figure]:
         note=f"processor time {seconds:.2f} s against {seconds_few:.2f} s",
         limited_by="the hashes that it reads at a time, and their sorted copy",
     ).within(at_most=160.0)
+
+
+@benchmark()
+def merge_key_hashes(context: Context) -> Iterator[Figure]:
+    """The driver's merge alone, of the hashes that 200 tasks have stored: 10^7 and 10^8."""
+    many, few = context.size(100_000_000, 10_000_000), context.size(10_000_000, 1_000_000)
+    (used, most), (used_few, most_few) = (_merged(context, rows) for rows in (many, few))
+    yield Figure(
+        f"the driver's merge of {many:,} hashes of keys, of 200 tasks",
+        1e9 * used / many,
+        "ns/row",
+        f"{few:,} hashes",
+        1e9 * used_few / few,
+        (used / many) / (used_few / few),
+        note=f"processor time {used:.2f} s and {used_few:.2f} s",
+    ).within(at_most=60.0, ratio_at_most=2.0)
+    yield Figure(
+        f"the memory of that process while it merges {many:,} hashes",
+        most / 2**20,
+        "MiB",
+        f"{few:,} hashes",
+        most_few / 2**20,
+        most / most_few,
+        note="resident, above what it was before",
+        limited_by="four million hashes at a time, read, joined and sorted: copies of 32 MiB each",
+    ).within(at_most=320.0)
+
+
+_MERGE = """
+import os, sys, threading, time
+import numpy as np
+from pravega_spark.engine.store import open_store
+from pravega_spark.spark.key_value.key_hashes import KeyHashes, hashes_that_come_twice
+
+root, rows, tasks = sys.argv[1], int(sys.argv[2]), 200
+store, random = open_store(root), np.random.default_rng(rows)
+messages, runs = [], []
+for _ in range(tasks):
+    task = KeyHashes(store, f"hashes-{rows}")
+    task.add(random.integers(0, 2**64, rows // tasks, dtype=np.uint64))
+    messages.append(task.finish())
+    runs += task.runs
+
+def resident_bytes():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+before, most, is_done = resident_bytes(), 0, threading.Event()
+
+def watch():
+    global most
+    while not is_done.wait(0.005):
+        most = max(most, resident_bytes())
+
+watcher = threading.Thread(target=watch)
+watcher.start()
+begun = time.process_time()
+assert not list(hashes_that_come_twice(store, messages, runs))
+used = time.process_time() - begun
+is_done.set()
+watcher.join()
+print(used, most - before)
+"""
+
+
+def _merged(context: Context, rows: int) -> tuple[float, float]:
+    """Return the processor seconds of a merge, and the memory that its process took for it."""
+    command = [sys.executable, "-c", _MERGE, context.root, str(rows)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    used, most = map(float, done.stdout.split())
+    return used, most
 
 
 def _measured(context: Context, rows: int) -> tuple[float, float, float]:

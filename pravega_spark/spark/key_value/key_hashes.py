@@ -103,13 +103,16 @@ def hashes_that_come_twice(
         for source, (_, end) in wanted:
             next_blocks[source] = end
         loaded = SYSTEM.each(lambda want: reads[want[0]](want[1]), wanted)
-        merged = np.sort(np.concatenate([waiting, *loaded]))
+        merged = np.concatenate([waiting, *loaded])
+        del loaded  # a part is in memory once
+        merged.sort()
         is_twice = merged[1:] == merged[:-1]
         if is_twice.any():
-            yield np.unique(merged[1:][is_twice])
+            yield _distinct(merged[1:][is_twice])
         if at + step < len(order):  # a block that is not loaded begins at this hash or later
             bound = firsts[order[at + step]]
-            waiting = np.unique(merged[np.searchsorted(merged, bound) :])
+            waiting = _distinct(merged[np.searchsorted(merged, bound) :])
+        del merged, is_twice
 
 
 def _read(store: Store, run: StoredRun, blocks: tuple[int, int]) -> Hashes:
@@ -132,6 +135,14 @@ def _read(store: Store, run: StoredRun, blocks: tuple[int, int]) -> Hashes:
         f"{run.key}, the hashes of keys that a task staged, is damaged. Nothing was written; write "
         "again, and check the storage."
     )
+
+
+def _distinct(ordered: Hashes) -> Hashes:
+    """Return sorted hashes, each once; ``np.unique`` would not use their order."""
+    is_first = np.ones(len(ordered), np.bool_)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    found: Hashes = ordered[is_first]
+    return found
 
 
 def _blocks(hashes: Hashes) -> Iterator[Hashes]:

@@ -1,4 +1,7 @@
-"""A stream that a killed process left half made is repaired by every caller that opens it."""
+"""A stream that a killed process left half made is repaired by those who use it.
+
+Those who only look find that it never began, or was lost, and change nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from shutil import rmtree
 from typing import Any
 
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store.local import LocalStore
@@ -57,26 +61,52 @@ def read_metadata(root: str) -> Any:
 
 def write(root: str) -> Any:
     source = PravegaDataSource({"root": root, "path": "s/t"})
-    return source.writer(source.schema(), overwrite=False)
+    return source.writer(StructType([StructField("event", BinaryType())]), overwrite=False)
 
 
-CALLS: dict[str, Callable[[str], Any]] = {
+def write_event(root: str) -> Any:
+    with StreamManager(root).create_writer("s/t") as writer:
+        return writer.write_event(b"x").result()
+
+
+USES: dict[str, Callable[[str], Any]] = {
+    "write": write,
+    "writer": write_event,
+    "create": lambda root: StreamManager(root).create_stream("s/t"),
+    "update": lambda root: StreamManager(root).update_stream("s/t", TWO),
+    "subscribe": lambda root: StreamManager(root).subscribe("s/t", "name"),
+}
+LOOKS: dict[str, Callable[[str], Any]] = {
     "batch": read_batch,
     "micro-batches": read_stream,
     "metadata": read_metadata,
-    "write": write,
+    "lag": lambda root: StreamManager(root).stream("s/t").subscribers(),
     "reader": lambda root: list(StreamManager(root).create_reader("s/t").events()),
     "group": lambda root: StreamManager(root).create_reader_group("s/g", ["s/t"]),
-    "stream": lambda root: StreamManager(root).stream("s/t").info(),
+    "info": lambda root: StreamManager(root).stream("s/t").info(),
+    "exists": lambda root: StreamManager(root).stream_exists("s/t"),
+    "cuts": lambda root: StreamManager(root).tail("s/t"),
+    "sweep": lambda root: StreamManager(root).stream("s/t").sweep(),
+    "read": lambda root: list(StreamManager(root).read("s/t")),
 }
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_any_first_call_finds_the_stream_with_the_configuration_of_its_creator(
+@pytest.mark.parametrize("call", USES.values(), ids=USES)
+def test_any_first_use_finds_the_stream_with_the_configuration_of_its_creator(
     root: str, call: Callable[[str], Any]
 ) -> None:
     call(root)
     assert open_stream(root, "s/t").view().record.configuration == TWO
+
+
+@pytest.mark.parametrize("call", LOOKS.values(), ids=LOOKS)
+def test_no_look_begins_the_stream(root: str, tmp_path: Path, call: Callable[[str], Any]) -> None:
+    """Its folder may be away: then what is written there would be in the way of it."""
+    with pytest.raises(CorruptLog, match="stream s/t has lost its log, or its creation was killed"):
+        call(root)
+    assert not (tmp_path / "s/t").exists()
+    write_event(root)
+    call(root)
 
 
 def test_job_begins_no_stream(root: str) -> None:
@@ -89,7 +119,7 @@ def test_job_begins_no_stream(root: str) -> None:
     assert "has lost its log, or its creation was killed" in str(row)
     with pytest.raises(NoSuchStream):
         open_stream(root, "s/t").view()
-    StreamManager(root).stream_info("s/t")
+    write_event(root)
     assert stream_tasks._rows(root, Task("s/t"), work)[0].get("life")
 
 
@@ -149,7 +179,8 @@ def test_error_of_the_work_itself_is_raised_once(root: str) -> None:
 
 
 LOST_CALLS: dict[str, Callable[[str], Any]] = {
-    **CALLS,
+    **USES,
+    **LOOKS,
     "create": lambda root: StreamManager(root).create_stream("s/t", TWO),
     "delete": lambda root: StreamManager(root).delete_stream("s/t"),
     "sweep": lambda root: StreamManager(root).sweep_stream("s/t", grace=0),
@@ -168,8 +199,9 @@ def test_stream_that_lost_its_log_is_not_created_again(
     with pytest.raises(CorruptLog, match=r"s/t has lost its log.*restore_stream; or delete"):
         call(other)
     assert files(stream) == kept
-    if call is LOST_CALLS["reader"]:  # the advice of the error works
+    if call is LOST_CALLS["update"]:  # the advice of the error works
         rmtree(stream)
+        call(other)
         assert not StreamManager(other).stream_info("s/t").events
 
 
