@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.store import Store
@@ -18,15 +18,17 @@ from pravega_spark.engine.tables.row_files import Row
 from pravega_spark.engine.tables.scopes import GROUP, row_name
 from pravega_spark.errors import Damaged, NoSuchStream
 from pravega_spark.integrity.log_integrity import DamagedObject, Integrity
-from pravega_spark.integrity.lost_streams import listed_rows
+from pravega_spark.integrity.lost_streams import ListedRow
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_table import group_path
 from pravega_spark.transactions.decision_log import DecisionLog
 
 
-def lost_groups(store: Store, only: Collection[str] | None = None) -> Iterator[Integrity]:
+def lost_groups(
+    store: Store, listed_rows: Sequence[ListedRow], only: Collection[str] | None = None
+) -> Iterator[Integrity]:
     """Yield the groups that are listed and have no folder, by name; ``only`` these, or all."""
-    groups = {f"{s}/{row_name(row)}": row for s, row in listed_rows(store) if row["kind"] == GROUP}
+    groups = {f"{s}/{row_name(row)}": row for s, row in listed_rows if row["kind"] == GROUP}
     for group, row in sorted(groups.items()):
         path = group_path(group)
         if (only is not None and group not in only) or store.folders(path):

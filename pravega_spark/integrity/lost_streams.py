@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pravega_spark.engine.json_codec import digested_line
@@ -26,15 +26,20 @@ from pravega_spark.reader_groups.group_state import Phase
 from pravega_spark.reader_groups.group_table import open_group_state
 from pravega_spark.transactions.decision_log import DecisionLog
 
+ListedRow = tuple[str, Row]
+"""A scope, and a row of its index."""
 FROM_COPY: Final = "Put it back from a copy (docs/backup.md)."
 
 
-def lost_streams(store: Store, only: Collection[str] | None = None) -> Iterator[Integrity]:
+def lost_streams(
+    store: Store, listed: Sequence[ListedRow], only: Collection[str] | None = None
+) -> Iterator[Integrity]:
     """Yield the streams, and the logs of tables, that are named and have no folder.
 
-    Whatever has a folder is checked by that. ``only`` are the names to look for; None: all.
+    Whatever has a folder is checked by that. ``listed`` are the rows of the indexes, ``only`` the
+    names to look for; None: all.
     """
-    rows = dict(_rows(store))
+    rows = {f"{scope}/{row['name']}": row for scope, row in listed if row["kind"] != GROUP}
     named = dict.fromkeys(rows, "")
     for what, streams in _namings(store, rows):
         named |= {name: what for name in streams if not named.get(name)}
@@ -70,14 +75,7 @@ def _scopes(store: Store) -> list[str]:
     return [scope for scope in store.folders("") if is_name(scope, MAX_SCOPE_LENGTH)]
 
 
-def _rows(store: Store) -> Iterator[tuple[str, Row]]:
-    """Yield the streams and the logs of tables that the indexes list."""
-    for scope, row in listed_rows(store):
-        if row["kind"] != GROUP:
-            yield f"{scope}/{row['name']}", row
-
-
-def listed_rows(store: Store) -> Iterator[tuple[str, Row]]:
+def listed_rows(store: Store) -> Iterator[ListedRow]:
     """Yield the rows of all indexes, each with its scope; damage is told elsewhere."""
     for scope in _scopes(store):
         with contextlib.suppress(NoSuchScope, Damaged):

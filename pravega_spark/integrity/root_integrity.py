@@ -23,7 +23,7 @@ from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE
 from pravega_spark.errors import CorruptLog, Damaged, NoSuchScope, NoSuchStream, StoreRefused
 from pravega_spark.integrity.log_integrity import DamagedObject, Integrity, check_log
 from pravega_spark.integrity.lost_groups import lost_groups
-from pravega_spark.integrity.lost_streams import FROM_COPY, lost_streams
+from pravega_spark.integrity.lost_streams import FROM_COPY, listed_rows, lost_streams
 from pravega_spark.integrity.notes_integrity import check_leases, check_notes, check_root_notes
 from pravega_spark.integrity.stream_integrity import check_stream
 from pravega_spark.names import (
@@ -50,10 +50,11 @@ def check_root(
     if names:
         if not store.exists(MARKER_KEY):
             yield _check_marker(store)
+        rows = list(listed_rows(store))
         for name in names:
             found = list(_check_named(store, name, deep))
-            found += lost_streams(store, {name, table_log(*split_stream(name))})
-            found += lost_groups(store, {name})
+            found += lost_streams(store, rows, {name, table_log(*split_stream(name))})
+            found += lost_groups(store, rows, {name})
             if not found:
                 raise NoSuchStream(
                     f"there is no stream, reader group or key-value table {name}.", stream=name
@@ -66,8 +67,9 @@ def check_root(
     for scope in store.folders(""):
         if is_name(scope, MAX_SCOPE_LENGTH):
             yield from _check_scope(store, scope, deep)
-    yield from lost_streams(store)
-    yield from lost_groups(store)
+    rows = list(listed_rows(store))
+    yield from lost_streams(store, rows)
+    yield from lost_groups(store, rows)
 
 
 def _check_marker(store: Store) -> Integrity:

@@ -12,6 +12,7 @@ from pravega_spark.cli import main
 from pravega_spark.encryption_policy import EncryptionPolicy
 from pravega_spark.engine.key_management import KMS_VARIABLE, set_kms
 from pravega_spark.engine.log.checkpointing import maintain
+from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.archived_records import archive
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.tables.scopes import Scope
@@ -24,6 +25,8 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness import file_kms
 from tests.harness.file_kms import MasterKeys
+from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.spy_store import Spy
 
 
 @pytest.fixture
@@ -357,3 +360,22 @@ def test_archived_records_are_checked(root: Path, capsys: pytest.CaptureFixture[
     assert status == 1
     assert archived.name in error
     assert "is torn or was changed" in error
+
+
+def test_a_check_reads_the_rows_of_the_indexes_once(tmp_path: Path) -> None:
+    """However many names are given; of a whole root it also checks each index as a log."""
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    names = [f"s/t{number}" for number in range(8)]
+    for name in names:
+        manager.create_stream(name)
+    wait_for_maintenance()
+
+    def asked(*names: str) -> int:
+        spy = Spy(LocalStore(str(tmp_path)))
+        assert all(found.is_sound for found in check_root(spy, names))
+        return sum("s/_scope/_delta_log/00" in key for _, key in spy.calls)
+
+    once = asked(names[0])
+    assert once == asked(*names)
+    assert asked() < 4 * once, "each commit three times by the check, and once for its rows"

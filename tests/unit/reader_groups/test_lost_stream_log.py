@@ -12,6 +12,7 @@ from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import CorruptLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.reader_groups.reader_group import ReaderGroup
+from tests.harness.folder_state import wait_for_maintenance
 
 
 def manager_at(root: Path) -> StreamManager:
@@ -74,6 +75,30 @@ def test_stream_that_is_lost_for_good_can_be_removed_from_the_group(root: Path, 
     with group.create_reader("after") as reader:
         left = [event.data for event in iter(lambda: reader.read_next_event(0).event, None)]
     assert set(left) == {b"s/u"}
+
+
+CHANGES: dict[str, Callable[[ReaderGroup], object]] = {
+    "add": lambda group: group.update(add=["s/v"]),
+    "refresh": lambda group: group.update(refresh="7 s"),
+    "reset": lambda group: group.reset(),
+}
+
+
+@pytest.mark.parametrize("part", ["t/events/_delta_log", "t"])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_no_change_of_a_group_is_noted_that_cannot_reach_a_lost_stream(
+    root: Path, tmp_path: Path, part: str, change: Callable[[ReaderGroup], object]
+) -> None:
+    manager_at(root).create_stream("s/v")
+    wait_for_maintenance()
+    (root / "s" / part).rename(tmp_path / "away")
+    noted = {file for file in root.rglob("*") if file.is_file()}
+    with pytest.raises(CorruptLog, match=r"s/t has lost its log"):
+        change(group_at(root))
+    wait_for_maintenance()
+    assert {file for file in root.rglob("*") if file.is_file()} == noted
+    (tmp_path / "away").rename(root / "s" / part)
+    change(group_at(root))
 
 
 @pytest.mark.parametrize("part", ["t/events/_delta_log", "t"])
