@@ -84,7 +84,7 @@ def small_transaction(context: Context) -> Iterator[Figure]:
         "the same writes, links, folders and fsyncs, one after the other",
         found["floor"],
         note=f"p99 {percentile(seen, 0.99):.1f} ms",
-        limited_by="ten waits for the disk in sequence, of 13 fsyncs (begin 2, chunks 3, closing "
+        limited_by="ten waits for the disk in sequence, of 13 fsyncs (begin 2, chunks 6, closing "
         "manifest 3, commit 2), where the floor, 2.6 ms on the same disk, waits for 16; and "
         "Python: four Parquet writers of 0.1 ms each",
     ).within(ratio_at_most=2.2)

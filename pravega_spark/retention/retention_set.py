@@ -26,9 +26,14 @@ from pravega_spark.engine.stream.records import (
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog
+from pravega_spark.limits import STATE_FILE_COMMITS
 from pravega_spark.model import StreamCut
-from pravega_spark.retention.snapshot_search import COMMITS_PAGE, NEAR_COMMITS, SnapshotSearch
+from pravega_spark.retention.snapshot_search import COMMITS_PAGE, SnapshotSearch
 from pravega_spark.retention.truncation_inputs import RetentionEntry
+
+_NEAR = STATE_FILE_COMMITS
+"""The most versions between two samples that are searched by commits alone; over a longer distance
+a state file may be nearer."""
 
 EntryTest = Callable[[RetentionEntry], bool]
 """Holds for all entries up to some entry, and for none after it."""
@@ -88,7 +93,7 @@ class LogRetentionSet:
         self, before: RetentionEntry | None, low: int, high: int, is_before: EntryTest
     ) -> Partition:
         """Do what :meth:`partition` does, for the versions from ``low`` to ``high``."""
-        if before is not None and before.version == low and high - low <= NEAR_COMMITS:
+        if before is not None and before.version == low and high - low <= _NEAR:
             entries = self._entries_from(before, high, is_before)
             if entries is not None:
                 at = bisect_left(entries, True, key=lambda entry: not is_before(entry()))

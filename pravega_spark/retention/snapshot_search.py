@@ -6,12 +6,9 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 from pravega_spark.engine.log.log_reader import LogReader
-from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
+from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.state_part import Span, joined_spans
-from pravega_spark.limits import STATE_FILE_COMMITS
 
-NEAR_COMMITS = STATE_FILE_COMMITS
-"""The most versions that are searched by commits alone; over more a state file may be nearer."""
 COMMITS_PAGE = 32
 """Commits read in one go by a search, since its result may be near."""
 
@@ -34,8 +31,7 @@ class SnapshotSearch:
         Looks at the versions from ``low`` to ``high``. The test must hold for all versions up to
         some version, and for none after it. Raises CorruptLog for a log that cannot be read.
         """
-        is_near = high - low <= NEAR_COMMITS
-        versions = [] if is_near else [v for v in self._listed() if low <= v <= high]
+        versions = [version for version in self._listed() if low <= version <= high]
         base: Snapshot | None = None
         end = high
         while versions:
@@ -58,7 +54,12 @@ class SnapshotSearch:
 
         They end earlier with a page of commits whose last one fails the test.
         """
-        found = [base or self._base(low)]
+        older = [version for version in self._listed() if version <= low]
+        if base is None and older:
+            base = self._state(older[-1])
+        if base is None:
+            base, _ = self._reader.open_known(below=low + 1)
+        found = [base]
         while (last := found[-1]).version < high:
             if last.version > low and not passes(last):
                 break
@@ -67,14 +68,6 @@ class SnapshotSearch:
             ):
                 found.append(found[-1].apply(commit))
         return [snapshot for snapshot in found if snapshot.version >= low]
-
-    def _base(self, low: int) -> Snapshot:
-        """Return a snapshot of ``low``, or of an earlier version."""
-        if low == 0 and (commit := self._reader.commit(0, light=True)) is not None:
-            return first_snapshot(commit, self._reader.where)
-        older = [version for version in self._listed() if version <= low]
-        base = self._state(older[-1]) if older else None
-        return self._reader.open_known(below=low + 1)[0] if base is None else base
 
     def _listed(self) -> list[int]:
         """Return the versions of the state files, and those at which a part ends, oldest first."""

@@ -17,7 +17,7 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.limits import STATE_FILE_COMMITS
 from pravega_spark.model import make_segment_id
 from pravega_spark.policies import RetentionPolicy, StreamConfiguration
-from pravega_spark.retention import retention_set, snapshot_search
+from pravega_spark.retention import retention_set
 from pravega_spark.retention.retention_options import parse_options
 from pravega_spark.retention.retention_run import run_retention
 from pravega_spark.retention.retention_set import LogRetentionSet
@@ -70,11 +70,7 @@ def until_time(time_ms: int) -> Callable[[RetentionEntry], bool]:
 
 
 @pytest.mark.parametrize("states", [(), (10, 20, 30), (7, 8, 39)])
-@pytest.mark.parametrize("near", [0, STATE_FILE_COMMITS])
-def test_each_version_is_found_by_time_and_by_version(
-    states: tuple[int, ...], near: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(snapshot_search, "NEAR_COMMITS", near)
+def test_each_version_is_found_by_time_and_by_version(states: tuple[int, ...]) -> None:
     stream = grown()
     for version in states:
         maintain(stream.log.reader, version)
@@ -161,8 +157,7 @@ def test_only_retained_versions_are_entries() -> None:
     assert entries.partition(lambda e: e.version <= 5) == (None, known[mark])
 
 
-def test_damaged_state_file_costs_only_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot_search, "NEAR_COMMITS", 0)
+def test_damaged_state_file_costs_only_time() -> None:
     stream = grown()
     maintain(stream.log.reader, 20)
     stream.store.put(f"{stream.path}/_pravega/state/{20:020d}.json", b"torn")
@@ -229,18 +224,3 @@ def test_second_search_after_one_sample_reads_no_commit_again() -> None:
         assert (before.cut, after.cut) == (known[version].cut, known[version + 1].cut)
         reads.append(spy.count("get_many", "_delta_log") > 0)
     assert reads == [True, True, False, False]
-
-
-def test_search_before_a_near_first_sample_reads_and_lists_no_state_file() -> None:
-    stream = grown(store=(spy := Spy()))
-    lifecycle.update(stream, StreamConfiguration(retention=RetentionPolicy.by_time("10 days")))
-    run_retention(stream, parse_options(sample_every=0, sweep=False))
-    for version in (10, 20, stream.view().version):
-        maintain(stream.log.reader, version)
-    known, view = every(stream), stream.view()
-    assert view.samples
-    spy.calls.clear()
-    found = LogRetentionSet(stream, view, VersionAges.read(stream.log)).partition(until_version(5))
-    assert found == (known[5], known[6])
-    assert not spy.count("list")
-    assert not spy.count("get", "_pravega/state/")
