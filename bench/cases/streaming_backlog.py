@@ -14,7 +14,7 @@ from bench.harness.figures import Figure
 from bench.harness.measure import interleave, ratio
 from bench.harness.ready_source import ReadyBatches, ready_options
 from bench.harness.registry import Phase, benchmark
-from bench.harness.spark_frames import backlog_copy, read_rate
+from bench.harness.spark_frames import read_rate, stream_copy
 from bench.harness.spark_session import SNAPSHOT_PARTITIONS, spark_setting
 
 
@@ -26,7 +26,7 @@ def streaming_backlog(context: Context) -> Iterator[Figure]:
     floor is a query over a source that yields ready batches.
     """
     stream, rows = backlog(context)
-    path = backlog_copy(context, "delta")
+    path = stream_copy(context, stream, "delta")
     ready, ready_rows = ready_options(context, stream, rows)
 
     def run(frame: Any, meter: CpuMeter) -> float:

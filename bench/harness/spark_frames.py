@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.harness.context import Context
 from bench.harness.cpu_time import CpuMeter
-from bench.harness.dataset import KEYS, backlog
+from bench.harness.dataset import KEYS
 from bench.harness.measure import timed
 
 _checkpoints = count()
@@ -93,17 +93,16 @@ def read_rate(context: Context, frame: Any, rows: int, meter: CpuMeter) -> float
     return rows / seconds
 
 
-def backlog_copy(context: Context, kind: str) -> str:
-    """Return the path of the backlog's copy in a peer's format, made once a run.
+def stream_copy(context: Context, stream: str, kind: str) -> str:
+    """Return the path of a stream's copy in a peer's format, made once a run.
 
     ``kind`` is ``parquet`` or ``delta``. The copy has all columns and as many files.
     """
 
     def make(context: Context) -> str:
-        stream, _ = backlog(context)
-        path = str(context.folder / f"backlog-{kind}")
+        path = str(context.folder / f"{stream.replace('/', '-')}-copy-{kind}")
         frame = stream_frame(context, stream)
         frame.write.format(kind).option("compression", "zstd").save(path)
         return path
 
-    return context.shared(f"backlog-{kind}", make)
+    return context.shared(f"{stream}-copy-{kind}", make)
