@@ -165,7 +165,7 @@ def chunk_files(context: Context) -> Iterator[Figure]:
         ) -> Figure:
             note = compare(sides["large"].meter, sides[side].meter)
             ours, theirs = found["large"], found[side]
-            limit = "decoding; at small sizes the engine's own planning"
+            limit = "decoding, by whatever settings files are written; at small sizes planning"
             return Figure.of_rounds(
                 name, ours, "events/s", peer, theirs, note=note, limited_by=limit
             )
