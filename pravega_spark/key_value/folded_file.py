@@ -9,7 +9,7 @@ returned as data.
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -127,6 +127,14 @@ class FileFooter:
         """Return the only row group that may hold a key that is not below the first one."""
         return max(0, bisect_right(self.first_keys, key) - 1)
 
+    def groups_between(self, low: SortKey | None, high: SortKey | None) -> range:
+        """Return the row groups that may hold keys of [low, high), one at least."""
+        first = 0 if low is None else self.group_of(low)
+        end = len(self.places)
+        if high is not None:
+            end = max(first + 1, bisect_left(self.first_keys, high))
+        return range(first, end)
+
 
 class FileReader:
     """Reads the files of one folded table; keeps footers within FOOTER_CACHE_BYTES. Thread-safe."""
@@ -196,12 +204,9 @@ class FileReader:
         ``columns`` are those that the caller needs; others may be null. The keys are always read.
         """
         footer = self.footer(file)
-        first = 0 if low is None else footer.group_of(low)
         part: list[int] = []
         size = 0
-        for number in range(first, len(footer.places)):
-            if high is not None and number > first and footer.first_keys[number] >= high:
-                break
+        for number in footer.groups_between(low, high):
             place = footer.places[number]
             if part and size + place.end - place.start > FOLDED_READ_BYTES:
                 yield self._groups(file, footer, part, columns)

@@ -25,7 +25,7 @@ from pravega_spark.key_value.table_configuration import KeyValueTableConfigurati
 from pravega_spark.manager import StreamManager
 from pravega_spark.retention.retention_options import RetentionOptions
 from pravega_spark.retention.retention_run import run_retention
-from pravega_spark.spark.key_value import table_frame, table_scan
+from pravega_spark.spark.key_value import changed_range, table_frame, table_scan
 from pravega_spark.spark.key_value.table_columns import entry_schema
 from pravega_spark.spark.key_value.table_settings import table_read_settings
 from tests.harness.folded_tables import small_groups
@@ -183,16 +183,20 @@ def test_frame_of_the_folded_table_is_exact_and_shows_the_same_versions(
     assert row.unfolded_changes == 5
 
 
-@pytest.mark.parametrize(("listed", "scanned"), [(1_000, 1 << 25), (0, 1 << 25), (0, 0)])
+@pytest.mark.parametrize(
+    ("listed", "each", "scanned"), [(9, 2, 1 << 25), (0, 2, 1 << 25), (0, 0, 1 << 25), (0, 0, 0)]
+)
 def test_condition_never_sees_a_key_that_is_not_there(
     table: Callable[..., KeyValueTable],
     spark: SparkSession,
     root: str,
     monkeypatch: pytest.MonkeyPatch,
     listed: int,
+    each: int,
     scanned: int,
 ) -> None:
     monkeypatch.setattr(table_frame, "_LISTED_KEYS", listed)
+    monkeypatch.setattr(changed_range, "_ROWS_EACH", each)
     monkeypatch.setattr(table_frame, "SCAN_CHANGED_BYTES", scanned)
     stock, least = table(key_type="long"), -(1 << 63)
     for n in (least, 7, 200, 300):
@@ -205,7 +209,47 @@ def test_condition_never_sees_a_key_that_is_not_there(
     found = frame.where("abs(key) > 100").collect()
     assert sorted((row.key, bytes(row.value)) for row in found) == [(200, b"old"), (300, b"new")]
     plan = frame.where("key = 200")._jdf.queryExecution().executedPlan().toString()
-    assert ("EqualTo(key,200)" in plan) == bool(listed), "a few keys do not end the push-down"
+    assert ("EqualTo(key,200)" in plan) == bool(listed or each), "a condition ends no push-down"
+
+
+@pytest.mark.parametrize("kind", ["long", "string", "bytes"])
+@pytest.mark.parametrize("secondary", [0, 2])
+def test_changes_that_fill_a_range_of_keys_are_not_looked_up(
+    table: Callable[..., KeyValueTable],
+    read: Read,
+    spark: SparkSession,
+    root: str,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    secondary: int,
+) -> None:
+    monkeypatch.setattr(table_frame, "_LISTED_KEYS", 0)
+    stock = table(key_type=kind, secondary_key_length=secondary)
+    primaries: dict[str, list[Any]] = {
+        "long": [-(1 << 63), *range(40), (1 << 63) - 1],
+        "string": [f"k{n:02}" for n in range(40)],
+        "bytes": [b"\x00" * n for n in range(1, 40)],
+    }
+    parts = [(b"ab",), (b"\x00\x01",)] if secondary else [()]
+    keys = [(primary, *part) for primary in primaries[kind] for part in parts]
+
+    def put(some: list[Any], value: bytes) -> None:
+        for primary, *part in some:
+            stock.put(primary, value, *part)
+        stock.flush()
+
+    def plan_of_all() -> str:
+        frame = pravega_spark.key_value_frame(spark, root, NAME)
+        assert sorted(frame.collect()) == sorted(read().collect())
+        return str(frame._jdf.queryExecution().executedPlan().toString())
+
+    put(keys, b"old")
+    folded(stock)
+    put(keys[-11:], b"new")  # the first primary key in part, if there are two parts
+    stock.remove(*keys[-6]).result()
+    assert "Join" not in plan_of_all()
+    put(keys[:1], b"new")
+    assert "Join" in plan_of_all(), "the rows between do not pass through the driver"
 
 
 def test_keys_of_all_types_are_left_out_of_the_folded_rows(

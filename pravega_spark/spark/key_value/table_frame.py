@@ -17,9 +17,10 @@ from pravega_spark.key_value.table_snapshot import TableSnapshot, table_snapshot
 from pravega_spark.limits import SCAN_CHANGED_BYTES
 from pravega_spark.model import segment_text
 from pravega_spark.names import folded_path, split_table, table_log
+from pravega_spark.spark.key_value.changed_range import merged_range
+from pravega_spark.spark.key_value.table_scan import changed_rows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _FORMAT = "pravega_kvt"
@@ -60,10 +61,7 @@ def _over_folded(spark: SparkSession, root: str, table: str, found: TableSnapsho
     rows = spark.read.format("delta").option("versionAsOf", found.folded.version).load(path)
     keys = ["key", "secondary_key"] if found.table.layout.has_secondary else ["key"]
     if found.changes and found.changed_bytes <= SCAN_CHANGED_BYTES:
-        changed = _collected(found)
-        rows = _without(spark, rows, changed.select(keys))
-        newest: Any = changed.filter(changed.column("value").is_valid())
-        rows = rows.unionByName(spark.createDataFrame(newest).select(*rows.columns))
+        rows = _with_few(spark, rows, found, keys)
     elif found.changes:
         changes = _newest(spark, root, table, found, keys)
         rows = rows.join(changes.select(*keys), keys, "left_anti")
@@ -74,37 +72,51 @@ def _over_folded(spark: SparkSession, root: str, table: str, found: TableSnapsho
     return rows.select(*keys, "value", "timestamp", _version(found).alias("version"))
 
 
-def _collected(found: TableSnapshot) -> pa.Table:
-    """Return the newest change of each key, which the driver reads."""
-    from pravega_spark.spark.key_value.table_scan import changed_rows
+def _with_few(
+    spark: SparkSession, rows: DataFrame, found: TableSnapshot, keys: list[str]
+) -> DataFrame:
+    """Return the folded rows under the newest change of each key, which the driver reads.
 
-    with translated():
-        rows = changed_rows(found)
-    return found.table.layout.columns_of_rows(rows)
-
-
-def _without(spark: SparkSession, rows: DataFrame, gone: pa.Table) -> DataFrame:
-    """Return the folded rows of all other keys; no condition on the result sees the rest.
-
-    A few keys are compared before what is asked for, which Spark still pushes into the files. Of
-    more keys, rows between the first and the last one are looked up: by a hash, since Spark probes
-    a number faster than a text, and by the key where the hash agrees.
+    No condition on the result sees a folded row whose key has changed. Of a few keys, and of keys
+    that fill a range, these rows are left out by a condition, which is the first of all, so Spark
+    still pushes what is asked for into the files.
     """
-    from pyarrow import compute
     from pyspark.sql import functions as sql
 
-    names = gone.column_names
-    if len(names) == 1 and gone.num_rows <= _LISTED_KEYS:
-        return rows.where(f"key NOT IN ({', '.join(map(_literal, gone.column(0).to_pylist()))})")
-    ends = compute.min_max(gone.column("key"))
-    first, last = sql.lit(ends["min"].as_py()), sql.lit(ends["max"].as_py())
-    known: Any = gone
-    changed = spark.createDataFrame(known).select(
+    layout = found.table.layout
+    with translated():
+        changes = changed_rows(found)
+        is_few = len(keys) == 1 and changes.num_rows <= _LISTED_KEYS
+        merged = None if is_few else merged_range(found, changes)
+    changed: Any = layout.columns_of_rows(changes)
+    newest = spark.createDataFrame(changed if merged is None else layout.columns_of_rows(merged))
+    first, last = (sql.lit(changed.column("key")[at].as_py()) for at in (0, -1))
+    if is_few:
+        gone = ", ".join(map(_literal, changed.column("key").to_pylist()))
+        rows = rows.where(f"key NOT IN ({gone})")
+    elif merged is not None:
+        rows = rows.where((sql.col("key") < first) | (sql.col("key") > last))
+    else:
+        rows = _without(rows, newest.select(keys), sql.col("key").between(first, last))
+    if changed.column("value").null_count:
+        newest = newest.where("value IS NOT NULL")
+    return rows.unionByName(newest.select(*rows.columns))
+
+
+def _without(rows: DataFrame, gone: DataFrame, is_near: Column) -> DataFrame:
+    """Return the folded rows of all other keys; no condition on the result sees the rest.
+
+    Rows that may be among them are looked up: by a hash, since Spark probes a number faster than a
+    text, and by the key where the hash agrees.
+    """
+    from pyspark.sql import functions as sql
+
+    names = gone.columns
+    changed = gone.select(
         sql.xxhash64(*names).alias("changed_hash"),
         *(sql.col(name).alias(f"changed_{name}") for name in names),
     )
-    looked_up = sql.when(sql.col("key").between(first, last), sql.xxhash64(*names))
-    is_same = looked_up == sql.col("changed_hash")
+    is_same = sql.when(is_near, sql.xxhash64(*names)) == sql.col("changed_hash")
     for name in names:  # an equality would be hashed, too
         is_same &= sql.col(name).between(sql.col(f"changed_{name}"), sql.col(f"changed_{name}"))
     return rows.join(sql.broadcast(changed), is_same, "left_anti").where(_BARRIER)
