@@ -7,61 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pravega_spark import errors
+    from pravega_spark.backup.copy import CopiedTable
+    from pravega_spark.backup.restore import RestoredTable
     from pravega_spark.backup.root_backup import BackupResult
     from pravega_spark.backup.root_restore import RestoreResult
-    from pravega_spark.backup.table_backup import CopiedTable
-    from pravega_spark.backup.table_restore import RestoredTable
-    from pravega_spark.byte_streams.byte_reader import ByteStreamReader
-    from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
-    from pravega_spark.compaction.compaction_result import CompactionResult, SkippedRange
-    from pravega_spark.compaction.merge_range import MergeRange
-    from pravega_spark.encryption_policy import EncryptionPolicy
-    from pravega_spark.engine.key_management import set_kms
-    from pravega_spark.engine.log.table_sweep import PendingFiles, SweepResult
-    from pravega_spark.engine.principal import set_principal
-    from pravega_spark.engine.stream.saved_cuts import SavedCut
-    from pravega_spark.engine.stream.stored_bytes import StorageInfo, StorageKind, StoragePart
-    from pravega_spark.engine.stream.table_schema import SchemaVersion
-    from pravega_spark.engine.stream.truncation import TruncationResult
-    from pravega_spark.engine.writing.append_condition import ExpectedPosition
-    from pravega_spark.engine.writing.event_encoder import Serializer, json_serializer
-    from pravega_spark.engine.writing.write_futures import WriteFuture
-    from pravega_spark.engine.writing.write_outcomes import EventPointers
-    from pravega_spark.errors import PravegaSparkError
-    from pravega_spark.event_reader import EventReader, json_deserializer
-    from pravega_spark.event_time.stream_time import StreamTime
-    from pravega_spark.event_time.watermark_update import WatermarkUpdate
-    from pravega_spark.event_writer import EventStreamWriter
-    from pravega_spark.key_value.key_value_table import KeyValueTable
-    from pravega_spark.key_value.put_future import PutFuture
-    from pravega_spark.key_value.table_change_log import KeyChange, KeyChanges, TableChangeLog
-    from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-    from pravega_spark.key_value.table_entry import KeyVersion, TableEntry
-    from pravega_spark.key_value.table_key import KeyType
-    from pravega_spark.key_value.table_reader import TableIterator, TableReader
-    from pravega_spark.key_value.table_update import TableInsert, TablePut, TableRemove
-    from pravega_spark.maintenance.maintenance_result import KindResult, MaintenanceResult
-    from pravega_spark.maintenance.work_outcome import WorkOutcome
-    from pravega_spark.manager import StreamManager
-    from pravega_spark.metrics.prometheus_export import (
-        ProcessMetrics,
-        RootMetrics,
-        root_metrics,
-        start_metrics,
-    )
-    from pravega_spark.model import (
-        Deserializer,
-        Epoch,
-        Event,
-        EventPointer,
+    from pravega_spark.byte_streams.reader import ByteStreamReader
+    from pravega_spark.byte_streams.writer import ByteStreamWriter
+    from pravega_spark.compaction.result import CompactionResult, MergeRange, SkippedRange
+    from pravega_spark.config.descriptions import (
         FileTotals,
-        KeyRange,
         MaintenanceInfo,
         MaintenanceKind,
-        Segment,
-        SegmentInfo,
-        SegmentRange,
-        StreamCut,
         StreamInfo,
         SubscriberInfo,
         TimeWindow,
@@ -70,7 +26,8 @@ if TYPE_CHECKING:
         Watermark,
         WriterMark,
     )
-    from pravega_spark.policies import (
+    from pravega_spark.config.encryption import EncryptionPolicy
+    from pravega_spark.config.policies import (
         LimitUnit,
         RetentionPolicy,
         RetentionType,
@@ -80,40 +37,80 @@ if TYPE_CHECKING:
         StreamConfiguration,
         Unchanged,
     )
+    from pravega_spark.config.root_settings import (
+        EffectiveSettings,
+        SettingOrigin,
+        StreamSettings,
+    )
+    from pravega_spark.config.stream_schema import StreamSchema
+    from pravega_spark.engine.key_management import set_kms
+    from pravega_spark.engine.log.sweep import PendingFiles, SweepResult
+    from pravega_spark.engine.runtime.principal import set_principal
+    from pravega_spark.engine.stream.saved_cuts import SavedCut
+    from pravega_spark.engine.stream.stored_bytes import StorageInfo, StorageKind, StoragePart
+    from pravega_spark.engine.stream.table_schema import SchemaVersion
+    from pravega_spark.engine.stream.truncation import TruncationResult
+    from pravega_spark.engine.writing.append import ExpectedPosition
+    from pravega_spark.engine.writing.encode import Serializer, json_serializer
+    from pravega_spark.engine.writing.futures import WriteFuture
+    from pravega_spark.engine.writing.outcomes import EventPointers
+    from pravega_spark.errors import PravegaSparkError
+    from pravega_spark.event_reader import EventReader, json_deserializer
+    from pravega_spark.event_time.stream_time import StreamTime
+    from pravega_spark.event_time.watermark_update import WatermarkUpdate
+    from pravega_spark.event_writer import EventStreamWriter
+    from pravega_spark.key_value.change_log import KeyChange, KeyChanges, TableChangeLog
+    from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+    from pravega_spark.key_value.entry import KeyVersion, PutFuture, TableEntry
+    from pravega_spark.key_value.key_value_table import KeyValueTable
+    from pravega_spark.key_value.keys import KeyType
+    from pravega_spark.key_value.reader import TableIterator, TableReader
+    from pravega_spark.key_value.updates import TableInsert, TablePut, TableRemove
+    from pravega_spark.maintenance.result import KindResult, MaintenanceResult, WorkOutcome
+    from pravega_spark.manager import StreamManager
+    from pravega_spark.metrics.prometheus import (
+        ProcessMetrics,
+        RootMetrics,
+        root_metrics,
+        start_metrics,
+    )
     from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture, GroupCheckpoint
-    from pravega_spark.reader_groups.group_configuration import (
+    from pravega_spark.reader_groups.configuration import (
         GroupAcknowledgement,
         GroupRetention,
         ReaderGroupConfiguration,
         StreamCutRange,
     )
-    from pravega_spark.reader_groups.group_lag import GroupLag, SegmentLag
-    from pravega_spark.reader_groups.group_reader import EventStreamReader
-    from pravega_spark.reader_groups.group_state import SegmentKey
-    from pravega_spark.reader_groups.notifications import (
+    from pravega_spark.reader_groups.description import (
         EndOfDataNotification,
+        GroupLag,
         Notification,
+        SegmentLag,
         SegmentNotification,
     )
     from pravega_spark.reader_groups.position import EventRead, EventsRead, Position
+    from pravega_spark.reader_groups.reader import EventStreamReader
     from pravega_spark.reader_groups.reader_group import ReaderGroup
+    from pravega_spark.reader_groups.state import SegmentKey
+    from pravega_spark.retention.decision import RetentionRule
     from pravega_spark.retention.explanation import (
         DataAmount,
         PassedSubscriber,
         RetentionClaim,
         RetentionExplanation,
     )
-    from pravega_spark.retention.retention_run import RetentionResult
+    from pravega_spark.retention.run import RetentionResult
     from pravega_spark.retention.stream_retention import StreamRetention
-    from pravega_spark.retention.truncation_decision import RetentionRule
-    from pravega_spark.root_settings import EffectiveSettings, SettingOrigin, StreamSettings
-    from pravega_spark.scaling.stream_scaling import StreamScaling
-    from pravega_spark.schemas.table_fit import BadRow
+    from pravega_spark.scaling.auto import StreamScaling
+    from pravega_spark.schemas.fit import BadRow
     from pravega_spark.serializers import deserializer, serializer
-    from pravega_spark.shared_state.revision import Revision
-    from pravega_spark.shared_state.revisioned_stream import RevisionedStream, RevisionedValue
+    from pravega_spark.shared_state.revisioned_stream import (
+        Revision,
+        RevisionedStream,
+        RevisionedValue,
+    )
     from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
-    from pravega_spark.spark.key_value.table_frame import key_value_frame, upsert_batches
+    from pravega_spark.spark.key_value.frame import key_value_frame, upsert_batches
     from pravega_spark.spark.lossless_json import row_json
     from pravega_spark.spark.monitor.lag_listener import StreamLagListener
     from pravega_spark.spark.monitor.query_lag import (
@@ -122,16 +119,24 @@ if TYPE_CHECKING:
         SourceLag,
         query_lag,
     )
-    from pravega_spark.spark.native.catalog_registration import register
-    from pravega_spark.spark.native.native_frame import frame, stream_frame
-    from pravega_spark.spark.read.stream_watermark import with_stream_watermark
+    from pravega_spark.spark.native.catalog import register
+    from pravega_spark.spark.native.frame import frame, stream_frame
+    from pravega_spark.spark.read.watermark import with_stream_watermark
     from pravega_spark.stream import Stream
-    from pravega_spark.stream_schema import StreamSchema
-    from pravega_spark.transactions.joint_transaction import JointTransaction
-    from pravega_spark.transactions.joint_writer import JointWriter
-    from pravega_spark.transactions.sweeper import TransactionSweepResult
-    from pravega_spark.transactions.transaction import Transaction
-    from pravega_spark.transactions.transactional_writer import TransactionalWriter
+    from pravega_spark.txn.joint import JointTransaction, JointWriter
+    from pravega_spark.txn.sweeper import TransactionSweepResult
+    from pravega_spark.txn.transaction import Transaction
+    from pravega_spark.txn.writer import TransactionalWriter
+    from pravega_spark.values.events import Deserializer, Event
+    from pravega_spark.values.segments import (
+        Epoch,
+        EventPointer,
+        KeyRange,
+        Segment,
+        SegmentInfo,
+        SegmentRange,
+        StreamCut,
+    )
 
 __version__ = "0.2.0"
 
@@ -287,139 +292,139 @@ __all__ = [
 
 _HOMES = {
     "BackupResult": "backup.root_backup",
-    "BadRow": "schemas.table_fit",
-    "ByteStreamReader": "byte_streams.byte_reader",
-    "ByteStreamWriter": "byte_streams.byte_writer",
+    "BadRow": "schemas.fit",
+    "ByteStreamReader": "byte_streams.reader",
+    "ByteStreamWriter": "byte_streams.writer",
     "CheckpointFuture": "reader_groups.checkpoint_future",
-    "CompactionResult": "compaction.compaction_result",
-    "CopiedTable": "backup.table_backup",
+    "CompactionResult": "compaction.result",
+    "CopiedTable": "backup.copy",
     "DataAmount": "retention.explanation",
-    "Deserializer": "model",
-    "EffectiveSettings": "root_settings",
-    "EncryptionPolicy": "encryption_policy",
-    "EndOfDataNotification": "reader_groups.notifications",
-    "Epoch": "model",
-    "Event": "model",
-    "EventPointer": "model",
-    "EventPointers": "engine.writing.write_outcomes",
+    "Deserializer": "values.events",
+    "EffectiveSettings": "config.root_settings",
+    "EncryptionPolicy": "config.encryption",
+    "EndOfDataNotification": "reader_groups.description",
+    "Epoch": "values.segments",
+    "Event": "values.events",
+    "EventPointer": "values.segments",
+    "EventPointers": "engine.writing.outcomes",
     "EventRead": "reader_groups.position",
     "EventReader": "event_reader",
-    "EventStreamReader": "reader_groups.group_reader",
+    "EventStreamReader": "reader_groups.reader",
     "EventStreamWriter": "event_writer",
     "EventsRead": "reader_groups.position",
-    "ExpectedPosition": "engine.writing.append_condition",
-    "FileTotals": "model",
-    "GroupAcknowledgement": "reader_groups.group_configuration",
+    "ExpectedPosition": "engine.writing.append",
+    "FileTotals": "config.descriptions",
+    "GroupAcknowledgement": "reader_groups.configuration",
     "GroupCheckpoint": "reader_groups.checkpoint_future",
-    "GroupLag": "reader_groups.group_lag",
-    "GroupRetention": "reader_groups.group_configuration",
-    "JointTransaction": "transactions.joint_transaction",
-    "JointWriter": "transactions.joint_writer",
-    "KeyChange": "key_value.table_change_log",
-    "KeyChanges": "key_value.table_change_log",
-    "KeyRange": "model",
-    "KeyType": "key_value.table_key",
+    "GroupLag": "reader_groups.description",
+    "GroupRetention": "reader_groups.configuration",
+    "JointTransaction": "txn.joint",
+    "JointWriter": "txn.joint",
+    "KeyChange": "key_value.change_log",
+    "KeyChanges": "key_value.change_log",
+    "KeyRange": "values.segments",
+    "KeyType": "key_value.keys",
     "KeyValueTable": "key_value.key_value_table",
-    "KeyValueTableConfiguration": "key_value.table_configuration",
-    "KeyVersion": "key_value.table_entry",
-    "KindResult": "maintenance.maintenance_result",
-    "LimitUnit": "policies",
-    "MaintenanceInfo": "model",
-    "MaintenanceKind": "model",
-    "MaintenanceResult": "maintenance.maintenance_result",
-    "MergeRange": "compaction.merge_range",
-    "Notification": "reader_groups.notifications",
+    "KeyValueTableConfiguration": "key_value.configuration",
+    "KeyVersion": "key_value.entry",
+    "KindResult": "maintenance.result",
+    "LimitUnit": "config.policies",
+    "MaintenanceInfo": "config.descriptions",
+    "MaintenanceKind": "config.descriptions",
+    "MaintenanceResult": "maintenance.result",
+    "MergeRange": "compaction.result",
+    "Notification": "reader_groups.description",
     "PassedSubscriber": "retention.explanation",
-    "PendingFiles": "engine.log.table_sweep",
+    "PendingFiles": "engine.log.sweep",
     "Position": "reader_groups.position",
     "PravegaSparkError": "errors",
-    "ProcessMetrics": "metrics.prometheus_export",
-    "PutFuture": "key_value.put_future",
+    "ProcessMetrics": "metrics.prometheus",
+    "PutFuture": "key_value.entry",
     "QueryLag": "spark.monitor.query_lag",
     "QuerySegmentLag": "spark.monitor.query_lag",
     "ReaderGroup": "reader_groups.reader_group",
-    "ReaderGroupConfiguration": "reader_groups.group_configuration",
+    "ReaderGroupConfiguration": "reader_groups.configuration",
     "RestoreResult": "backup.root_restore",
-    "RestoredTable": "backup.table_restore",
+    "RestoredTable": "backup.restore",
     "RetentionClaim": "retention.explanation",
     "RetentionExplanation": "retention.explanation",
-    "RetentionPolicy": "policies",
-    "RetentionResult": "retention.retention_run",
-    "RetentionRule": "retention.truncation_decision",
-    "RetentionType": "policies",
-    "Revision": "shared_state.revision",
+    "RetentionPolicy": "config.policies",
+    "RetentionResult": "retention.run",
+    "RetentionRule": "retention.decision",
+    "RetentionType": "config.policies",
+    "Revision": "shared_state.revisioned_stream",
     "RevisionedStream": "shared_state.revisioned_stream",
     "RevisionedValue": "shared_state.revisioned_stream",
-    "RootMetrics": "metrics.prometheus_export",
+    "RootMetrics": "metrics.prometheus",
     "SavedCut": "engine.stream.saved_cuts",
-    "ScalingPace": "policies",
-    "ScalingPolicy": "policies",
-    "ScalingType": "policies",
+    "ScalingPace": "config.policies",
+    "ScalingPolicy": "config.policies",
+    "ScalingType": "config.policies",
     "SchemaVersion": "engine.stream.table_schema",
-    "Segment": "model",
-    "SegmentInfo": "model",
-    "SegmentKey": "reader_groups.group_state",
-    "SegmentLag": "reader_groups.group_lag",
-    "SegmentNotification": "reader_groups.notifications",
-    "SegmentRange": "model",
-    "Serializer": "engine.writing.event_encoder",
-    "SettingOrigin": "root_settings",
-    "SkippedRange": "compaction.compaction_result",
+    "Segment": "values.segments",
+    "SegmentInfo": "values.segments",
+    "SegmentKey": "reader_groups.state",
+    "SegmentLag": "reader_groups.description",
+    "SegmentNotification": "reader_groups.description",
+    "SegmentRange": "values.segments",
+    "Serializer": "engine.writing.encode",
+    "SettingOrigin": "config.root_settings",
+    "SkippedRange": "compaction.result",
     "SourceLag": "spark.monitor.query_lag",
     "StateSynchronizer": "shared_state.state_synchronizer",
     "StorageInfo": "engine.stream.stored_bytes",
     "StorageKind": "engine.stream.stored_bytes",
     "StoragePart": "engine.stream.stored_bytes",
     "Stream": "stream",
-    "StreamConfiguration": "policies",
-    "StreamCut": "model",
-    "StreamCutRange": "reader_groups.group_configuration",
-    "StreamInfo": "model",
+    "StreamConfiguration": "config.policies",
+    "StreamCut": "values.segments",
+    "StreamCutRange": "reader_groups.configuration",
+    "StreamInfo": "config.descriptions",
     "StreamLagListener": "spark.monitor.lag_listener",
     "StreamManager": "manager",
     "StreamRetention": "retention.stream_retention",
-    "StreamScaling": "scaling.stream_scaling",
-    "StreamSchema": "stream_schema",
-    "StreamSettings": "root_settings",
+    "StreamScaling": "scaling.auto",
+    "StreamSchema": "config.stream_schema",
+    "StreamSettings": "config.root_settings",
     "StreamTime": "event_time.stream_time",
-    "SubscriberInfo": "model",
-    "SweepResult": "engine.log.table_sweep",
-    "TableChangeLog": "key_value.table_change_log",
-    "TableEntry": "key_value.table_entry",
-    "TableInsert": "key_value.table_update",
-    "TableIterator": "key_value.table_reader",
-    "TablePut": "key_value.table_update",
-    "TableReader": "key_value.table_reader",
-    "TableRemove": "key_value.table_update",
-    "TimeWindow": "model",
-    "Transaction": "transactions.transaction",
-    "TransactionInfo": "model",
-    "TransactionStatus": "model",
-    "TransactionSweepResult": "transactions.sweeper",
-    "TransactionalWriter": "transactions.transactional_writer",
+    "SubscriberInfo": "config.descriptions",
+    "SweepResult": "engine.log.sweep",
+    "TableChangeLog": "key_value.change_log",
+    "TableEntry": "key_value.entry",
+    "TableInsert": "key_value.updates",
+    "TableIterator": "key_value.reader",
+    "TablePut": "key_value.updates",
+    "TableReader": "key_value.reader",
+    "TableRemove": "key_value.updates",
+    "TimeWindow": "config.descriptions",
+    "Transaction": "txn.transaction",
+    "TransactionInfo": "config.descriptions",
+    "TransactionStatus": "config.descriptions",
+    "TransactionSweepResult": "txn.sweeper",
+    "TransactionalWriter": "txn.writer",
     "TruncationResult": "engine.stream.truncation",
-    "Unchanged": "policies",
-    "Watermark": "model",
+    "Unchanged": "config.policies",
+    "Watermark": "config.descriptions",
     "WatermarkUpdate": "event_time.watermark_update",
-    "WorkOutcome": "maintenance.work_outcome",
-    "WriteFuture": "engine.writing.write_futures",
-    "WriterMark": "model",
+    "WorkOutcome": "maintenance.result",
+    "WriteFuture": "engine.writing.futures",
+    "WriterMark": "config.descriptions",
     "deserializer": "serializers",
-    "frame": "spark.native.native_frame",
+    "frame": "spark.native.frame",
     "json_deserializer": "event_reader",
-    "json_serializer": "engine.writing.event_encoder",
-    "key_value_frame": "spark.key_value.table_frame",
+    "json_serializer": "engine.writing.encode",
+    "key_value_frame": "spark.key_value.frame",
     "query_lag": "spark.monitor.query_lag",
-    "register": "spark.native.catalog_registration",
-    "root_metrics": "metrics.prometheus_export",
+    "register": "spark.native.catalog",
+    "root_metrics": "metrics.prometheus",
     "row_json": "spark.lossless_json",
     "serializer": "serializers",
     "set_kms": "engine.key_management",
-    "set_principal": "engine.principal",
-    "start_metrics": "metrics.prometheus_export",
-    "stream_frame": "spark.native.native_frame",
-    "upsert_batches": "spark.key_value.table_frame",
-    "with_stream_watermark": "spark.read.stream_watermark",
+    "set_principal": "engine.runtime.principal",
+    "start_metrics": "metrics.prometheus",
+    "stream_frame": "spark.native.frame",
+    "upsert_batches": "spark.key_value.frame",
+    "with_stream_watermark": "spark.read.watermark",
 }
 """The module of each name; a name is imported on first use, since a Spark worker needs few."""
 

@@ -83,13 +83,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
-from pravega_spark.printable import printable
-
-if TYPE_CHECKING:
-    from pravega_spark.model import EventPointer, SegmentRange, StreamCut, TransactionStatus
-    from pravega_spark.policies import StreamConfiguration
+from pravega_spark.primitives.printable import printable
 
 _STREAM_FILE = re.compile(
     r"(?:.*/)?([^/]+/(?:_kv_tables/)?[^/]+)/(?:events|metadata)"
@@ -172,8 +168,8 @@ class InvalidPosition(InvalidInput):
     """A writer noted a time at a position behind the one of its last note."""
 
     writer_id: str | None = None
-    position: StreamCut | None = None
-    last: StreamCut | None = None
+    position: Any = None  # StreamCut | None
+    last: Any = None  # StreamCut | None
 
 
 class InvalidOption(InvalidInput):
@@ -256,7 +252,7 @@ class NoSuchSegment(NotFound):
 class NoSuchEvent(NotFound):
     """No event was ever written where the pointer points."""
 
-    pointer: EventPointer | None = None
+    pointer: Any = None  # EventPointer | None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -327,7 +323,7 @@ class TxnFailed(IllegalState):
     """The transaction has ended, or is ending, in another way than the call asks for."""
 
     transaction_id: str | None = None
-    status: TransactionStatus | None = None
+    status: Any = None  # TransactionStatus | None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -335,7 +331,7 @@ class PingFailed(IllegalState):
     """The transaction's lease cannot be extended: commit before it runs out, or begin another."""
 
     transaction_id: str | None = None
-    status: TransactionStatus | None = None
+    status: Any = None  # TransactionStatus | None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -401,8 +397,8 @@ class ConditionFailed(TryAgain):
     """
 
     stream: str | None = None
-    expected: StreamCut | EventPointer | int | str | None = None
-    actual: StreamCut | EventPointer | int | str | None = None
+    expected: Any = None  # StreamCut | EventPointer | int | str | None
+    actual: Any = None  # StreamCut | EventPointer | int | str | None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -415,8 +411,8 @@ class ConfigurationConflict(TryAgain):
     stream: str | None = None
     expected_version: int | None = None
     current_version: int | None = None
-    configuration: StreamConfiguration | None = None
-    wanted: StreamConfiguration | None = None
+    configuration: Any = None  # StreamConfiguration | None
+    wanted: Any = None  # StreamConfiguration | None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -455,7 +451,7 @@ class HeldBySubscriber(TryAgain):
     """
 
     subscribers: tuple[str, ...] = ()
-    cut: StreamCut | None = None
+    cut: Any = None  # StreamCut | None
 
 
 class RegistryUnavailable(TryAgain):
@@ -575,7 +571,7 @@ class GenerationMismatch(Reopen):
     subscriber: str | None = None
     generation: int | None = None
     current_generation: int | None = None
-    cut: StreamCut | None = None
+    cut: Any = None  # StreamCut | None
     """The cut from which the stream holds data for the present generation."""
 
 
@@ -596,8 +592,8 @@ class TruncatedData(PravegaSparkError):
     created again since.
     """
 
-    head: StreamCut | None = None
-    lost: tuple[SegmentRange, ...] = ()
+    head: Any = None  # StreamCut | None
+    lost: tuple[Any, ...] = ()  # of SegmentRange
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -649,7 +645,7 @@ class DataLoss(Damaged):
     ``lost`` is the unreadable rest of the range.
     """
 
-    lost: SegmentRange | None = None
+    lost: Any = None  # SegmentRange | None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -10,30 +10,29 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from pravega_spark.arguments import check_function, check_timeout, check_whole, shown
+from pravega_spark.config.descriptions import TimeWindow
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
-from pravega_spark.engine.log.log_tail import wait_for_commits
-from pravega_spark.engine.observers import open_readers
-from pravega_spark.engine.runtime import ProcessGuard
-from pravega_spark.engine.stream.large_event import events_in, payload_of
-from pravega_spark.engine.stream.range_reader import read_range
+from pravega_spark.engine.log.tail import wait_for_commits
+from pravega_spark.engine.runtime.observers import open_readers
+from pravega_spark.engine.runtime.system import ProcessGuard
+from pravega_spark.engine.stream.positions import TimeSearch
+from pravega_spark.engine.stream.read import (
+    WantedEvents,
+    WantedTable,
+    events_in,
+    payload_of,
+    read_range,
+)
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.stream.wanted_events import WantedEvents, WantedTable
 from pravega_spark.engine.stream.watermarks import latest_window, window_at
 from pravega_spark.errors import InvalidInput, InvalidStreamCut, NoSuchEvent, TruncatedData
-from pravega_spark.handles import NotPicklable
-from pravega_spark.model import (
-    Deserializer,
-    Event,
-    EventPointer,
-    SegmentRange,
-    StreamCut,
-    TimeWindow,
-)
+from pravega_spark.values.checks import check_function, check_timeout, check_whole, shown
+from pravega_spark.values.events import Deserializer, Event
+from pravega_spark.values.handles import NotPicklable
+from pravega_spark.values.segments import EventPointer, SegmentRange, StreamCut
 
 _Found = TypeVar("_Found")
 

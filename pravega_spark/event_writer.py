@@ -8,39 +8,43 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from pravega_spark.arguments import check_flag, check_time_us, check_timeout
-from pravega_spark.engine.chunks.event_format import EventFormat, SmallEvent, TypedEvent
+from pravega_spark.engine.chunks.format import EventFormat, SmallEvent, TypedEvent
 from pravega_spark.engine.stream.fencing import check_fencing_token
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.append_condition import ExpectedPosition, check_expected
-from pravega_spark.engine.writing.batch_committer import BatchCommitter
-from pravega_spark.engine.writing.conditional_write import (
+from pravega_spark.engine.writing.append import ExpectedPosition, check_expected
+from pravega_spark.engine.writing.committer import BatchCommitter
+from pravega_spark.engine.writing.encode import (
+    EventEncoder,
+    EventTable,
+    EventTimes,
+    LatestTime,
+    Serializer,
+)
+from pravega_spark.engine.writing.futures import (
     ConditionalOutcome,
     ConditionalWrite,
+    OpenTable,
+    WriteFuture,
     only_part,
 )
-from pravega_spark.engine.writing.event_encoder import EventEncoder, Serializer
-from pravega_spark.engine.writing.event_times import EventTimes, LatestTime
-from pravega_spark.engine.writing.large_event_staging import store_large_event
 from pravega_spark.engine.writing.noted_times import NotedTimes
-from pravega_spark.engine.writing.pending_writes import OpenTable
-from pravega_spark.engine.writing.table_rows import EventTable
-from pravega_spark.engine.writing.write_futures import WriteFuture
-from pravega_spark.engine.writing.write_outcomes import DurableGroup, EventPointers
-from pravega_spark.engine.writing.write_queue import WriteQueue
+from pravega_spark.engine.writing.outcomes import DurableGroup, EventPointers
+from pravega_spark.engine.writing.queue import WriteQueue
+from pravega_spark.engine.writing.stage import store_large_event
 from pravega_spark.errors import (
     IllegalState,
     InvalidInput,
     ObjectClosed,
 )
-from pravega_spark.handles import ClosedByBlock, NotPicklable
-from pravega_spark.limits import (
+from pravega_spark.values.checks import check_flag, check_time_us, check_timeout
+from pravega_spark.values.handles import ClosedByBlock, NotPicklable
+from pravega_spark.values.limits import (
     MAX_EVENT_BYTES,
     MAX_ROUTING_KEY_LENGTH,
     WRITER_BUFFER_BYTES,
     WRITER_EVENT_BYTES,
 )
-from pravega_spark.model import EventPointer
+from pravega_spark.values.segments import EventPointer
 
 
 class EventStreamWriter(ClosedByBlock, NotPicklable):

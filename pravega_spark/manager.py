@@ -8,78 +8,22 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pravega_spark.arguments import check_flag, check_list, check_options, check_text, shown
-from pravega_spark.encryption_policy import EncryptionPolicy
-from pravega_spark.engine.chunks.chunk_encoder import UNCOMPRESSED
-from pravega_spark.engine.log import clock_record
-from pravega_spark.engine.log.table_sweep import SweepResult, add_results
-from pravega_spark.engine.runtime import SYSTEM, Runtime
-from pravega_spark.engine.store import open_store
-from pravega_spark.engine.store.parallel_calls import in_rounds
-from pravega_spark.engine.store.probe import ensure_probed
-from pravega_spark.engine.store.root_marker import bind_root, token_of
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.saved_cuts import SavedCut
-from pravega_spark.engine.stream.stored_bytes import StorageInfo
-from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.table_schema import SchemaVersion
-from pravega_spark.engine.stream.truncation import TruncationResult
-from pravega_spark.engine.tables.maintenance_entry import describe, intervals_ms
-from pravega_spark.engine.tables.maintenance_table import open_maintenance
-from pravega_spark.engine.tables.open_scopes import open_scope
-from pravega_spark.engine.tables.scopes import (
-    ACTIVE,
-    DELETED,
-    DELETING,
-    GROUP,
-    STREAM,
-    TABLE,
-    Scope,
-    row_name,
-)
-from pravega_spark.engine.tables.settings_table import open_settings
-from pravega_spark.errors import InvalidConfiguration, InvalidInput, NoSuchScope
-from pravega_spark.handles import ClosedByBlock
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.limits import (
-    CHECKPOINT_INTERVAL,
-    GROUP_REFRESH,
-    KEEP_PIN,
-    MAINTAIN_THREADS,
-    MAX_OUTSTANDING_CHECKPOINTS,
-    STREAM_TIMEOUT,
-)
-from pravega_spark.maintenance.auto_setting import when_auto
-from pravega_spark.model import (
-    Deserializer,
-    Epoch,
-    Event,
-    EventPointer,
-    KeyRange,
+from pravega_spark.config.descriptions import (
     MaintenanceInfo,
     MaintenanceKind,
-    Segment,
-    SegmentInfo,
-    SegmentRange,
-    StreamCut,
     StreamInfo,
     SubscriberInfo,
     TransactionInfo,
 )
-from pravega_spark.names import MAX_SCOPE_LENGTH, check_scope, is_name, split_stream, split_table
-from pravega_spark.policies import (
+from pravega_spark.config.encryption import EncryptionPolicy
+from pravega_spark.config.policies import (
     UNCHANGED,
     RetentionPolicy,
     ScalingPolicy,
     StreamConfiguration,
     Unchanged,
 )
-from pravega_spark.reader_groups.group_configuration import (
-    GroupAcknowledgement,
-    GroupRetention,
-    ReaderGroupConfiguration,
-)
-from pravega_spark.root_settings import (
+from pravega_spark.config.root_settings import (
     AUTO,
     MAINTAIN,
     NOTHING_GIVEN,
@@ -88,38 +32,97 @@ from pravega_spark.root_settings import (
     parse_changes,
     parse_flags,
 )
+from pravega_spark.engine.chunks.encoder import UNCOMPRESSED
+from pravega_spark.engine.log import clock
+from pravega_spark.engine.log.sweep import SweepResult, add_results
+from pravega_spark.engine.runtime.system import SYSTEM, Runtime
+from pravega_spark.engine.state.maintenance_table import describe, intervals_ms, open_maintenance
+from pravega_spark.engine.state.scopes import (
+    ACTIVE,
+    DELETED,
+    DELETING,
+    GROUP,
+    STREAM,
+    TABLE,
+    Scope,
+    open_scope,
+    row_name,
+)
+from pravega_spark.engine.state.settings_table import open_settings
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.parallel_calls import in_rounds
+from pravega_spark.engine.store.probe import ensure_probed
+from pravega_spark.engine.store.root_marker import bind_root, token_of
+from pravega_spark.engine.stream.saved_cuts import SavedCut
+from pravega_spark.engine.stream.stored_bytes import StorageInfo
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.engine.stream.table_schema import SchemaVersion
+from pravega_spark.engine.stream.truncation import TruncationResult
+from pravega_spark.errors import InvalidConfiguration, InvalidInput, NoSuchScope
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.maintenance.setting import when_auto
+from pravega_spark.reader_groups.configuration import (
+    GroupAcknowledgement,
+    GroupRetention,
+    ReaderGroupConfiguration,
+)
 from pravega_spark.stream import Stream
-from pravega_spark.units import parse_duration_ms
+from pravega_spark.values.checks import check_flag, check_list, check_options, check_text, shown
+from pravega_spark.values.events import Deserializer, Event
+from pravega_spark.values.handles import ClosedByBlock
+from pravega_spark.values.limits import (
+    CHECKPOINT_INTERVAL,
+    GROUP_REFRESH,
+    KEEP_PIN,
+    MAINTAIN_THREADS,
+    MAX_OUTSTANDING_CHECKPOINTS,
+    STREAM_TIMEOUT,
+)
+from pravega_spark.values.names import (
+    MAX_SCOPE_LENGTH,
+    check_scope,
+    is_name,
+    split_stream,
+    split_table,
+)
+from pravega_spark.values.segments import (
+    Epoch,
+    EventPointer,
+    KeyRange,
+    Segment,
+    SegmentInfo,
+    SegmentRange,
+    StreamCut,
+)
+from pravega_spark.values.units import parse_duration_ms
 
 if TYPE_CHECKING:  # each verb imports the layer that does it, so that others need not wait
     import pyarrow as pa
 
+    from pravega_spark.backup.restore import RestoredTable
     from pravega_spark.backup.root_backup import BackupResult
     from pravega_spark.backup.root_restore import RestoreResult
-    from pravega_spark.backup.table_restore import RestoredTable
-    from pravega_spark.byte_streams.byte_reader import ByteStreamReader
-    from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
-    from pravega_spark.compaction.compaction_result import CompactionResult
-    from pravega_spark.engine.writing.event_encoder import Serializer
-    from pravega_spark.engine.writing.event_times import EventTime
+    from pravega_spark.byte_streams.reader import ByteStreamReader
+    from pravega_spark.byte_streams.writer import ByteStreamWriter
+    from pravega_spark.compaction.result import CompactionResult
+    from pravega_spark.engine.writing.encode import EventTime, Serializer
     from pravega_spark.event_reader import EventReader
     from pravega_spark.event_time.stream_time import StreamTime
     from pravega_spark.event_writer import EventStreamWriter
     from pravega_spark.key_value.key_value_table import KeyValueTable
-    from pravega_spark.key_value.table_lifecycle import TableLifecycle
-    from pravega_spark.maintenance.auto_maintenance import IsClosed
-    from pravega_spark.maintenance.maintenance_result import MaintenanceResult
-    from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
+    from pravega_spark.key_value.lifecycle import TableLifecycle
+    from pravega_spark.maintenance.auto import IsClosed
+    from pravega_spark.maintenance.result import MaintenanceResult
+    from pravega_spark.reader_groups.lifecycle import GroupLifecycle
     from pravega_spark.reader_groups.reader_group import ReaderGroup
     from pravega_spark.retention.stream_retention import StreamRetention
-    from pravega_spark.scaling.stream_scaling import StreamScaling
+    from pravega_spark.scaling.auto import StreamScaling
     from pravega_spark.shared_state.revisioned_stream import RevisionedStream
     from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
-    from pravega_spark.transactions.joint_transaction import JointTransaction
-    from pravega_spark.transactions.joint_writer import JointWriter
-    from pravega_spark.transactions.sweeper import TransactionSweepResult
-    from pravega_spark.transactions.transaction import Transaction
-    from pravega_spark.transactions.transactional_writer import TransactionalWriter
+    from pravega_spark.txn.joint import JointTransaction, JointWriter
+    from pravega_spark.txn.sweeper import TransactionSweepResult
+    from pravega_spark.txn.transaction import Transaction
+    from pravega_spark.txn.writer import TransactionalWriter
 
 _Found = TypeVar("_Found")
 
@@ -170,14 +173,14 @@ class StreamManager(ClosedByBlock):
     def _begin_maintenance(self, user: object, is_closed: IsClosed) -> None:
         """Maintain the root while this user is open, if the manager or the root says so."""
         if self._maintain == AUTO:
-            from pravega_spark.maintenance.auto_maintenance import maintain_while_open
+            from pravega_spark.maintenance.auto import maintain_while_open
 
             maintain_while_open(self._store, user, is_closed)
         elif self._maintain is None and self._runtime is SYSTEM:
             store, known = self._store, weakref.ref(user)
 
             def begin() -> None:
-                from pravega_spark.maintenance.auto_maintenance import maintain_while_open
+                from pravega_spark.maintenance.auto import maintain_while_open
 
                 if (found := known()) is not None:
                     maintain_while_open(store, found, is_closed, by_setting=True)
@@ -202,7 +205,7 @@ class StreamManager(ClosedByBlock):
         days. It matters on a local disk only; a storage with its own clock is always trusted.
         """
         ensure_probed(self._store, self._runtime)
-        return clock_record.confirm_clock(self._store, self._runtime, limit)
+        return clock.confirm_clock(self._store, self._runtime, limit)
 
     # Settings
 
@@ -222,7 +225,7 @@ class StreamManager(ClosedByBlock):
         """
         parsed = parse_changes(changes)
         ensure_probed(self._store, self._runtime)
-        clock_record.begin_record(self._store, self._runtime)
+        clock.begin_record(self._store, self._runtime)
         return decide_settings(open_settings(self._store, self._runtime).update(parsed))
 
     def maintenance(self) -> list[MaintenanceInfo]:
@@ -256,7 +259,7 @@ class StreamManager(ClosedByBlock):
         kill and to repeat. Raises InvalidInput, NoSuchScope, NoSuchStream, RootChanged, and
         CorruptLog for settings that cannot be read.
         """
-        from pravega_spark.maintenance.root_maintenance import (
+        from pravega_spark.maintenance.round import (
             check_parallelism,
             maintain_root,
             parse_request,
@@ -275,7 +278,7 @@ class StreamManager(ClosedByBlock):
         """
         check_scope(scope)
         ensure_probed(self._store, self._runtime)
-        clock_record.begin_record(self._store, self._runtime)
+        clock.begin_record(self._store, self._runtime)
         made = self._scope(scope)
         made.check_has_index()
         return made.create()
@@ -353,7 +356,7 @@ class StreamManager(ClosedByBlock):
         index. Streams that exist are swept one by one, with :meth:`Stream.sweep`. None stands for
         the root's setting. Raises NoSuchScope.
         """
-        from pravega_spark.maintenance.scope_sweep import scope_sweeps, sweep_root
+        from pravega_spark.maintenance.work import scope_sweeps, sweep_root
 
         flags = parse_flags({"grace": grace, "retain": retain})
         found = self._scope(scope)
@@ -361,7 +364,7 @@ class StreamManager(ClosedByBlock):
         table = open_settings(self._store, self._runtime)
         given = NOTHING_GIVEN if {"grace", "retain"} <= set(flags) else table.read()
         settings = decide_settings(given, flags=flags)
-        now = clock_record.read_now(self._store, self._runtime)
+        now = clock.read_now(self._store, self._runtime)
         index, *others = scope_sweeps(self._store, found, settings, now, self._runtime).values()
         result = index.run()
         for other in others:
@@ -465,7 +468,7 @@ class StreamManager(ClosedByBlock):
         return {group: error for group, error in zip(groups, errors, strict=True) if error}
 
     def _repair_group(self, group: str) -> str | None:
-        from pravega_spark.reader_groups.group_repair import repair_group
+        from pravega_spark.reader_groups.lifecycle import repair_group
 
         return repair_group(self._store, group, self._stream, self._runtime)
 
@@ -526,7 +529,7 @@ class StreamManager(ClosedByBlock):
         return self._table(table).delete()
 
     def _table(self, table: str) -> TableLifecycle:
-        from pravega_spark.key_value.table_lifecycle import TableLifecycle
+        from pravega_spark.key_value.lifecycle import TableLifecycle
 
         scope, _ = split_table(table)
         return TableLifecycle(self._store, table, self._scope(scope), self._runtime)
@@ -885,9 +888,9 @@ class StreamManager(ClosedByBlock):
         :meth:`create_writer`.
         Raises InvalidInput for no stream, InvalidName, NoSuchStream, StreamSealed.
         """
-        from pravega_spark.reader_groups.position_settlement import GroupPositions
-        from pravega_spark.transactions.decision_log import open_decisions
-        from pravega_spark.transactions.joint_writer import open_joint_writer
+        from pravega_spark.reader_groups.settlement import GroupPositions
+        from pravega_spark.txn.decision_log import open_decisions
+        from pravega_spark.txn.joint import open_joint_writer
 
         opened = {
             stream.name: stream for stream in map(self.stream, check_list("streams", streams))
@@ -910,12 +913,9 @@ class StreamManager(ClosedByBlock):
 
         Nothing extends its leases: call ``ping``. Raises NoSuchTransaction, also when it ended.
         """
-        from pravega_spark.reader_groups.position_settlement import GroupPositions
-        from pravega_spark.transactions.decision_log import open_decisions
-        from pravega_spark.transactions.joint_writer import (
-            find_joint_record,
-            open_joint_transaction,
-        )
+        from pravega_spark.reader_groups.settlement import GroupPositions
+        from pravega_spark.txn.decision_log import open_decisions
+        from pravega_spark.txn.joint import find_joint_record, open_joint_transaction
 
         decisions = open_decisions(self._store, self._runtime)
         record = find_joint_record(decisions, transaction_id)
@@ -1062,7 +1062,7 @@ class StreamManager(ClosedByBlock):
         return self.stream(pointer.stream).fetch_event(pointer, deserializer=deserializer)
 
     def _group_lifecycle(self, group: str) -> GroupLifecycle:
-        from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
+        from pravega_spark.reader_groups.lifecycle import GroupLifecycle
 
         return GroupLifecycle(self._store, group, self._stream, self._runtime)
 

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pravega_spark.arguments import shown
-from pravega_spark.engine.writing.event_encoder import Serializer, json_serializer
+from pravega_spark.engine.writing.encode import Serializer, json_serializer
 from pravega_spark.errors import InvalidInput, InvalidSchema, RegistryUnavailable
 from pravega_spark.event_reader import json_deserializer
-from pravega_spark.lazy_property import lazy_property
-from pravega_spark.model import Deserializer
+from pravega_spark.primitives.lazy_property import lazy_property
+from pravega_spark.values.checks import shown
+from pravega_spark.values.events import Deserializer
 
 _NAMES: Final = ("json", "avro", "protobuf")
 _BUSY: Final = (408, 429)

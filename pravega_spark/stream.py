@@ -6,14 +6,29 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.arguments import check_flag, check_list, check_options, check_whole, shown
-from pravega_spark.encryption_policy import EncryptionPolicy
-from pravega_spark.engine.chunks.chunk_encoder import UNCOMPRESSED
-from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.config.descriptions import (
+    FileTotals,
+    StreamInfo,
+    SubscriberInfo,
+    TransactionInfo,
+)
+from pravega_spark.config.encryption import EncryptionPolicy
+from pravega_spark.config.policies import (
+    UNCHANGED,
+    RetentionPolicy,
+    ScalingPolicy,
+    StreamConfiguration,
+    Unchanged,
+    check_configuration,
+)
+from pravega_spark.config.root_settings import EffectiveSettings, decide_settings, parse_flags
+from pravega_spark.engine.chunks.encoder import UNCOMPRESSED
 from pravega_spark.engine.layout import epochs
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.engine.log.table_sweep import SweepResult
-from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.log.sweep import SweepResult
+from pravega_spark.engine.runtime.failpoints import failpoint
+from pravega_spark.engine.runtime.system import SYSTEM, Runtime
+from pravega_spark.engine.state.scopes import Scope, open_scope, row_configuration
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.root_marker import bind_root, token_of
 from pravega_spark.engine.stream import (
@@ -27,72 +42,60 @@ from pravega_spark.engine.stream import (
     subscribers,
     truncation,
 )
-from pravega_spark.engine.stream.configuration_update import check_version, checked_update
-from pravega_spark.engine.stream.life_claim import claim_life, forestall, has_begun
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.configuration import (
+    check_version,
+    checked_update,
+    log_flags,
+    stream_settings,
+)
+from pravega_spark.engine.stream.lifecycle import claim_life, forestall, has_begun
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.saved_cuts import SavedCut
 from pravega_spark.engine.stream.stored_bytes import StorageInfo, stored_bytes
-from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.stream_settings import log_flags, stream_settings
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.table_schema import SchemaVersion, schema_versions
 from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.engine.stream.view import StreamView, ViewCheck
 from pravega_spark.engine.stream.watermarks import known_watermarks
-from pravega_spark.engine.tables.open_scopes import open_scope
-from pravega_spark.engine.tables.scopes import Scope, row_configuration
-from pravega_spark.engine.writing.event_times import EventTime, EventTimes
+from pravega_spark.engine.writing.encode import EventTime, EventTimes
 from pravega_spark.errors import (
     InvalidInput,
     NoSuchScope,
     NoSuchStream,
     StaleIdentity,
 )
-from pravega_spark.model import (
-    Deserializer,
+from pravega_spark.scaling import commit
+from pravega_spark.values.checks import check_flag, check_list, check_options, check_whole, shown
+from pravega_spark.values.events import Deserializer, Event
+from pravega_spark.values.names import check_plain_subscriber, split_stream
+from pravega_spark.values.segments import (
     Epoch,
-    Event,
     EventPointer,
-    FileTotals,
     KeyRange,
     Segment,
     SegmentInfo,
     SegmentRange,
     StreamCut,
-    StreamInfo,
-    SubscriberInfo,
-    TransactionInfo,
 )
-from pravega_spark.names import check_plain_subscriber, split_stream
-from pravega_spark.policies import (
-    UNCHANGED,
-    RetentionPolicy,
-    ScalingPolicy,
-    StreamConfiguration,
-    Unchanged,
-    check_configuration,
-)
-from pravega_spark.root_settings import EffectiveSettings, decide_settings, parse_flags
-from pravega_spark.scaling import scale_commit
 
 if TYPE_CHECKING:  # each verb imports the layer that does it, so that others need not wait
     import pyarrow as pa
 
-    from pravega_spark.backup.table_restore import RestoredTable
-    from pravega_spark.byte_streams.byte_reader import ByteStreamReader
-    from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
-    from pravega_spark.compaction.compaction_result import CompactionResult
-    from pravega_spark.engine.writing.event_encoder import Serializer
+    from pravega_spark.backup.restore import RestoredTable
+    from pravega_spark.byte_streams.reader import ByteStreamReader
+    from pravega_spark.byte_streams.writer import ByteStreamWriter
+    from pravega_spark.compaction.result import CompactionResult
+    from pravega_spark.engine.writing.encode import Serializer
     from pravega_spark.event_reader import EventReader
     from pravega_spark.event_time.stream_time import StreamTime
     from pravega_spark.event_writer import EventStreamWriter
     from pravega_spark.retention.stream_retention import StreamRetention
-    from pravega_spark.scaling.stream_scaling import StreamScaling
+    from pravega_spark.scaling.auto import StreamScaling
     from pravega_spark.shared_state.revisioned_stream import RevisionedStream
     from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
-    from pravega_spark.transactions.sweeper import TransactionSweepResult
-    from pravega_spark.transactions.transaction import Transaction
-    from pravega_spark.transactions.transactional_writer import TransactionalWriter
+    from pravega_spark.txn.sweeper import TransactionSweepResult
+    from pravega_spark.txn.transaction import Transaction
+    from pravega_spark.txn.writer import TransactionalWriter
 
 
 class Stream:
@@ -357,10 +360,10 @@ class Stream:
         return StreamRetention(self._log(), life, self._repair_groups)
 
     def _repair_groups(self) -> None:
-        from pravega_spark.reader_groups import group_repair
+        from pravega_spark.reader_groups import lifecycle as reader_group_lifecycle
 
-        group_repair.repair_changing_groups(self._store, self._log_of, self._runtime)
-        group_repair.release_absent_groups(self._log(), self._log_of)
+        reader_group_lifecycle.repair_changing_groups(self._store, self._log_of, self._runtime)
+        reader_group_lifecycle.release_absent_groups(self._log(), self._log_of)
 
     def subscribers(self) -> list[SubscriberInfo]:
         """Return the subscribers, reader groups and plain ones, by name."""
@@ -435,7 +438,7 @@ class Stream:
         delete and which ones wait. Only a sweep itself finds staged files, old records and commits.
         Raises InvalidConfiguration.
         """
-        from pravega_spark.transactions.sweeper import sweep_transactions
+        from pravega_spark.txn.sweeper import sweep_transactions
 
         check_flag("dry_run", dry_run)
         given = {"grace": grace, "retain": retain, "keep_completed": keep_completed}
@@ -479,8 +482,8 @@ class Stream:
         changes, and the result is what a run would do. A damaged or lost chunk stays as it is and
         the result names it; its neighbours are merged without it. Raises InvalidConfiguration.
         """
-        from pravega_spark.compaction.compaction_options import CompactionOptions
-        from pravega_spark.compaction.compaction_run import run_compaction
+        from pravega_spark.compaction.plan import CompactionOptions
+        from pravega_spark.compaction.run import run_compaction
 
         check_flag("dry_run", dry_run)
         options = CompactionOptions.parse(
@@ -580,7 +583,7 @@ class Stream:
         Raises InvalidInput for anything else, and NoSuchSegment.
         """
         view = self._view()
-        resolved = scale_commit.resolve_segment_id(view, segment_id)
+        resolved = commit.resolve_segment_id(view, segment_id)
         record = view.segment(resolved)
         return SegmentInfo(resolved, record.next_offset, record.size_bytes, record.sealed_epoch)
 
@@ -592,7 +595,7 @@ class Stream:
         The segment is named as in :meth:`segment`.
         """
         view = self._view()
-        return epochs.successors(view, scale_commit.resolve_segment_id(view, segment_id))
+        return epochs.successors(view, commit.resolve_segment_id(view, segment_id))
 
     def predecessors(
         self, segment_id: Segment | int | str
@@ -603,7 +606,7 @@ class Stream:
         the earlier ones. The segment is named as in :meth:`segment`.
         """
         view = self._view()
-        return epochs.predecessors(view, scale_commit.resolve_segment_id(view, segment_id))
+        return epochs.predecessors(view, commit.resolve_segment_id(view, segment_id))
 
     def epochs(
         self,
@@ -671,19 +674,17 @@ class Stream:
         """
         view = self._view_to_use()
         names = check_list("the segments to seal", seal)
-        sealed = [scale_commit.resolve_segment_id(view, name) for name in names]
-        ranges = [
-            scale_commit.to_key_range(given) for given in check_list("key ranges", key_ranges)
-        ]
-        return scale_commit.scale_stream(self._log(), sealed, ranges, life=view.life)
+        sealed = [commit.resolve_segment_id(view, name) for name in names]
+        ranges = [commit.to_key_range(given) for given in check_list("key ranges", key_ranges)]
+        return commit.scale_stream(self._log(), sealed, ranges, life=view.life)
 
     def check_scale(self, epoch: int) -> bool:
         """Return True if the scale of that epoch is done (Pravega's checkScale)."""
-        return scale_commit.check_scale(self._view(), epoch)
+        return commit.check_scale(self._view(), epoch)
 
     def scaling(self) -> StreamScaling:
         """Return the automatic scaling: ``explain`` what a run would do, or ``run``."""
-        from pravega_spark.scaling.stream_scaling import StreamScaling
+        from pravega_spark.scaling.auto import StreamScaling
 
         return StreamScaling(self._log(), self._view().life)
 
@@ -712,7 +713,7 @@ class Stream:
         ``event_time_delay``: a commit without a timestamp notes the time of the events that were
         written through its handle. Raises StreamSealed, InvalidName.
         """
-        from pravega_spark.transactions.transactional_writer import TransactionalWriter
+        from pravega_spark.txn.writer import TransactionalWriter
 
         life = self._view_to_use().life
         writer = TransactionalWriter(
@@ -738,7 +739,7 @@ class Stream:
         Nothing extends its lease: call ``ping``, or open it with a writer's ``get_transaction``.
         Raises NoSuchTransaction.
         """
-        from pravega_spark.transactions.transaction import Transaction
+        from pravega_spark.txn.transaction import Transaction
 
         life = self._view().life
         return Transaction(
@@ -747,15 +748,15 @@ class Stream:
 
     def transactions(self) -> list[TransactionInfo]:
         """Return the transactions without an outcome with their status, the oldest first."""
-        from pravega_spark.transactions import transaction_listing
+        from pravega_spark.txn import lifecycle as txn_lifecycle
 
-        return transaction_listing.open_transactions(self._log(), self._view())
+        return txn_lifecycle.open_transactions(self._log(), self._view())
 
     def completed_transactions(self) -> list[TransactionInfo]:
         """Return the committed and aborted transactions that are kept, newest first."""
-        from pravega_spark.transactions import transaction_listing
+        from pravega_spark.txn import lifecycle as txn_lifecycle
 
-        return transaction_listing.completed_transactions(self._view())
+        return txn_lifecycle.completed_transactions(self._view())
 
     def sweep_transactions(
         self, *, prepared_limit: str | float | None = None
@@ -766,7 +767,7 @@ class Stream:
         the same time. A prepared transaction is aborted if it is undecided for ``prepared_limit``;
         None stands for the stream's setting, or the root's.
         """
-        from pravega_spark.transactions.sweeper import sweep_transactions
+        from pravega_spark.txn.sweeper import sweep_transactions
 
         flags = parse_flags({"prepared_limit": prepared_limit})
         log, view = self._log(), self._view()
@@ -840,9 +841,9 @@ class Stream:
     def _dead_letter_writer(
         self, bad_records: object, view: StreamView, writer_id: str | None, options: dict[str, Any]
     ) -> EventStreamWriter:
-        from pravega_spark.dead_letter_writer import DeadLetterWriter
-        from pravega_spark.engine.stream.letter_stream import (
+        from pravega_spark.dead_letters import (
             SUFFIX,
+            DeadLetterWriter,
             letter_configuration,
             letter_problem,
         )
@@ -938,7 +939,7 @@ class Stream:
         :meth:`fence`. Raises IllegalState unless the stream has one segment, StreamSealed,
         InvalidName, FencingTokenMismatch.
         """
-        from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
+        from pravega_spark.byte_streams.writer import ByteStreamWriter
 
         def seal(log: StreamLog, life: int, check: ViewCheck) -> bool:
             return lifecycle.seal(log, _end_all_transactions, life=life, check=check)
@@ -963,7 +964,7 @@ class Stream:
         With ``timeout=0`` it does not wait, and without ``follow`` the present tail is the end.
         Raises IllegalState unless the stream has one segment.
         """
-        from pravega_spark.byte_streams.byte_reader import ByteStreamReader
+        from pravega_spark.byte_streams.reader import ByteStreamReader
 
         life = self._view().life
         reader = ByteStreamReader(self._log(), timeout=timeout, follow=follow, life=life)
@@ -1054,7 +1055,7 @@ def _check_generation(generation: int | None) -> int | None:
 
 def _end_all_transactions(log: StreamLog, life: int) -> None:
     """End every transaction of a stream that is being sealed."""
-    from pravega_spark.transactions.sweeper import end_all_transactions
+    from pravega_spark.txn.sweeper import end_all_transactions
 
     end_all_transactions(log, life)
 

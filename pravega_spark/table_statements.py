@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from pravega_spark.errors import InvalidInput, NoSuchStream
 from pravega_spark.manager import StreamManager
-from pravega_spark.names import split_stream
-from pravega_spark.schemas.sql_types import quoted_name, quoted_text
+from pravega_spark.schemas.sql import quoted_name, quoted_text
+from pravega_spark.values.names import split_stream
 
 _COLUMNS = {
     "segment_id": "creation epoch in the high 32 bits, number in the low 32",

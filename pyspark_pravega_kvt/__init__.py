@@ -3,6 +3,4 @@
 from contextlib import suppress
 
 with suppress(Exception):
-    from pravega_spark.spark.key_value.kvt_source import (
-        KeyValueDataSource as DefaultSource,  # noqa: F401
-    )
+    from pravega_spark.spark.key_value.source import KeyValueDataSource as DefaultSource  # noqa: F401

@@ -21,14 +21,14 @@ from pravega_spark.jobs import (
     transactions,
 )
 from pravega_spark.spark import option_values, options
-from pravega_spark.spark.key_value import table_options
+from pravega_spark.spark.key_value import options as key_value_options
 
 _ROOMS = {
-    "streams": ("Streams and scopes", ("manager", "stream", "model", "policies", "event_time")),
+    "streams": ("Streams and scopes", ("manager", "stream", "values", "config", "event_time")),
     "writers": ("Writers", ("event_writer", "engine.writing")),
     "readers": ("Readers", ("event_reader",)),
     "reader-groups": ("Reader groups", ("reader_groups",)),
-    "transactions": ("Transactions", ("transactions",)),
+    "transactions": ("Transactions", ("txn",)),
     "key-value-tables": ("Key-value tables", ("key_value", "spark.key_value")),
     "byte-streams": ("Byte streams", ("byte_streams",)),
     "shared-state": ("Shared state", ("shared_state",)),
@@ -36,12 +36,19 @@ _ROOMS = {
     "retention": ("Retention", ("retention",)),
     "maintenance": (
         "Maintenance and storage",
-        ("maintenance", "compaction", "backup", "root_settings", "engine.log", "engine.stream"),
+        (
+            "maintenance",
+            "compaction",
+            "backup",
+            "config.root_settings",
+            "engine.log",
+            "engine.stream",
+        ),
     ),
     "metrics": ("Metrics", ("metrics",)),
     "security": (
         "Encryption and principals",
-        ("encryption_policy", "engine.key_management", "engine.principal"),
+        ("config.encryption", "engine.key_management", "engine.runtime.principal"),
     ),
     "spark": ("Spark helpers", ("spark",)),
     "more": ("More", ()),
@@ -133,8 +140,8 @@ def _options() -> str:
     for title, rows in (
         ("Read from `pravega`", options.READ),
         ("Write to `pravega`", options.WRITE),
-        ("Read from `pravega_kvt`", table_options.TABLE_READ),
-        ("Write to `pravega_kvt`", table_options.TABLE_WRITE),
+        ("Read from `pravega_kvt`", key_value_options.TABLE_READ),
+        ("Write to `pravega_kvt`", key_value_options.TABLE_WRITE),
     ):
         text += f"\n## {title}\n\n{option_table(rows)}"
     return text

@@ -12,7 +12,7 @@ from bench.harness.measure import percentile, timed
 from bench.harness.registry import Phase, benchmark
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.scaling.auto_scaling import PACE, ROW_SCHEMA, explain_scaling, scaling_rows
+from pravega_spark.scaling.auto import PACE, ROW_SCHEMA, explain_scaling, scaling_rows
 
 
 @benchmark(Phase.SPARK)

@@ -11,7 +11,7 @@ from bench.harness.figures import Figure
 from bench.harness.registry import benchmark
 from pravega_spark import StreamManager
 from pravega_spark.backup.root_backup import back_up
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store.memory import MemoryStore
 
 _STREAMS = (100, 1_000)

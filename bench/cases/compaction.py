@@ -21,19 +21,16 @@ from bench.harness.lookalike import texts
 from bench.harness.measure import interleave, percentile, timed
 from bench.harness.registry import benchmark
 from bench.harness.unsynced_store import UnsyncedStore
-from pravega_spark.compaction.compaction_options import CompactionOptions
-from pravega_spark.compaction.compaction_plan import plan_compaction
-from pravega_spark.compaction.compaction_run import run_compaction
-from pravega_spark.compaction.live_chunks import FileBytes, live_chunks
-from pravega_spark.compaction.merge_commit import commit_merged
-from pravega_spark.compaction.range_merge import merge_range
-from pravega_spark.engine.chunks.chunk_writer import stage
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.compaction.merge import commit_merged, merge_range
+from pravega_spark.compaction.plan import CompactionOptions, FileBytes, live_chunks, plan_compaction
+from pravega_spark.compaction.run import run_compaction
+from pravega_spark.engine.chunks.writer import stage
+from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
-from pravega_spark.limits import READ_AHEAD_PARTS, ROW_GROUP_EVENTS
+from pravega_spark.values.limits import READ_AHEAD_PARTS, ROW_GROUP_EVENTS
 
 DEFAULTS = CompactionOptions(root={})
 _FILES_OF_A_COMMIT = 500

@@ -11,7 +11,7 @@ from bench.harness.figures import Figure
 from bench.harness.measure import interleave, median_ms, timed_each
 from bench.harness.registry import benchmark
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.time_marks import MARK_PREFIX
+from pravega_spark.engine.stream.watermarks import MARK_PREFIX
 from pravega_spark.event_writer import EventStreamWriter
 
 

@@ -16,10 +16,10 @@ from bench.harness.registry import benchmark
 from pravega_spark import EventStreamWriter, ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.stream import lifecycle
-from pravega_spark.engine.stream.range_reader import read_range
+from pravega_spark.engine.stream.read import read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.limits import OBJECT_CALLS
-from pravega_spark.model import SegmentRange
+from pravega_spark.values.limits import OBJECT_CALLS
+from pravega_spark.values.segments import SegmentRange
 
 _MANY, _FEW = 1_000, 100
 

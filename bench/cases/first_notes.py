@@ -11,12 +11,13 @@ from bench.harness.dataset import EVENT
 from bench.harness.figures import Figure
 from bench.harness.measure import Side, interleave
 from bench.harness.registry import benchmark
+from pravega_spark.config.descriptions import WriterMark
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.time_marks import MARK_PREFIX, WATERMARK_PREFIX, encode_mark
+from pravega_spark.engine.stream.watermarks import MARK_PREFIX, WATERMARK_PREFIX, encode_mark
 from pravega_spark.event_time.stream_time import StreamTime
-from pravega_spark.model import StreamCut, WriterMark
+from pravega_spark.values.segments import StreamCut
 
 _MANY, _FEW = 2_000, 200
 _SHOWN_MS = 1_000_000

@@ -24,11 +24,9 @@ from bench.harness.page_cache import forget_pages
 from bench.harness.registry import benchmark
 from pravega_spark import KeyValueTable, KeyValueTableConfiguration, StreamManager
 from pravega_spark.engine.stream.folded_record import FoldedRecord
-from pravega_spark.key_value.change_sorter import ChangeSorter
-from pravega_spark.key_value.folded_rows import ENTRY_SCHEMA
-from pravega_spark.key_value.folded_source import folded_table
-from pravega_spark.key_value.folded_table import FoldedTable
-from pravega_spark.limits import FOLDED_GROUP_ROWS
+from pravega_spark.key_value.folded_table import FoldedTable, folded_table
+from pravega_spark.key_value.rows import ENTRY_SCHEMA, ChangeSorter
+from pravega_spark.values.limits import FOLDED_GROUP_ROWS
 
 _NAME = f"{SCOPE}/folded"
 _PART = 250_000

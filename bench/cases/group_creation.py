@@ -10,15 +10,15 @@ from bench.harness.counting_store import CountingStore
 from bench.harness.figures import Figure
 from bench.harness.measure import Side, interleave
 from bench.harness.registry import benchmark
-from pravega_spark.engine.json_codec import to_json
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.runtime.json_codec import to_json
+from pravega_spark.engine.state.scopes import Scope
+from pravega_spark.engine.state.state_table import TableChange
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.tables.scopes import Scope
-from pravega_spark.engine.tables.state_table import TableChange
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_lifecycle import open_group
+from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.lifecycle import open_group
 
 _SIZES = 100, 1_000, 10_000
 

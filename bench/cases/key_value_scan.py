@@ -13,7 +13,7 @@ from bench.harness.registry import Phase, benchmark
 from bench.harness.spark_frames import drain
 from pravega_spark import KeyValueTableConfiguration, key_value_frame
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
+from pravega_spark.key_value.folded_table import folded_table
 
 Frame = Callable[..., Any]
 _TEXTS = "versions, which are made as texts for each row, and the plan of the version to read"

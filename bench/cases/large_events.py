@@ -15,7 +15,7 @@ from bench.harness.figures import Figure
 from bench.harness.floor import sync_folder
 from bench.harness.measure import interleave, timed
 from bench.harness.registry import benchmark
-from pravega_spark.model import EventPointer
+from pravega_spark.values.segments import EventPointer
 
 _PIECE = 1 << 20
 

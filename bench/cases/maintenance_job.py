@@ -17,12 +17,11 @@ from bench.harness.measure import timed
 from bench.harness.registry import Phase, benchmark
 from bench.harness.unsynced_store import UnsyncedStore
 from pravega_spark import RetentionPolicy, StreamConfiguration, StreamManager
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.jobs.maintenance import spread
-from pravega_spark.maintenance.maintenance_result import MaintenanceResult
-from pravega_spark.maintenance.maintenance_round import MaintenanceRound, RoundRequest
-from pravega_spark.maintenance.root_maintenance import RoundStop
+from pravega_spark.maintenance.result import MaintenanceResult
+from pravega_spark.maintenance.round import MaintenanceRound, RoundRequest, RoundStop
 
 _HOUR_MS = 3_600_000
 _SCOPES = 10

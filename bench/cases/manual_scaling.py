@@ -22,7 +22,7 @@ from bench.harness.measure import Side, interleave, percentile, timed
 from bench.harness.registry import benchmark
 from pravega_spark import Epoch, KeyRange
 from pravega_spark.engine.layout import epoch_changes, epochs
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 
 WHOLE = KeyRange(0.0, 1.0)
 PARTS = 16

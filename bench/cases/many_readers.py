@@ -24,7 +24,7 @@ from bench.harness.counting_store import CountingStore
 from pravega_spark import StreamManager
 from pravega_spark.engine.chunks.arrow_arrays import ready
 from pravega_spark.reader_groups import reader_group
-from pravega_spark.reader_groups.group_codec import GroupCodec
+from pravega_spark.reader_groups.table import GroupCodec
 
 root, group, first, count, folder = sys.argv[1:]
 ready()

@@ -22,9 +22,9 @@ from pravega_spark import EventStreamWriter, ScalingPolicy, StreamConfiguration,
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.limits import STREAM_REFRESH_SECONDS
-from pravega_spark.spark.read.offset_planner import OffsetPlanner
+from pravega_spark.spark.read.offsets import OffsetPlanner
 from pravega_spark.spark.settings import read_settings
+from pravega_spark.values.limits import STREAM_REFRESH_SECONDS
 
 _FEW, _MANY = 50, 500
 _FILL = """
@@ -58,7 +58,7 @@ import json, sys, time
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 from pravega_spark.spark.groups.query_reader_group import QueryMembership
-from pravega_spark.spark.read.stream_discovery import matching_streams
+from pravega_spark.spark.read.discovery import matching_streams
 from pravega_spark.spark.settings import read_settings
 from pravega_spark.spark.source import PravegaDataSource
 from pravega_spark.spark.source_offsets import decode, present

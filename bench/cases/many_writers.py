@@ -16,7 +16,7 @@ from bench.harness.registry import benchmark
 from bench.harness.slow_store import SlowStore
 from bench.harness.writer_load import WriterLoad
 from pravega_spark import EventStreamWriter, ScalingPolicy, StreamConfiguration
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog

@@ -17,9 +17,9 @@ from bench.harness.counting_store import CountingStore
 from pravega_spark import StreamManager
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 
 def resident_mib():
     gc.collect()

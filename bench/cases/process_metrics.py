@@ -14,7 +14,7 @@ from bench.harness.figures import Figure
 from bench.harness.measure import interleave
 from bench.harness.registry import benchmark
 from pravega_spark import StreamManager, start_metrics
-from pravega_spark.engine.observers import observers
+from pravega_spark.engine.runtime.observers import observers
 
 _REPORTS = 6
 """Places that look for observers in the course of an append that a thread of its own commits."""

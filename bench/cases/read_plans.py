@@ -12,9 +12,9 @@ from bench.harness.figures import Figure
 from bench.harness.measure import Side, interleave
 from bench.harness.registry import benchmark
 from pravega_spark.engine.chunks.chunk import StagedChunk
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.staging_folder import version_folder
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.writing.append import append
 from pravega_spark.spark.source import PravegaDataSource
 

@@ -16,7 +16,7 @@ from bench.harness.slow_store import SlowStore
 from pravega_spark import ReaderGroup
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
+from pravega_spark.reader_groups.lifecycle import GroupLifecycle
 
 _DELAY_SECONDS = 0.030
 _PAUSE_SECONDS = 0.002

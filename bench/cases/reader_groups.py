@@ -17,7 +17,7 @@ from bench.harness.figures import Figure
 from bench.harness.measure import Side, interleave, percentile, timed
 from bench.harness.registry import benchmark
 from pravega_spark import ReaderGroup
-from pravega_spark.reader_groups.group_table import group_path
+from pravega_spark.reader_groups.table import group_path
 
 _numbers = count()
 _LEASE_SECONDS = 5.0

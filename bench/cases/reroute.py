@@ -11,11 +11,11 @@ from bench.harness.measure import interleave, timed
 from bench.harness.registry import benchmark
 from pravega_spark import KeyRange
 from pravega_spark.engine.chunks.chunk import StagedChunk
-from pravega_spark.engine.chunks.chunk_writer import stage
 from pravega_spark.engine.chunks.routing import Router, split
+from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.staging_folder import version_folder
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.writing.reroute import reroute
+from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.writing.append import reroute
 
 
 @benchmark()

@@ -15,7 +15,7 @@ from bench.harness.measure import Side, interleave, percentile, timed
 from bench.harness.registry import Phase, benchmark
 from bench.harness.unsynced_store import UnsyncedStore
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamCut
-from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream import lifecycle
@@ -23,8 +23,7 @@ from pravega_spark.engine.stream.records import SAMPLE_PREFIX, SampleRecord, Siz
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.engine.stream.truncation import truncate
-from pravega_spark.retention.retention_options import DEFAULTS
-from pravega_spark.retention.retention_run import ROW_SCHEMA, explain_retention
+from pravega_spark.retention.run import DEFAULTS, ROW_SCHEMA, explain_retention
 from pravega_spark.retention.stream_retention import retention_rows
 
 POLICIES = (
@@ -65,7 +64,7 @@ def prepare(context: Context, name: str, commits: int, count: int) -> None:
     for group, offset in (("bench/slow", commits // 4), ("bench/fast", commits // 2)):
         subscribe(stream, group, 0)
         publish(stream, group, 0, StreamCut(name, view.life, {segment: offset}))
-    checkpointing.maintain(stream.log.reader, stream.view().version)
+    checkpoint.maintain(stream.log.reader, stream.view().version)
 
 
 @benchmark(Phase.CHANGES_SHARED_INPUT)

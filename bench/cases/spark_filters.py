@@ -19,9 +19,9 @@ from bench.harness.ready_source import ReadyBatches, ready_options
 from bench.harness.registry import Phase, benchmark
 from bench.harness.spark_frames import drain
 from bench.harness.spark_session import spark_setting
-from pravega_spark.engine.chunks.chunk_writer import stage
+from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.staging_folder import version_folder
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.writing.append import append
 
 _SWITCH = "spark.sql.python.filterPushdown.enabled"

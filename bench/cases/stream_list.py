@@ -12,10 +12,10 @@ from bench.harness.counting_store import CountingStore
 from bench.harness.figures import Figure
 from bench.harness.registry import benchmark
 from pravega_spark.cli.stream_description import show_summaries
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream import lifecycle, open_streams
+from pravega_spark.engine.stream import lifecycle, stream_log
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 
 _FEW, _MANY = 1_000, 10_000
 
@@ -44,7 +44,7 @@ def _list(streams: int) -> tuple[float, float, float]:
         stream = StreamLog(store, name)
         stream.log.maintain = None
         lifecycle.create(stream, 1, StreamConfiguration(ScalingPolicy.fixed(1)))
-    open_streams._open.reset()
+    stream_log._open.reset()
     calls, used, begun = store.total, time.process_time(), time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()) as shown:
         show_summaries(store, names, "json")

@@ -18,7 +18,6 @@ from bench.harness.first_batches import FirstBatches, Place, first_batches
 from bench.harness.registry import Phase, benchmark
 from bench.harness.spark_frames import stream_frame
 from bench.harness.spark_session import spark_settings
-from pravega_spark.limits import DELTA_PACKAGE
 from pravega_spark.spark.session import (
     CATALOG,
     DELTA_CATALOG,
@@ -27,6 +26,7 @@ from pravega_spark.spark.session import (
     PACKAGES,
 )
 from pravega_spark.spark.worker_python import DRIVER, INTERPRETER, SCRIPT, WORKERS
+from pravega_spark.values.limits import DELTA_PACKAGE
 
 _BOUND = {
     "delta": "the Python process that Spark starts for the source of each query: an empty source "

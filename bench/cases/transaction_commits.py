@@ -15,13 +15,12 @@ from bench.harness.registry import benchmark
 from bench.harness.small_transaction import EVENTS, SEGMENTS, flushed, write_events
 from pravega_spark import KeyRange
 from pravega_spark.engine.chunks.chunk import StagedChunk
-from pravega_spark.engine.chunks.chunk_writer import stage
 from pravega_spark.engine.chunks.routing import Router, split
+from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.staging_folder import version_folder
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.transactions.transaction import Transaction
-from pravega_spark.transactions.transaction_paths import chunk_folder
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.txn.manifests import chunk_folder
+from pravega_spark.txn.transaction import Transaction
 
 FLUSH_ROWS = 335_544
 """Events of 100 bytes that a transaction flushes at once, 32 MiB."""

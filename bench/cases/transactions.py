@@ -13,10 +13,9 @@ from bench.harness.floor import put_durably, sync_folder
 from bench.harness.measure import interleave, median_ms, percentile, timed_each
 from bench.harness.registry import benchmark
 from bench.harness.small_transaction import EVENTS, SEGMENTS, write_events
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.transactions.transaction import Transaction
-from pravega_spark.transactions.transaction_paths import transaction_folder
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.txn.manifests import transaction_folder
+from pravega_spark.txn.transaction import Transaction
 
 
 class TransactionFloor:

@@ -12,18 +12,18 @@ from bench.harness.context import Context
 from bench.harness.counting_store import CountingStore
 from bench.harness.figures import Figure
 from bench.harness.registry import benchmark
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
+from pravega_spark.engine.state.scopes import open_scope
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream import open_streams
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.tables.open_scopes import open_scope
+from pravega_spark.engine.stream import stream_log
+from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
+from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.key_value.key_value_table import KeyValueTable
+from pravega_spark.key_value.lifecycle import TableLifecycle
 from pravega_spark.key_value.shared_table import table_configuration
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.key_value.table_lifecycle import TableLifecycle
-from pravega_spark.names import table_log
+from pravega_spark.values.names import table_log
 
 _FEW, _MANY = 100_000, 1_000_000
 _TABLE, _LOG = "bench/unfolded", table_log("bench", "unfolded")
@@ -82,7 +82,7 @@ def _measure(keys: int) -> dict[str, tuple[float, int]]:
         nonlocal log
         if cold:
             del log
-            open_streams._open.reset()
+            stream_log._open.reset()
         gc.collect()
         calls, begun = store.total, time.process_time()
         step()

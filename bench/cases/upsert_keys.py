@@ -20,7 +20,7 @@ from bench.harness.registry import benchmark
 from pravega_spark import KeyValueTableConfiguration
 from pravega_spark.engine.store import open_store
 from pravega_spark.spark.key_value.key_hashes import hashes_that_come_twice
-from pravega_spark.spark.key_value.kvt_source import KeyValueDataSource
+from pravega_spark.spark.key_value.source import KeyValueDataSource
 
 _BATCH = 10_000
 _TASKS = 2

@@ -12,8 +12,8 @@ from bench.harness.figures import Figure
 from bench.harness.registry import benchmark
 from pravega_spark import StreamManager
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pravega_spark.limits import ROW_GROUP_EVENTS
+from pravega_spark.values.limits import ROW_GROUP_EVENTS
 
 
 class ArrowParquet(DataSource):

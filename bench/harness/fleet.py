@@ -12,8 +12,8 @@ from bench.harness.dataset import table
 from bench.harness.measure import timed
 from bench.harness.unsynced_store import UnsyncedStore
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
-from pravega_spark.engine.chunks.chunk_writer import stage
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.chunks.writer import stage
+from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append

@@ -7,8 +7,8 @@ from itertools import count
 from pathlib import Path
 
 from pravega_spark import StreamManager
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.model import SegmentRange
+from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.values.segments import SegmentRange
 
 
 def last_append(manager: StreamManager, stream: str) -> tuple[bytes, bytes]:

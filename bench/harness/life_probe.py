@@ -20,10 +20,10 @@ from bench.harness.long_life import (
     maintained_in_foreground,
 )
 from pravega_spark import StreamCut
-from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.batch_committer import BatchCommitter
-from pravega_spark.retention.retention_run import explain_retention
+from pravega_spark.engine.writing.committer import BatchCommitter
+from pravega_spark.retention.run import explain_retention
 
 _TAIL_EVENTS = 20
 

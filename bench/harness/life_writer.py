@@ -6,15 +6,14 @@ import random
 from dataclasses import dataclass, replace
 
 from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events
-from pravega_spark.engine.chunks.chunk_writer import stage
+from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.staging_folder import version_folder
+from pravega_spark.engine.stream.records import anonymous_id
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.writer_ids import anonymous_id
 from pravega_spark.engine.writing.append import append
-from pravega_spark.engine.writing.batch_identity import SessionBatch
-from pravega_spark.engine.writing.writer_sessions import open_session
+from pravega_spark.engine.writing.identity import SessionBatch, open_session
 from pravega_spark.errors import StagedTooLate, WriterForgotten
-from pravega_spark.limits import RESTAGE_VERSIONS
+from pravega_spark.values.limits import RESTAGE_VERSIONS
 
 _EVENT_BYTES = 100
 _RANDOM = random.Random(0)

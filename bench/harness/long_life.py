@@ -28,13 +28,13 @@ from pravega_spark import (
     StreamCut,
     StreamManager,
 )
-from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log import checkpoint
+from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import ReinitializationRequired, TruncatedData
-from pravega_spark.limits import STATE_FILE_COMMITS
 from pravega_spark.stream import Stream
+from pravega_spark.values.limits import STATE_FILE_COMMITS
 
 SCOPE = "life"
 STREAM = f"{SCOPE}/stream"
@@ -299,7 +299,7 @@ def maintained_in_foreground() -> Iterator[None]:
     """Write state files and checkpoints in the thread that commits, so that runs are equal."""
 
     def maintain(log: Log, version: int) -> None:
-        checkpointing.maintain(log.reader, version)
+        checkpoint.maintain(log.reader, version)
 
-    with mock.patch.object(checkpointing, "maintain_in_background", maintain):
+    with mock.patch.object(checkpoint, "maintain_in_background", maintain):
         yield

@@ -13,9 +13,9 @@ from dataclasses import replace
 from bench.harness.context import Context
 from bench.harness.dataset import table
 from bench.harness.unsynced_store import UnsyncedStore
-from pravega_spark.engine.chunks.chunk_writer import stage
-from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.chunks.writer import stage
+from pravega_spark.engine.log import checkpoint
+from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
@@ -58,4 +58,4 @@ def _build(context: Context, commits: int) -> str:
 
 
 def _maintain(log: Log, version: int) -> None:
-    checkpointing.maintain(log.reader, version)
+    checkpoint.maintain(log.reader, version)

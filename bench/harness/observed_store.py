@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from pravega_spark.engine.store.wrapped_store import WrappedStore
+from pravega_spark.engine.store.base import WrappedStore
 
 
 class ObservedStore(WrappedStore):

@@ -25,8 +25,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from bench.harness.context import Context
-from pravega_spark.limits import READ_BATCH_EVENTS
 from pravega_spark.spark.source import PravegaDataSource
+from pravega_spark.values.limits import READ_BATCH_EVENTS
 
 _TASKS = 4
 """As many as a stream of the benchmarks has segments."""

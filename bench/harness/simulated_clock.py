@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from pravega_spark.engine.folder_watch import FolderWatch
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.runtime.folder_watch import FolderWatch
+from pravega_spark.engine.runtime.system import Runtime
 
 BEGIN_MS = 1_700_000_000_000
 _ODD = 0x9E3779B97F4A7C15F39CC061

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bench.harness.dataset import EVENT
-from pravega_spark.transactions.transaction import Transaction
-from pravega_spark.transactions.transactional_writer import TransactionalWriter
+from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.writer import TransactionalWriter
 
 EVENTS = 100
 SEGMENTS = 4

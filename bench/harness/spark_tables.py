@@ -14,7 +14,7 @@ from bench.harness.cpu_time import CpuMeter
 from bench.harness.measure import timed
 from bench.harness.spark_session import spark_setting
 from pravega_spark import frame
-from pravega_spark.limits import ROW_GROUP_EVENTS
+from pravega_spark.values.limits import ROW_GROUP_EVENTS
 
 _ROW_GROUP_LIMIT = "parquet.block.row.count.limit"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.store.local import LocalStore
 
 

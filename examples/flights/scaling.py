@@ -12,13 +12,12 @@ import time
 from dataclasses import dataclass
 
 from pravega_spark import PravegaSparkError, ScalingPolicy
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.model import KeyRange
-from pravega_spark.policies import ScalingPace
-from pravega_spark.scaling.auto_scaling import run_scaling
-from pravega_spark.scaling.scale_commit import scale_stream
-from pravega_spark.scaling.scale_decision import Action
+from pravega_spark.config.policies import ScalingPace
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.scaling.auto import run_scaling
+from pravega_spark.scaling.commit import scale_stream
+from pravega_spark.scaling.decision import Action
+from pravega_spark.values.segments import KeyRange
 
 COOLDOWN = "2 s"
 """Pravega's is ten minutes; all other times of scaling are shortened in proportion."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from flights.dataset import InputError
 from flights.scaling import policy
 from pravega_spark import RetentionPolicy, StreamConfiguration, StreamManager
-from pravega_spark.names import split_stream
+from pravega_spark.values.names import split_stream
 
 WORK = Path("out", "demo")
 """Relative to the current folder; every run empties it."""

@@ -7,16 +7,33 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pravega_spark.backup.key_value_restore import restore_folded
-from pravega_spark.backup.new_life import begin_new_life, continued_lives
-from pravega_spark.backup.restore_point import IntactVersion
-from pravega_spark.backup.table_restore import RestoredTable, has_plan, restore_table
-from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.backup.restore import (
+    IntactVersion,
+    RestoredTable,
+    begin_new_life,
+    continued_lives,
+    has_plan,
+    restore_folded,
+    restore_table,
+)
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.log_fields import log_fields, own_logger
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.runtime.failpoints import failpoint
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
+from pravega_spark.engine.runtime.system import Runtime
+from pravega_spark.engine.state.due_hints import drop_hints
+from pravega_spark.engine.state.maintenance_table import MAINTENANCE_TABLE
+from pravega_spark.engine.state.scopes import (
+    DELETED,
+    GROUP,
+    GROUPS_FOLDER,
+    STREAM,
+    TABLE,
+    TABLE_DOMAIN,
+    Scope,
+)
+from pravega_spark.engine.state.settings_table import SETTINGS_TABLE
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.store.root_marker import (
@@ -32,18 +49,6 @@ from pravega_spark.engine.stream.folded_record import FoldedRecord, check_presen
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog, events_path
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.tables.due_hints import drop_hints
-from pravega_spark.engine.tables.maintenance_table import MAINTENANCE_TABLE
-from pravega_spark.engine.tables.scopes import (
-    DELETED,
-    GROUP,
-    GROUPS_FOLDER,
-    STREAM,
-    TABLE,
-    TABLE_DOMAIN,
-    Scope,
-)
-from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE
 from pravega_spark.errors import (
     Damaged,
     IllegalState,
@@ -51,7 +56,11 @@ from pravega_spark.errors import (
     NoSuchStream,
     PravegaSparkError,
 )
-from pravega_spark.names import (
+from pravega_spark.reader_groups.settlement import GroupPositions
+from pravega_spark.txn.decision_log import DECISIONS_TABLE, JointRecord, open_decisions
+from pravega_spark.txn.joint_sweep import carry_out_decided
+from pravega_spark.txn.settlement import ended_part
+from pravega_spark.values.names import (
     MAX_SCOPE_LENGTH,
     TABLES_FOLDER,
     folded_path,
@@ -60,10 +69,6 @@ from pravega_spark.names import (
     split_stream,
     table_of_log,
 )
-from pravega_spark.reader_groups.position_settlement import GroupPositions
-from pravega_spark.transactions.decision_log import DECISIONS_TABLE, JointRecord, open_decisions
-from pravega_spark.transactions.joint_sweep import carry_out_decided
-from pravega_spark.transactions.settlement import ended_part
 
 logger = own_logger(__name__)
 

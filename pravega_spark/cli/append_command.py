@@ -17,19 +17,13 @@ from typing import Any
 
 import click
 
-from pravega_spark.cli.input_records import (
-    FORMATS,
-    OldRecords,
-    check_format,
-    place_of,
-    read_records,
-)
+from pravega_spark.cli.input import FORMATS, OldRecords, check_format, place_of, read_records
 from pravega_spark.cli.open_writes import OpenWrites, say_durable, stopped_by_signals
 from pravega_spark.cli.output import output_option, show_done, shown_as_it_is
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.errors import InvalidInput
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.units import count_text
+from pravega_spark.values.units import count_text
 
 _Record = tuple[str | None, Any]
 """A routing key, and the bytes of an event or the row of a typed stream."""
@@ -101,7 +95,7 @@ def append(
             return read_records(
                 file, form, key_field, key_separator, event_field, csv_null, run.old
             )
-        from pravega_spark.cli.typed_input import read_typed
+        from pravega_spark.cli.input import read_typed
 
         return read_typed(file, form, key_field, event_field, schema, csv_null)
 
@@ -297,7 +291,7 @@ def _read_ahead(
 def _add(digest: hashlib._Hash, record: _Record) -> None:
     key, event = record
     if isinstance(event, dict):
-        from pravega_spark.cli.typed_input import row_bytes
+        from pravega_spark.cli.input import row_bytes
 
         event = row_bytes(event)
     part = b"" if key is None else key.encode(errors="surrogatepass")

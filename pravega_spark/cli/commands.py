@@ -15,17 +15,17 @@ from pravega_spark.cli.many_names import DamagedNames
 from pravega_spark.cli.open_writes import Stopped
 from pravega_spark.cli.output import wants_json
 from pravega_spark.errors import InvalidInput, PravegaSparkError
-from pravega_spark.printable import printable
+from pravega_spark.primitives.printable import printable
 
 PROG = "pravega-spark"
 FAILED, MISUSED, UNKNOWN, INTERRUPTED = 1, 2, 3, 130
 
 _COMMANDS: Commands = {
-    "apply": ("declare_commands:apply", "Create and change what a YAML file declares."),
-    "check": ("check_commands:check", "Check streams and groups, for monitoring: exit 0 to 3."),
+    "apply": ("declare:apply", "Create and change what a YAML file declares."),
+    "check": ("checks:check", "Check streams and groups, for monitoring: exit 0 to 3."),
     "cut": ("cut_commands:cut", "Stream cuts: names for positions, and what they say."),
     "demo": ("demo_command:demo", "Write, scale, read and truncate a stream while you watch."),
-    "diff": ("declare_commands:diff", "Show what apply would do; exit 1 if anything."),
+    "diff": ("declare:diff", "Show what apply would do; exit 1 if anything."),
     "doctor": ("doctor_command:doctor", "Look at this machine and the root: what cannot work?"),
     "fsck": ("fsck_command:fsck", "Check that what is stored is intact."),
     "kvt": ("kvt_commands:kvt", "Key-value tables: create, get, put, scan."),
@@ -42,11 +42,11 @@ _COMMANDS: Commands = {
     "settings": ("settings_command:settings", "The settings of the root, or of streams."),
     "storage": ("storage_command:storage", "What streams store and why."),
     "stream": (
-        "stream_commands:stream",
+        "streams:stream",
         "Streams: create, read, write, scale, truncate.",
     ),
     "subscriber": ("subscriber_commands:subscriber", "Those for whom a stream keeps events."),
-    "txn": ("transaction_commands:txn", "Transactions: list, describe, commit, abort."),
+    "txn": ("transactions:txn", "Transactions: list, describe, commit, abort."),
 }
 
 

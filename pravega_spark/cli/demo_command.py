@@ -19,12 +19,12 @@ import click
 
 from pravega_spark.cli.output import say
 from pravega_spark.cli.root_option import new_root, root_option
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.config.descriptions import TransactionStatus
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import TransactionStatus
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.reader_groups.reader_group import ReaderGroup
-from pravega_spark.units import count_text, parse_duration_ms
+from pravega_spark.values.units import count_text, parse_duration_ms
 
 STREAM, GROUP, TABLE = "demo/flights", "demo/dashboards", "demo/last-seen"
 _CARRIERS = {"UA": 30, "B6": 28, "DL": 20, "AA": 12, "WN": 6, "AS": 3, "HA": 1}

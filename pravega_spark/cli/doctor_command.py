@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING
 import click
 
 from pravega_spark.cli.output import TABLE, output_option, show_table, show_value
-from pravega_spark.cli.profiles import config_path
-from pravega_spark.cli.root_option import new_root, root_option, root_profile
+from pravega_spark.cli.root_option import config_path, new_root, root_option, root_profile
 from pravega_spark.errors import PravegaSparkError
-from pravega_spark.units import time_text
+from pravega_spark.values.units import time_text
 
 if TYPE_CHECKING:
     from pravega_spark.engine.store import Store

@@ -17,10 +17,9 @@ import click
 from pravega_spark.cli.output import say, say_lines, show_table
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError, StoreRefused
-from pravega_spark.limits import MAINTAIN_THREADS, STREAM_TIMEOUT
-from pravega_spark.maintenance.kind_schedule import KindSchedule
-from pravega_spark.maintenance.maintenance_result import MaintenanceResult, no_counts
-from pravega_spark.maintenance.root_maintenance import (
+from pravega_spark.maintenance.result import MaintenanceResult, no_counts
+from pravega_spark.maintenance.round import (
+    RoundRetries,
     RoundStop,
     check_parallelism,
     maintain_root,
@@ -28,9 +27,10 @@ from pravega_spark.maintenance.root_maintenance import (
     parse_request,
     split_kinds,
 )
-from pravega_spark.maintenance.round_retries import RoundRetries
-from pravega_spark.metrics.metrics_textfile import MetricsTextfile, check_textfile
-from pravega_spark.units import parse_duration_ms
+from pravega_spark.maintenance.schedule import KindSchedule
+from pravega_spark.metrics.textfile import MetricsTextfile, check_textfile
+from pravega_spark.values.limits import MAINTAIN_THREADS, STREAM_TIMEOUT
+from pravega_spark.values.units import parse_duration_ms
 
 INTERRUPTED = 130
 _AS_SET = "as set"

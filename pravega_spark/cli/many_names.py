@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from pravega_spark.errors import Damaged, ForeignTable, PravegaSparkError
-from pravega_spark.limits import CHECK_THREADS
+from pravega_spark.values.limits import CHECK_THREADS
 
 _Found = TypeVar("_Found")
 _Look = Callable[[str], _Found | None]

@@ -8,8 +8,8 @@ import click
 
 from pravega_spark.cli.output import say
 from pravega_spark.cli.root_option import open_root, root_option
-from pravega_spark.metrics.metric_catalog import MAX_MEASURED_STREAMS
-from pravega_spark.metrics.metrics_textfile import check_textfile
+from pravega_spark.metrics.catalog import MAX_MEASURED_STREAMS
+from pravega_spark.metrics.textfile import check_textfile
 
 
 @click.command("metrics")
@@ -37,7 +37,7 @@ def metrics(root: str | None, textfile: str | None, scopes: Sequence[str], max_s
     if textfile is not None:
         check_textfile("--textfile", textfile)
     try:
-        from pravega_spark.metrics.prometheus_export import root_metrics
+        from pravega_spark.metrics.prometheus import root_metrics
     except ModuleNotFoundError as error:
         if error.name != "prometheus_client":
             raise

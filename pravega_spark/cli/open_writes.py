@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from pravega_spark.errors import CommitUnknown, PravegaSparkError
-from pravega_spark.units import count_text
+from pravega_spark.values.units import count_text
 
 _MOST: Final = 10_000
 """Open writes, at most: the errors of earlier ones end the command."""

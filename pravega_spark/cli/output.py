@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import click
 
 from pravega_spark.cli.exact_json import JsonNumber, json_text, parse_json
-from pravega_spark.printable import is_printable, printable, printable_lines
-from pravega_spark.units import size_text, time_text
+from pravega_spark.primitives.printable import is_printable, printable, printable_lines
+from pravega_spark.values.units import size_text, time_text
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

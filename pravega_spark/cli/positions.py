@@ -19,15 +19,15 @@ import re
 import time
 from datetime import datetime, timezone
 
-from pravega_spark.arguments import shown
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
-from pravega_spark.names import is_cut_name
-from pravega_spark.units import parse_duration_ms
+from pravega_spark.values.checks import shown
+from pravega_spark.values.names import is_cut_name
+from pravega_spark.values.segments import StreamCut
+from pravega_spark.values.units import parse_duration_ms
 
 _COUNT = re.compile(r"([+-])([0-9]+)")
 

@@ -19,16 +19,16 @@ from pravega_spark.cli.output import (
 from pravega_spark.cli.positions import is_position, parse_position
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.errors import IllegalState
-from pravega_spark.limits import CHECKPOINT_INTERVAL, GROUP_REFRESH
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
-from pravega_spark.reader_groups.group_configuration import (
+from pravega_spark.reader_groups.configuration import (
     GroupAcknowledgement,
     GroupRetention,
     ReaderGroupConfiguration,
 )
-from pravega_spark.reader_groups.group_description import get_group
-from pravega_spark.reader_groups.group_lifecycle import open_group
+from pravega_spark.reader_groups.description import get_group
+from pravega_spark.reader_groups.lifecycle import open_group
+from pravega_spark.values.limits import CHECKPOINT_INTERVAL, GROUP_REFRESH
+from pravega_spark.values.segments import StreamCut
 
 _NEVER = "never"
 

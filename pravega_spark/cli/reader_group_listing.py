@@ -25,11 +25,10 @@ from pravega_spark.cli.output import (
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.backlog import oldest_seconds
-from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import Damaged, NoSuchStream
-from pravega_spark.model import segment_text
-from pravega_spark.reader_groups.group_description import (
+from pravega_spark.reader_groups.description import (
     GroupVersion,
     SegmentPosition,
     find_group,
@@ -38,7 +37,8 @@ from pravega_spark.reader_groups.group_description import (
     with_heartbeats,
 )
 from pravega_spark.reader_groups.subscriptions import Subscriptions
-from pravega_spark.units import age_text, count_text, parse_duration_ms, size_text
+from pravega_spark.values.segments import segment_text
+from pravega_spark.values.units import age_text, count_text, parse_duration_ms, size_text
 
 if TYPE_CHECKING:
     from pravega_spark.manager import StreamManager

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
 
-from pravega_spark.cli import reset_targets
 from pravega_spark.cli.output import (
     TABLE,
     TableColumn,
@@ -17,25 +21,264 @@ from pravega_spark.cli.output import (
     show_records,
     show_value,
 )
-from pravega_spark.cli.reset_targets import ResetSource
 from pravega_spark.cli.root_option import check_begun, open_root, root_option
-from pravega_spark.errors import IllegalState
-from pravega_spark.model import END, NOT_REACHED, StreamCut, segment_text
-from pravega_spark.reader_groups.group_description import get_group
-from pravega_spark.reader_groups.group_lifecycle import open_group
-from pravega_spark.reader_groups.group_reset import ResetTarget, preview_reset, reset_group
+from pravega_spark.engine.layout.located_cut import LocatedCut, locate
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.stream.positions import TimeSearch
+from pravega_spark.engine.stream.saved_cuts import saved_cut
+from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import IllegalState, InvalidInput, InvalidStreamCut, StaleIdentity
+from pravega_spark.reader_groups.changes import ResetTarget, preview_reset, reset_group
+from pravega_spark.reader_groups.description import get_group, with_heartbeats
+from pravega_spark.reader_groups.lifecycle import open_group
+from pravega_spark.reader_groups.state import GroupState
+from pravega_spark.spark.option_values import timestamp
+from pravega_spark.values.checks import shown
+from pravega_spark.values.names import is_cut_name
+from pravega_spark.values.segments import END, NOT_REACHED, StreamCut, segment_text
+from pravega_spark.values.units import parse_duration_ms
+
+_ISO_DURATION = re.compile(
+    r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ResetSource:
+    """A group with the cuts that its readers last reported, and the streams to reset."""
+
+    store: Store
+    state: GroupState
+    streams: tuple[str, ...]
+
+    @classmethod
+    def of(cls, store: Store, state: GroupState, streams: Iterable[str]) -> ResetSource:
+        """Take some streams of a group, or without any all of them. Raises UsageError."""
+        known = tuple(sorted(state.lives))
+        chosen = tuple(dict.fromkeys(streams)) or known
+        for name in chosen:
+            if name not in state.lives:
+                raise click.UsageError(
+                    f"Reader group {state.group} does not read {name}; it reads {', '.join(known)}."
+                )
+        return cls(store, with_heartbeats(store, state), chosen)
+
+    def each(self, cut_of: Callable[[str, StreamView], StreamCut]) -> dict[str, StreamCut]:
+        """Return a cut of the newest view of each stream."""
+        found = {}
+        for name in self.streams:
+            found[name] = open_stream(self.store, name).on_newest(partial(cut_of, name))
+        return found
+
+    def position(self, name: str, view: StreamView) -> LocatedCut:
+        """Return the present position in a stream, at the head where it is below.
+
+        Raises StaleIdentity if the stream was created again since.
+        """
+        view.check_life(self.state.lives[name])
+        return locate(view, self.state.cut(name)).raised_to_head()
+
+
+def earliest(source: ResetSource, _: bool) -> dict[str, StreamCut]:
+    """Return the heads."""
+    return source.each(lambda _, view: view.head)
+
+
+def latest(source: ResetSource, _: bool) -> dict[str, StreamCut]:
+    """Return the tails."""
+    return source.each(lambda _, view: view.tail)
+
+
+def current(source: ResetSource, _: bool) -> dict[str, StreamCut]:
+    """Return the positions that the readers reported last."""
+    return source.each(lambda name, view: source.position(name, view).cut)
+
+
+def checkpoint(source: ResetSource, _: bool) -> dict[str, StreamCut]:
+    """Return the cuts of the last completed checkpoint. Raises InvalidInput without one."""
+    last = source.state.last_checkpoint
+    if last is None:
+        raise InvalidInput(
+            f"reader group {source.state.group} has no completed checkpoint in this generation; "
+            "name another position, such as --to-earliest."
+        )
+    cuts = source.state.cuts_of(last.positions)
+    return {name: cuts[name] for name in source.streams}
+
+
+def at_time(source: ResetSource, text: str) -> dict[str, StreamCut]:
+    """Return the cuts before the first events at or after a time, the tail if there are none."""
+    return _at_us(source, timestamp("--to-datetime", text).resolve_us())
+
+
+def ago(source: ResetSource, text: str) -> dict[str, StreamCut]:
+    """Return the cuts of a time ago, given as ``90 min``, or as Kafka writes it: ``PT1H30M``."""
+    return _at_us(source, timestamp("--by-duration", f"-{_duration_ms(text)} ms").resolve_us())
+
+
+def _at_us(source: ResetSource, time_us: int) -> dict[str, StreamCut]:
+    def cut_of(name: str, view: StreamView) -> StreamCut:
+        return TimeSearch(open_stream(source.store, name), time_us).cut(view).cut
+
+    return source.each(cut_of)
+
+
+def _duration_ms(text: str) -> int:
+    match = _ISO_DURATION.fullmatch(text.strip())
+    if match is None or not any(match.groups()):
+        return parse_duration_ms("--by-duration", text)
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return round(1_000 * (86_400 * days + 3_600 * hours + 60 * minutes + seconds))
+
+
+def shifted(source: ResetSource, by: int) -> dict[str, StreamCut]:
+    """Return the present positions with every offset moved by a number of events.
+
+    As Kafka does, an offset stops at the first or the last event of its segment.
+    """
+    return _moved(source, lambda offset: offset + by)
+
+
+def _moved(source: ResetSource, move: Callable[[int], int]) -> dict[str, StreamCut]:
+    def cut_of(name: str, view: StreamView) -> StreamCut:
+        positions = {}
+        for segment_id, offset in source.position(name, view).cut:
+            tail = view.segment(segment_id).next_offset
+            moved = move(tail if offset == END else offset)
+            within = min(max(moved, view.head_offset(segment_id)), tail)
+            is_same = offset == NOT_REACHED or (offset == END and within == tail)
+            positions[segment_id] = offset if is_same else within
+        return StreamCut(name, view.life, positions)
+
+    return source.each(cut_of)
+
+
+def at_offsets(source: ResetSource, texts: Iterable[str]) -> dict[str, StreamCut]:
+    """Return the cuts of texts, or those that the streams saved under a name.
+
+    A number is that offset in each segment of the present position.
+    """
+    given = list(texts)
+    if len(given) == 1 and given[0].isdecimal():
+        return _moved(source, lambda offset: int(given[0]))
+    if len(given) == 1 and is_cut_name(given[0]):
+        return source.each(lambda _, view: saved_cut(view, given[0]).cut)
+    return _checked(source, given)
+
+
+def of_file(source: ResetSource, path: str) -> dict[str, StreamCut]:
+    """Return the cuts of a file that ``--export`` printed; ``-`` is the standard input.
+
+    Raises InvalidInput for a file that cannot be read, and for one that has no cuts.
+    """
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{path} is no text; give a file that --export printed.") from None
+    except OSError as error:
+        raise InvalidInput(f"--from-file {path} cannot be read: {error.strerror}.") from None
+    lines = (line.strip() for line in text.splitlines())
+    return _checked(source, [line for line in lines if line and not line.startswith("#")])
+
+
+def _checked(source: ResetSource, texts: Iterable[str]) -> dict[str, StreamCut]:
+    cuts = [StreamCut.parse(text) for text in texts]
+    if not cuts:
+        raise InvalidInput("no stream cut was given; --export prints one for each stream.")
+    for cut in cuts:
+        if cut.is_bound and cut.stream not in source.streams:
+            raise InvalidStreamCut(
+                f"{shown(str(cut))} is a cut of {cut.stream}, which is not one of the streams to "
+                f"reset: {', '.join(source.streams)}."
+            )
+    if any(not cut.is_bound for cut in cuts):
+        raise InvalidStreamCut("'earliest' and 'latest' have options: --to-earliest, --to-latest.")
+    by_stream = {cut.stream: cut for cut in cuts}
+    if len(by_stream) < len(cuts):
+        raise InvalidStreamCut("two cuts of one stream were given; name each stream once.")
+    return by_stream
+
+
+def of_group(source: ResetSource, name: str) -> dict[str, StreamCut]:
+    """Return the positions of another group in the streams that it reads, too."""
+    other = with_heartbeats(source.store, get_group(source.store, name).state)
+    common = [stream for stream in source.streams if stream in other.lives]
+    if not common:
+        raise InvalidInput(
+            f"reader group {name} reads {', '.join(sorted(other.lives))}, and none of the streams "
+            f"to reset: {', '.join(source.streams)}."
+        )
+    return {stream: other.cut(stream) for stream in common}
+
+
+def moves(
+    source: ResetSource, before: GroupState, after: Mapping[str, StreamCut]
+) -> list[dict[str, object]]:
+    """Return the old and the new position by segment, and the events between them.
+
+    ``events`` is above 0 where events are skipped, and below where they are read again. The old
+    position is None in a stream that was created again.
+    """
+    rows: list[dict[str, object]] = []
+    for name in source.streams:
+        moved = partial(_moves_in, before=before.cut(name), after=after[name])
+        rows += open_stream(source.store, name).on_newest(moved)
+    return rows
+
+
+def _moves_in(view: StreamView, before: StreamCut, after: StreamCut) -> list[dict[str, object]]:
+    new = locate(view, after).raised_to_head()
+    old = None
+    try:
+        view.check_life(before.life)
+        old = locate(view, before).raised_to_head()
+    except StaleIdentity:
+        pass
+    named = {*before.positions, *after.positions, *new.cut.positions}
+    if old is not None:
+        first, last = (old, new) if new.is_at_or_after(old) else (new, old)
+        with_events = first.segments_to(last) if last.is_at_or_after(first) else []
+        named |= {segment.segment_id for segment in with_events}
+    return [
+        {
+            "stream": view.stream,
+            "segment_id": segment_id,
+            "old": None if old is None else _offset(view, old, segment_id),
+            "new": _offset(view, new, segment_id),
+            "events": None if old is None else _between(view, old, new, segment_id),
+        }
+        for segment_id in sorted(named)
+        if view.has_segment(segment_id)
+    ]
+
+
+def _offset(view: StreamView, cut: LocatedCut, segment_id: int) -> int:
+    return cut.offset_in(view.lineage.find(segment_id))
+
+
+def _between(view: StreamView, old: LocatedCut, new: LocatedCut, segment_id: int) -> int:
+    tail, head = view.segment(segment_id).next_offset, view.head_offset(segment_id)
+
+    def events(cut: LocatedCut) -> int:
+        offset = _offset(view, cut, segment_id)
+        return tail if offset == END else max(offset, head)
+
+    return events(new) - events(old)
+
 
 _TARGETS: Mapping[str, Callable[[ResetSource, Any], dict[str, StreamCut]]] = {
-    "to_earliest": reset_targets.earliest,
-    "to_latest": reset_targets.latest,
-    "to_current": reset_targets.current,
-    "to_checkpoint": reset_targets.checkpoint,
-    "to_datetime": reset_targets.at_time,
-    "by_duration": reset_targets.ago,
-    "to_offset": reset_targets.at_offsets,
-    "shift_by": reset_targets.shifted,
-    "to_group": reset_targets.of_group,
-    "from_file": reset_targets.of_file,
+    "to_earliest": earliest,
+    "to_latest": latest,
+    "to_current": current,
+    "to_checkpoint": checkpoint,
+    "to_datetime": at_time,
+    "by_duration": ago,
+    "to_offset": at_offsets,
+    "shift_by": shifted,
+    "to_group": of_group,
+    "from_file": of_file,
 }
 _WORDS = {END: "end", NOT_REACHED: "future"}
 _COLUMNS = (
@@ -113,7 +356,7 @@ def reset(
     lifecycle = open_group(store, group)
     after = preview_reset(lifecycle, found, to)
     living = lifecycle.leases.living(found)
-    rows = [_record(row) for row in reset_targets.moves(source, source.state, after.cuts())]
+    rows = [_record(row) for row in moves(source, source.state, after.cuts())]
     if execute:
         _check_idle(group, living, force)
         generation = reset_group(lifecycle, to)

@@ -15,11 +15,10 @@ import click
 
 from pravega_spark.cli.output import TABLE, examples, output_option, say, show_table, show_value
 from pravega_spark.cli.root_option import open_root, root_option
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import InvalidInput
-from pravega_spark.model import StreamCut
-from pravega_spark.reader_groups.group_description import get_group
-from pravega_spark.reader_groups.group_lifecycle import open_group
+from pravega_spark.reader_groups.description import get_group
+from pravega_spark.reader_groups.lifecycle import open_group
 from pravega_spark.reader_groups.query_member import (
     acknowledge_batch,
     continued_cuts,
@@ -27,6 +26,7 @@ from pravega_spark.reader_groups.query_member import (
 )
 from pravega_spark.spark.monitor.checkpoint_folder import CommittedBatch, last_committed_batch
 from pravega_spark.spark.source_offsets import decode, owner_of, present
+from pravega_spark.values.segments import StreamCut
 
 
 @dataclass(frozen=True, slots=True)

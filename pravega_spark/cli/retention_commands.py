@@ -20,10 +20,10 @@ from pravega_spark.cli.output import (
     yes_option,
 )
 from pravega_spark.cli.root_option import check_begun, open_root, root_option
-from pravega_spark.cli.transaction_records import named_streams
-from pravega_spark.policy_texts import parse_retention
+from pravega_spark.cli.transactions import named_streams
+from pravega_spark.config.policy_texts import parse_retention
 from pravega_spark.retention.explanation import DataAmount, RetentionExplanation, policy_text
-from pravega_spark.units import count_text
+from pravega_spark.values.units import count_text
 
 if TYPE_CHECKING:
     from pravega_spark.manager import StreamManager

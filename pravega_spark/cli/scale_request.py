@@ -9,7 +9,7 @@ import click
 
 from pravega_spark.errors import InvalidInput
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import KeyRange, Segment
+from pravega_spark.values.segments import KeyRange, Segment
 
 Request = tuple[list[Segment | int | str], list[KeyRange | tuple[float, float]]]
 _LEAST_TO_MERGE = 2

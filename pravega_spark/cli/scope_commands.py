@@ -72,7 +72,7 @@ def _listed(manager: StreamManager, name: str) -> dict[str, object] | None:
 
 
 def _record(manager: StreamManager, name: str) -> dict[str, object]:
-    from pravega_spark.engine.tables.scopes import GROUP, STREAM, TABLE
+    from pravega_spark.engine.state.scopes import GROUP, STREAM, TABLE
 
     found = manager._scope(name).names()
     return {

@@ -8,7 +8,7 @@ import click
 
 from pravega_spark.cli.output import TABLE, output_option, show_table, show_value
 from pravega_spark.cli.root_option import open_root, root_option
-from pravega_spark.root_settings import (
+from pravega_spark.config.root_settings import (
     SETTING_NAMES,
     STREAM_SETTING_NAMES,
     EffectiveSettings,

@@ -10,7 +10,7 @@ import click
 from pravega_spark.cli.output import TABLE, output_option, show_table, show_value
 from pravega_spark.cli.root_option import check_begun, open_root, root_option
 from pravega_spark.engine.stream.stored_bytes import StorageInfo
-from pravega_spark.units import size_text
+from pravega_spark.values.units import size_text
 
 _HEADINGS = ("STREAM", "KIND", "FILES", "SIZE", "DELETABLE", "REASON")
 

@@ -19,19 +19,19 @@ from pravega_spark.cli.output import (
     show_records,
     size,
 )
+from pravega_spark.config.descriptions import StreamInfo
+from pravega_spark.config.policy_texts import retention_text, scaling_text
+from pravega_spark.config.root_settings import rule_of
+from pravega_spark.config.stream_schema import StreamSchema
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import begun_view
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import NoSuchStream, TruncatedData
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamInfo, segment_text
-from pravega_spark.policy_texts import retention_text, scaling_text
-from pravega_spark.root_settings import rule_of
-from pravega_spark.scaling.rate_store import last_rates
-from pravega_spark.scaling.segment_load import segment_load
-from pravega_spark.schemas.sql_types import sql_type
-from pravega_spark.stream_schema import StreamSchema
+from pravega_spark.scaling.rates import last_rates, segment_load
+from pravega_spark.schemas.sql import sql_type
+from pravega_spark.values.segments import segment_text
 
 SUMMARY = (
     TableColumn("STREAM", "stream"),

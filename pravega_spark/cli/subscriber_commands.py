@@ -23,15 +23,14 @@ from pravega_spark.cli.output import (
 )
 from pravega_spark.cli.positions import parse_position
 from pravega_spark.cli.root_option import check_begun, open_root, root_option
+from pravega_spark.config.descriptions import SubscriberInfo
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import subscribers
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import NoSuchSubscriber
-from pravega_spark.model import SubscriberInfo
-from pravega_spark.names import is_group
+from pravega_spark.values.names import is_group
 
 _SUMMARY = (
     TableColumn("SUBSCRIBER", "subscriber"),

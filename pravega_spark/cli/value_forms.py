@@ -7,9 +7,9 @@ import binascii
 from collections.abc import Callable
 from typing import Any
 
-from pravega_spark.arguments import shown
 from pravega_spark.cli.exact_json import json_text, parse_json
 from pravega_spark.errors import InvalidInput
+from pravega_spark.values.checks import shown
 
 TEXT, JSON_FORM, HEX, BASE64 = "text", "json", "hex", "base64"
 FORMS = (TEXT, JSON_FORM, HEX, BASE64)

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from pyarrow.parquet.encryption import KmsClient
 
-from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.engine.store.retries import pause_seconds
 from pravega_spark.errors import KeyUnavailable, KmsUnavailable
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, cast
 
-from pravega_spark.arguments import shown
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.errors import InvalidInput, KeyUnavailable, KmsUnavailable
-from pravega_spark.process_locks import new_lock
-from pravega_spark.units import parse_duration_ms
+from pravega_spark.primitives.process_locks import new_lock
+from pravega_spark.values.checks import shown
+from pravega_spark.values.units import parse_duration_ms
 
 KMS_VARIABLE: Final = "PRAVEGA_SPARK_KMS"
 """The variable with ``module:factory``, for jobs, the command line and Spark's executors."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from pravega_spark.limits import OFFER_FOLDER_VERSIONS
+from pravega_spark.values.limits import OFFER_FOLDER_VERSIONS
 
 _VERSION = re.compile(r"data/v([0-9]+)/")
 

@@ -5,27 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from pravega_spark.arguments import check_text, check_time_us
+from pravega_spark.config.descriptions import TimeWindow, Watermark, WriterMark
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.commit_log import Proposal
-from pravega_spark.engine.stream.mark_changes import mark_changes
+from pravega_spark.engine.log.commit import Proposal
+from pravega_spark.engine.stream.configuration import stream_settings
+from pravega_spark.engine.stream.positions import TimeSearch
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.stream_settings import stream_settings
-from pravega_spark.engine.stream.time_marks import (
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.stream.watermarks import (
     REMOVED_US,
+    known_watermarks,
+    locate_clipped,
+    mark_changes,
     mark_of,
     marks_of,
+    window_at,
 )
-from pravega_spark.engine.stream.time_search import TimeSearch
-from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.stream.watermarks import known_watermarks, locate_clipped, window_at
-from pravega_spark.engine.writing.append_draft import sealed_error
+from pravega_spark.engine.writing.append import sealed_error
 from pravega_spark.errors import InvalidPosition, InvalidTime
 from pravega_spark.event_time.watermark_update import WatermarkUpdate, update_watermark
-from pravega_spark.model import StreamCut, TimeWindow, Watermark, WriterMark
-from pravega_spark.names import check_name
+from pravega_spark.values.checks import check_text, check_time_us
+from pravega_spark.values.names import check_name
+from pravega_spark.values.segments import StreamCut
 
 
 class StreamTime:

@@ -10,29 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.config.descriptions import Watermark, WriterMark
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.commit_log import Proposal
-from pravega_spark.engine.log.version_ages import VersionAges
-from pravega_spark.engine.stream.history_table import HistoryRow, append_history
+from pravega_spark.engine.log.commit import Proposal
+from pravega_spark.engine.log.retained import VersionAges
+from pravega_spark.engine.runtime.failpoints import failpoint
+from pravega_spark.engine.stream.history import HistoryRow, append_history
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.time_marks import (
-    MARK_PREFIX,
-    WATERMARK_PREFIX,
-    encode_watermark,
-    marks_of,
-    watermarks_of,
-)
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import (
+    MARK_PREFIX,
+    WATERMARK_PREFIX,
     Advance,
+    encode_watermark,
     locate_clipped,
+    marks_of,
     next_advance,
     next_watermark,
+    watermarks_of,
 )
-from pravega_spark.limits import MAX_WATERMARKS
-from pravega_spark.model import Watermark, WriterMark
+from pravega_spark.values.limits import MAX_WATERMARKS
 
 Silent = Callable[[WriterMark], bool]
 

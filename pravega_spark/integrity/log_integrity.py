@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from pravega_spark.engine.log.actions import parse_commit
-from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.log.delta_checkpoint import checkpoint_key
-from pravega_spark.engine.log.log_reader import LogReader
-from pravega_spark.engine.log.state_file import state_key
-from pravega_spark.engine.log.state_part import Span, StatePart, part_key
+from pravega_spark.engine.log.reader import LogReader
+from pravega_spark.engine.log.stored_state import Span, StatePart, part_key, state_key
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import Damaged
 

@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import xxhash
 
-from pravega_spark.engine.json_codec import digested_line
-from pravega_spark.engine.log.file_changes import ChangesSegment, segment_key
+from pravega_spark.engine.log.files import ChangesSegment, segment_key
 from pravega_spark.engine.log.sweep_record import record_key as sweep_key
+from pravega_spark.engine.runtime.json_codec import digested_line
+from pravega_spark.engine.state.due_hints import DUE_FOLDER
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.tables.due_hints import DUE_FOLDER
 from pravega_spark.engine.writing.split_batch import FOLDER as BATCHES_FOLDER
 from pravega_spark.integrity.log_integrity import DamagedObject, Integrity
-from pravega_spark.reader_groups.reader_leases import decode_heartbeat
-from pravega_spark.scaling.rate_store import decode_rates
+from pravega_spark.reader_groups.leases import decode_heartbeat
+from pravega_spark.scaling.rates import decode_rates
 
 _EARLY_CLOCK: Final = "_clock.json"
 """Early versions left it among the leases."""

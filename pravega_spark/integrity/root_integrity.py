@@ -9,24 +9,21 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pravega_spark.engine.log.clock_record import CLOCK_KEY, decode_record
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.lost_log import check_not_lost
+from pravega_spark.engine.log.clock import CLOCK_KEY, decode_record
+from pravega_spark.engine.log.commit import Log, check_not_lost
+from pravega_spark.engine.state.due_hints import DUE_FOLDER
+from pravega_spark.engine.state.maintenance_table import MAINTENANCE_TABLE
+from pravega_spark.engine.state.scopes import GROUPS_FOLDER
+from pravega_spark.engine.state.settings_table import SETTINGS_TABLE
 from pravega_spark.engine.store import Entry, Store
 from pravega_spark.engine.store.root_marker import MARKER_KEY, missing_marker, read_root
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.stream_log import events_path
-from pravega_spark.engine.tables.due_hints import DUE_FOLDER
-from pravega_spark.engine.tables.maintenance_table import MAINTENANCE_TABLE
-from pravega_spark.engine.tables.scopes import GROUPS_FOLDER
-from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE
+from pravega_spark.engine.stream.stream_log import events_path, open_stream
 from pravega_spark.errors import CorruptLog, Damaged, NoSuchScope, NoSuchStream, StoreRefused
 from pravega_spark.integrity.log_integrity import DamagedObject, Integrity, check_log
-from pravega_spark.integrity.lost_groups import lost_groups
-from pravega_spark.integrity.lost_streams import FROM_COPY, listed_rows, lost_streams
+from pravega_spark.integrity.lost import FROM_COPY, listed_rows, lost_groups, lost_streams
 from pravega_spark.integrity.notes_integrity import check_leases, check_notes, check_root_notes
 from pravega_spark.integrity.stream_integrity import check_stream
-from pravega_spark.names import (
+from pravega_spark.values.names import (
     MAX_SCOPE_LENGTH,
     TABLES_FOLDER,
     folded_path,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pravega_spark.engine.chunks import chunk_reader
+from pravega_spark.engine.chunks import reader
 from pravega_spark.engine.chunks.chunk import ChunkRef, first_gap
 from pravega_spark.engine.stream.archived_records import archive_folder, read_archived
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
@@ -26,10 +26,8 @@ from pravega_spark.integrity.log_integrity import (
     file_damage,
 )
 from pravega_spark.integrity.notes_integrity import check_notes, check_transaction_lease
-from pravega_spark.model import SegmentRange
-from pravega_spark.transactions.manifest_codec import ManifestKind
-from pravega_spark.transactions.manifests import Manifests, read_new
-from pravega_spark.transactions.transaction_paths import transaction_folder
+from pravega_spark.txn.manifests import ManifestKind, Manifests, read_new, transaction_folder
+from pravega_spark.values.segments import SegmentRange
 
 
 def check_stream(stream: StreamLog, name: str = "", *, deep: bool = False) -> Integrity:
@@ -133,7 +131,7 @@ def _needs_chunks(stream: StreamLog, manifests: Manifests) -> bool:
 def _unreadable(stream: StreamLog, ref: ChunkRef) -> str:
     """Return why the events of a chunk cannot be read; empty if they can."""
     try:
-        for _ in chunk_reader.read(
+        for _ in reader.read(
             stream.store,
             stream.path,
             ref,

@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Callable
 from typing import Final
 
+from pravega_spark.config.root_settings import SETTING_NAMES, parse_flags, rule_of
+from pravega_spark.config.setting_rules import NEVER, SettingValue
 from pravega_spark.errors import InvalidConfiguration, InvalidInput
-from pravega_spark.metrics.metrics_textfile import check_textfile
-from pravega_spark.root_settings import SETTING_NAMES, parse_flags, rule_of
-from pravega_spark.setting_rules import NEVER, SettingValue
-from pravega_spark.units import parse_duration_ms
+from pravega_spark.metrics.textfile import check_textfile
+from pravega_spark.values.units import parse_duration_ms
 
 MAINTENANCE: Final = "maintenance"
 """The job that does all kinds of maintenance, each at its own interval."""

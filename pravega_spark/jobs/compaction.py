@@ -30,20 +30,19 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.config.root_settings import rule_of
+from pravega_spark.config.setting_rules import SettingValue
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.jobs import job_runner
 from pravega_spark.jobs.command_line import duration, make_parser
 from pravega_spark.jobs.job_runner import Report, RoundInput
 from pravega_spark.jobs.range_compaction import compact_streams
-from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
-from pravega_spark.limits import STREAM_TIMEOUT
-from pravega_spark.maintenance.maintenance_result import FIGURES
-from pravega_spark.maintenance.stream_work import WorkOptions
-from pravega_spark.maintenance.work_outcome import WorkOutcome
-from pravega_spark.model import MaintenanceKind
-from pravega_spark.root_settings import rule_of
-from pravega_spark.setting_rules import SettingValue
-from pravega_spark.units import size_text
+from pravega_spark.jobs.report import FAILED, Cell, Side, TextTable, bold
+from pravega_spark.maintenance.result import FIGURES, WorkOutcome
+from pravega_spark.maintenance.work import WorkOptions
+from pravega_spark.values.limits import STREAM_TIMEOUT
+from pravega_spark.values.units import size_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

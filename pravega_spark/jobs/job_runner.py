@@ -21,26 +21,24 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.config.root_settings import SETTING_NAMES, EffectiveSettings, SettingSources
+from pravega_spark.engine.state.settings_table import open_settings
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError
 from pravega_spark.jobs import early_signals
 from pravega_spark.jobs.command_line import AS_SET, MAINTENANCE, interval_of, setting_flags
 from pravega_spark.jobs.launcher_stderr import complain, launcher_stderr
-from pravega_spark.jobs.round_progress import RoundProgress
+from pravega_spark.jobs.report import RoundProgress, TextTable
 from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.jobs.stream_tasks import find_root, find_streams
-from pravega_spark.jobs.text_table import TextTable
-from pravega_spark.limits import DELTA_PACKAGE
-from pravega_spark.maintenance.round_record import RoundRecord, recorded_scopes
-from pravega_spark.maintenance.round_retries import RoundRetries
+from pravega_spark.maintenance.round import RoundRecord, RoundRetries, recorded_scopes
 from pravega_spark.manager import StreamManager
-from pravega_spark.metrics.metrics_textfile import MetricsTextfile
-from pravega_spark.model import MaintenanceKind
-from pravega_spark.printable import printable
-from pravega_spark.root_settings import SETTING_NAMES, EffectiveSettings, SettingSources
+from pravega_spark.metrics.textfile import MetricsTextfile
+from pravega_spark.primitives.printable import printable
 from pravega_spark.spark.session import environment_settings, session, with_packages
 from pravega_spark.spark.worker_python import worker_python
+from pravega_spark.values.limits import DELTA_PACKAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

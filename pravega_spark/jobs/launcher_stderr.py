@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any, TextIO
 
-from pravega_spark.printable import printable_lines
+from pravega_spark.primitives.printable import printable_lines
 
 
 def complain(prog: str, what: object) -> None:

@@ -31,25 +31,27 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pravega_spark.engine.json_codec import to_json
+from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.engine.runtime.json_codec import to_json
 from pravega_spark.engine.store import open_store
 from pravega_spark.errors import InvalidInput
 from pravega_spark.jobs import job_runner
 from pravega_spark.jobs.command_line import AS_SET, MAINTENANCE, duration, make_parser
 from pravega_spark.jobs.job_runner import Report, RoundInput
 from pravega_spark.jobs.range_compaction import COMPACTION, OUTCOME_SCHEMA, compact_streams
-from pravega_spark.jobs.round_progress import RoundProgress
+from pravega_spark.jobs.report import Cell, RoundProgress, Side, TextTable, bold
 from pravega_spark.jobs.stream_tasks import Task, map_tasks
-from pravega_spark.jobs.text_table import Cell, Side, TextTable, bold
-from pravega_spark.limits import STREAM_TIMEOUT
-from pravega_spark.maintenance.kind_schedule import KindSchedule
-from pravega_spark.maintenance.maintenance_result import MaintenanceResult, no_counts
-from pravega_spark.maintenance.maintenance_round import MaintenanceRound, RoundRequest
-from pravega_spark.maintenance.root_maintenance import parse_kinds, parse_request, split_kinds
-from pravega_spark.maintenance.stream_work import WORKS, WorkOptions
-from pravega_spark.maintenance.unit_work import RoundTask, do_task
-from pravega_spark.maintenance.work_outcome import WorkOutcome
-from pravega_spark.model import MaintenanceKind
+from pravega_spark.maintenance.result import MaintenanceResult, WorkOutcome, no_counts
+from pravega_spark.maintenance.round import (
+    MaintenanceRound,
+    RoundRequest,
+    parse_kinds,
+    parse_request,
+    split_kinds,
+)
+from pravega_spark.maintenance.schedule import KindSchedule
+from pravega_spark.maintenance.work import WORKS, RoundTask, WorkOptions, do_task
+from pravega_spark.values.limits import STREAM_TIMEOUT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

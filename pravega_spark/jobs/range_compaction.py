@@ -14,29 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pravega_spark.compaction.compaction_options import CompactionOptions
-from pravega_spark.compaction.compaction_plan import plan_stream
-from pravega_spark.compaction.compaction_run import expected_result
-from pravega_spark.compaction.merge_commit import commit_merged
-from pravega_spark.compaction.merge_parts import merge_parts
-from pravega_spark.compaction.merge_range import MergedRange, MergeRange
-from pravega_spark.engine.json_codec import to_json
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.compaction.merge import commit_merged, merge_parts
+from pravega_spark.compaction.plan import CompactionOptions, plan_stream
+from pravega_spark.compaction.result import MergedRange, MergeRange
+from pravega_spark.compaction.run import expected_result
+from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.engine.runtime.json_codec import to_json
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.time_limit import run_within
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import NoSuchStream, RootChanged
-from pravega_spark.jobs.round_progress import RoundProgress
+from pravega_spark.jobs.report import RoundProgress
 from pravega_spark.jobs.stream_tasks import Task, TaskWork, map_tasks
-from pravega_spark.maintenance.stream_work import (
-    WorkDone,
-    WorkOptions,
-    compaction_done,
-    do_work,
-    failed,
-)
-from pravega_spark.maintenance.work_outcome import WorkOutcome
-from pravega_spark.model import MaintenanceKind
+from pravega_spark.maintenance.result import WorkOutcome
+from pravega_spark.maintenance.work import WorkDone, WorkOptions, compaction_done, do_work, failed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -31,20 +31,19 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pravega_spark.engine.state.settings_table import open_settings
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.jobs import job_runner
 from pravega_spark.jobs.command_line import add_setting, duration, make_parser
 from pravega_spark.jobs.job_runner import Report, RoundInput
+from pravega_spark.jobs.report import FAILED, Cell, Side, TextTable, bold
 from pravega_spark.jobs.stream_tasks import map_streams
-from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
-from pravega_spark.limits import STREAM_TIMEOUT
 from pravega_spark.manager import StreamManager
-from pravega_spark.retention.retention_options import RetentionOptions
-from pravega_spark.retention.retention_run import ROW_SCHEMA
+from pravega_spark.retention.decision import RetentionRule
+from pravega_spark.retention.run import ROW_SCHEMA, RetentionOptions
 from pravega_spark.retention.stream_retention import retention_rows
-from pravega_spark.retention.truncation_decision import RetentionRule
-from pravega_spark.units import count_text, size_text, time_text
+from pravega_spark.values.limits import STREAM_TIMEOUT
+from pravega_spark.values.units import count_text, size_text, time_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

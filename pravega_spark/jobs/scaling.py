@@ -29,16 +29,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pravega_spark.config.policies import ScalingPace
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.jobs import job_runner
 from pravega_spark.jobs.command_line import make_parser
 from pravega_spark.jobs.job_runner import Report, RoundInput
+from pravega_spark.jobs.report import FAILED, Cell, Side, TextTable, bold
 from pravega_spark.jobs.stream_tasks import map_streams
-from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
-from pravega_spark.policies import ScalingPace
-from pravega_spark.scaling.auto_scaling import ROW_SCHEMA, scaling_rows
-from pravega_spark.scaling.scale_decision import Action
-from pravega_spark.scaling.scale_reasons import AVERAGE_NAMES
+from pravega_spark.scaling.auto import ROW_SCHEMA, scaling_rows
+from pravega_spark.scaling.decision import AVERAGE_NAMES, Action
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.jobs.early_signals import SIGNALS, take
-from pravega_spark.process_locks import new_lock
+from pravega_spark.primitives.process_locks import new_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.root_marker import MARKER_KEY, missing_marker
-from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import looked
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import InvalidInput, NoSuchStream, PravegaSparkError
-from pravega_spark.jobs.round_progress import Done, RoundProgress
-from pravega_spark.limits import STREAMS_PER_TASK
+from pravega_spark.jobs.report import Done, RoundProgress
 from pravega_spark.manager import StreamManager
-from pravega_spark.names import split_stream
+from pravega_spark.values.limits import STREAMS_PER_TASK
+from pravega_spark.values.names import split_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

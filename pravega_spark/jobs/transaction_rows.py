@@ -6,14 +6,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.config.descriptions import TransactionInfo, TransactionStatus
+from pravega_spark.config.root_settings import SettingSources
 from pravega_spark.engine.stream.records import TransactionOutcome
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.model import TransactionInfo, TransactionStatus
-from pravega_spark.names import is_transaction
-from pravega_spark.root_settings import SettingSources
-from pravega_spark.transactions import sweeper, transaction_leases, transaction_listing
+from pravega_spark.txn import leases, lifecycle, sweeper
+from pravega_spark.values.names import is_transaction
 
 ROW_SCHEMA: Final = pa.schema(
     [
@@ -53,16 +52,16 @@ def _swept(stream: StreamLog, life: int, limit_ms: int) -> list[Row]:
     now_ms, view = stream.now_ms(), stream.view(refresh=False)
     outcomes = [view.outcome(name) for name in (*swept.committed, *swept.aborted)]
     rows = [_ended(outcome) for outcome in outcomes if outcome is not None]
-    kept = transaction_listing.open_transactions(stream, view)
+    kept = lifecycle.open_transactions(stream, view)
     return [*rows, *(_row(info, now_ms, KEEP) for info in kept), {"cleared": swept.cleared}]
 
 
 def _planned(stream: StreamLog, view: StreamView, limit_ms: int) -> list[Row]:
     """Return the transactions without an outcome and what a sweep would do; write nothing."""
-    expired = transaction_leases.expiry_reasons(stream, view, limit_ms, write=False)
+    expired = leases.expiry_reasons(stream, view, limit_ms, write=False)
     now_ms = stream.now_ms()
     rows = []
-    for info in transaction_listing.open_transactions(stream, view):
+    for info in lifecycle.open_transactions(stream, view):
         decision = _decision(info, info.transaction_id in expired)
         rows.append(_row(info, now_ms, decision, expired.get(info.transaction_id)))
     folders = stream.store.folders(f"{stream.name}/transactions")

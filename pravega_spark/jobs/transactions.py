@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Any
 from pravega_spark.jobs import job_runner
 from pravega_spark.jobs.command_line import add_setting, duration_or_zero, make_parser
 from pravega_spark.jobs.job_runner import Report, RoundInput
+from pravega_spark.jobs.report import FAILED, Cell, Side, TextTable, bold
 from pravega_spark.jobs.stream_tasks import map_streams
-from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
 from pravega_spark.jobs.transaction_rows import ABORT, COMMIT, KEEP, ROW_SCHEMA, sweep
 
 if TYPE_CHECKING:

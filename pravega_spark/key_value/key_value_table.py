@@ -6,28 +6,34 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, overload
 
-from pravega_spark.arguments import check_whole
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import ObjectClosed, PravegaSparkError, TruncatedData
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.handles import ClosedByBlock, NotPicklable
-from pravega_spark.key_value.change_codec import NO_SECONDARY, SHORT_PUTS, encode_put, encode_remove
-from pravega_spark.key_value.entries_at import IN_CHUNK, is_alive, value_of
-from pravega_spark.key_value.put_future import PutFuture, of_table, translated
+from pravega_spark.key_value.change_log import TableChangeLog
+from pravega_spark.key_value.changes import (
+    IN_CHUNK,
+    NO_SECONDARY,
+    SHORT_PUTS,
+    encode_put,
+    encode_remove,
+    is_alive,
+    value_of,
+)
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.entry import KeyVersion, PutFuture, TableEntry, of_table, translated
+from pravega_spark.key_value.keys import Key, KeyType, TableKey
+from pravega_spark.key_value.reader import TableIterator, TableReader, stored_keys
 from pravega_spark.key_value.shared_table import SharedTable, open_table
-from pravega_spark.key_value.table_change_log import TableChangeLog
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.key_value.table_entry import KeyVersion, TableEntry
-from pravega_spark.key_value.table_key import Key, KeyType, TableKey
-from pravega_spark.key_value.table_reader import TableIterator, TableReader, stored_keys
-from pravega_spark.key_value.table_update import (
+from pravega_spark.key_value.updates import (
     TableInsert,
     TableModification,
     TablePut,
     TableRemove,
     UpdateEncoder,
 )
+from pravega_spark.values.checks import check_whole
+from pravega_spark.values.handles import ClosedByBlock, NotPicklable
 
 _SHORT_KEY = len(SHORT_PUTS)
 _new: Any = tuple.__new__

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from pravega_spark.engine.state.scopes import TABLE_DOMAIN
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.tables.scopes import TABLE_DOMAIN
 from pravega_spark.errors import CorruptLog
-from pravega_spark.key_value.folded_source import LogFold
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.key_value.table_index import TableIndex
-from pravega_spark.key_value.table_key import KeyCodec, KeyType
-from pravega_spark.key_value.update_combiner import UpdateCombiner
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.folded_table import LogFold
+from pravega_spark.key_value.index import TableIndex
+from pravega_spark.key_value.keys import KeyCodec, KeyType
+from pravega_spark.key_value.updates import UpdateCombiner
 
 
 @dataclass(frozen=True, eq=False)

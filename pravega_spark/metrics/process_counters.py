@@ -5,12 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 
-from pravega_spark.engine.observers import Observer, readers
-from pravega_spark.engine.writing.writer_exit import open_queues
-from pravega_spark.metrics.metric_catalog import APPEND_BUCKETS
-from pravega_spark.metrics.metric_values import HistogramValue, MetricValues
-from pravega_spark.names import split_log, split_path
-from pravega_spark.process_locks import new_lock
+from pravega_spark.engine.runtime.observers import Observer, readers
+from pravega_spark.engine.writing.threads import open_queues
+from pravega_spark.metrics.catalog import APPEND_BUCKETS, HistogramValue, MetricValues
+from pravega_spark.primitives.process_locks import new_lock
+from pravega_spark.values.names import split_log, split_path
 
 OTHERS = ("", "(others)")
 """The labels of the streams beyond the limit, together; no stream has such a name."""

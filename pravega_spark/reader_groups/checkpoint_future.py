@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pravega_spark.arguments import check_timeout
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.errors import CheckpointFailed
-from pravega_spark.model import StreamCut
-from pravega_spark.reader_groups.group_state import Checkpoint, GroupState
+from pravega_spark.reader_groups.state import Checkpoint, GroupState
+from pravega_spark.values.checks import check_timeout
+from pravega_spark.values.segments import StreamCut
 
 _EXPIRE_SECONDS = 5.0
 """How often a waiting caller expires readers, so that a crashed one does not block it."""

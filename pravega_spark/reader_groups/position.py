@@ -10,13 +10,14 @@ from typing import Any, Final, NamedTuple
 import immutables
 import pyarrow as pa
 
-from pravega_spark.arguments import shown
-from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.runtime.json_codec import to_json
 from pravega_spark.errors import InvalidInput
-from pravega_spark.model import Event, parse_segment
-from pravega_spark.names import split_log
-from pravega_spark.reader_groups.group_codec import encode_positions
-from pravega_spark.reader_groups.group_state import SegmentKey
+from pravega_spark.reader_groups.state import SegmentKey
+from pravega_spark.reader_groups.table import encode_positions
+from pravega_spark.values.checks import shown
+from pravega_spark.values.events import Event
+from pravega_spark.values.names import split_log
+from pravega_spark.values.segments import parse_segment
 
 _OFFSETS_END: Final = 1 << 63
 """Every offset is below this: offsets are signed 64-bit integers."""

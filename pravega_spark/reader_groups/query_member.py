@@ -13,9 +13,9 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pravega_spark.engine import processes
-from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.engine.runtime import processes
+from pravega_spark.engine.runtime.failpoints import failpoint
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import (
@@ -27,15 +27,14 @@ from pravega_spark.errors import (
     StaleIdentity,
     StoreError,
 )
-from pravega_spark.limits import QUERY_LEASE_MS
-from pravega_spark.model import StreamCut
-from pravega_spark.reader_groups import assignment, checkpoints, segment_transitions
-from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
-from pravega_spark.reader_groups.group_state import GroupState, Phase
-from pravega_spark.reader_groups.group_table import Streams
-from pravega_spark.reader_groups.reader_leases import Heartbeat, expire_readers
-from pravega_spark.reader_groups.stream_rounds import of_each
+from pravega_spark.reader_groups import segments, transitions
+from pravega_spark.reader_groups.leases import Heartbeat, expire_readers
+from pravega_spark.reader_groups.lifecycle import GroupLifecycle
+from pravega_spark.reader_groups.state import GroupState, Phase
 from pravega_spark.reader_groups.subscriptions import Subscriptions
+from pravega_spark.reader_groups.table import Streams, of_each
+from pravega_spark.values.limits import QUERY_LEASE_MS
+from pravega_spark.values.segments import StreamCut
 
 logger = own_logger(__name__)
 
@@ -76,9 +75,9 @@ class QueryMember:
         def generator(state: GroupState) -> tuple[GroupState | None, int | None]:
             if state.readers:
                 return None, None
-            after = assignment.join(state, QUERY, QUERY_LEASE_MS, exclusive=True)
+            after = transitions.join(state, QUERY, QUERY_LEASE_MS, exclusive=True)
             number = after.readers[QUERY].number
-            return replace(assignment.acquire(after, QUERY, number), query_number=number), number
+            return replace(transitions.acquire(after, QUERY, number), query_number=number), number
 
         while True:
             number = self._sync.update("JOIN", generator, {"reader": QUERY})
@@ -211,8 +210,8 @@ class QueryMember:
             self._check_entry(state)
             after = with_finished_batch(state, cuts, self._streams)
             while (pending := after.pending_checkpoint(QUERY)) is not None:
-                after = checkpoints.answer(after, QUERY, pending.number, {})
-            return assignment.acquire(after, QUERY, self.number), None
+                after = transitions.answer(after, QUERY, pending.number, {})
+            return transitions.acquire(after, QUERY, self.number), None
 
         self._sync.update("FINISHED", generator, {"reader": QUERY})
         failpoint("group.query.finished")
@@ -227,7 +226,7 @@ class QueryMember:
             entry = state.readers.get(QUERY)
             if entry is None or entry.number != self.number:
                 return None, False
-            return assignment.remove_reader(state, QUERY), True
+            return transitions.remove_reader(state, QUERY), True
 
         if self._sync.update("LEAVE", generator, {"reader": QUERY}):
             self._leases.remove(QUERY)
@@ -266,10 +265,10 @@ def with_finished_batch(state: GroupState, cuts: Cuts, streams: Streams) -> Grou
                 extra=log_fields("acknowledge", name, group=state.group),
             )
             continue
-        after = segment_transitions.move_to(after, view, cuts[name])
+        after = segments.move_to(after, view, cuts[name])
     if dict(after.positions()) == dict(state.positions()):
         return state
-    return checkpoints.add_complete(after, f"batch-{after.next_number}")
+    return transitions.add_complete(after, f"batch-{after.next_number}")
 
 
 def continued_cuts(state: GroupState, generation: int, cuts: Cuts) -> Cuts:
@@ -312,7 +311,7 @@ def acknowledge_batch(
         after = with_finished_batch(state, done, group.streams)
         entry = after.readers.get(QUERY)
         if entry is not None:
-            after = assignment.acquire(after, QUERY, entry.number)
+            after = transitions.acquire(after, QUERY, entry.number)
         return after, after != state
 
     group.state()

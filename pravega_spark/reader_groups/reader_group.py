@@ -7,39 +7,38 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from pravega_spark.arguments import check_list, check_timeout
+from pravega_spark.config.policies import UNCHANGED, Unchanged
 from pravega_spark.errors import IllegalState, InvalidInput, InvalidName
-from pravega_spark.handles import NotPicklable
-from pravega_spark.limits import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS, READER_LEASE
-from pravega_spark.model import Deserializer, StreamCut
-from pravega_spark.names import check_checkpoint, check_name
-from pravega_spark.policies import UNCHANGED, Unchanged
-from pravega_spark.reader_groups import assignment, checkpoints
+from pravega_spark.reader_groups import transitions
+from pravega_spark.reader_groups.changes import GroupUpdate, cuts_of, reset_group, update_group
 from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture, GroupCheckpoint
-from pravega_spark.reader_groups.group_configuration import (
+from pravega_spark.reader_groups.configuration import (
     NOTIFICATION_INTERVAL,
     GroupAcknowledgement,
     GroupRetention,
     ReaderGroupConfiguration,
 )
-from pravega_spark.reader_groups.group_lag import GroupLag, lag_of
-from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
-from pravega_spark.reader_groups.group_reader import EventStreamReader
-from pravega_spark.reader_groups.group_reset import cuts_of, reset_group
-from pravega_spark.reader_groups.group_state import Checkpoint, GroupState, SegmentKey
-from pravega_spark.reader_groups.group_update import GroupUpdate, update_group
-from pravega_spark.reader_groups.notifications import Notification, watch
-from pravega_spark.reader_groups.position import Position
-from pravega_spark.reader_groups.query_member import QUERY
-from pravega_spark.reader_groups.reader_leases import (
+from pravega_spark.reader_groups.description import GroupLag, Notification, lag_of, watch
+from pravega_spark.reader_groups.leases import (
     expire_readers,
     parse_max_poll_interval_ms,
     parse_reader_lease_ms,
     record_heartbeat,
 )
-from pravega_spark.reader_groups.reader_transaction import check_may_move
-from pravega_spark.reader_groups.segment_selector import view_in_life
-from pravega_spark.units import parse_duration_ms
+from pravega_spark.reader_groups.lifecycle import GroupLifecycle
+from pravega_spark.reader_groups.position import Position
+from pravega_spark.reader_groups.query_member import QUERY
+from pravega_spark.reader_groups.reader import EventStreamReader
+from pravega_spark.reader_groups.selector import view_in_life
+from pravega_spark.reader_groups.state import Checkpoint, GroupState, SegmentKey
+from pravega_spark.reader_groups.transaction import check_may_move
+from pravega_spark.values.checks import check_list, check_timeout
+from pravega_spark.values.events import Deserializer
+from pravega_spark.values.handles import NotPicklable
+from pravega_spark.values.limits import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS, READER_LEASE
+from pravega_spark.values.names import check_checkpoint, check_name
+from pravega_spark.values.segments import StreamCut
+from pravega_spark.values.units import parse_duration_ms
 
 
 class ReaderGroup(NotPicklable):
@@ -217,7 +216,7 @@ class ReaderGroup(NotPicklable):
             if reader_id not in newest.readers:
                 return None, False
             recorded = record_heartbeat(newest, reader_id, heartbeat)
-            return assignment.remove_reader(recorded, reader_id, offsets), True
+            return transitions.remove_reader(recorded, reader_id, offsets), True
 
         return self._lifecycle.update("READER OFFLINE", generator, {"reader": reader_id})
 
@@ -327,7 +326,7 @@ class ReaderGroup(NotPicklable):
     def _initiate(self, name: str | None, *, silent: bool) -> CheckpointFuture:
         def generator(state: GroupState) -> tuple[GroupState, tuple[int, Checkpoint]]:
             given = name or f"{'cuts' if silent else 'checkpoint'}-{state.next_number}"
-            after, begun = checkpoints.initiate(state, given, silent=silent)
+            after, begun = transitions.initiate(state, given, silent=silent)
             return after, (after.generation, begun)
 
         generation, begun = self._lifecycle.update("CHECKPOINT", generator)
@@ -341,6 +340,6 @@ class ReaderGroup(NotPicklable):
         """Cancel the pending checkpoints; their futures raise CheckpointFailed."""
 
         def generator(state: GroupState) -> tuple[GroupState, bool]:
-            return checkpoints.cancel(state), True
+            return transitions.cancel(state), True
 
         self._lifecycle.update("CANCEL CHECKPOINTS", generator)

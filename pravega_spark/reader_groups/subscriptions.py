@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Mapping
 
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream import subscribers
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import (
@@ -21,11 +21,10 @@ from pravega_spark.errors import (
     NoSuchSubscriber,
     StaleIdentity,
 )
-from pravega_spark.model import StreamCut
-from pravega_spark.reader_groups.group_configuration import GroupRetention
-from pravega_spark.reader_groups.group_state import GroupState
-from pravega_spark.reader_groups.group_table import Streams
-from pravega_spark.reader_groups.stream_rounds import of_each
+from pravega_spark.reader_groups.configuration import GroupRetention
+from pravega_spark.reader_groups.state import GroupState
+from pravega_spark.reader_groups.table import Streams, of_each
+from pravega_spark.values.segments import StreamCut
 
 logger = own_logger(__name__)
 

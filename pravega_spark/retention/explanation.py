@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pravega_spark.model import StreamCut
-from pravega_spark.policies import LimitUnit, RetentionPolicy, RetentionType
-from pravega_spark.retention.truncation_decision import RetentionRule
-from pravega_spark.units import count_text, size_text, time_text
+from pravega_spark.config.policies import LimitUnit, RetentionPolicy, RetentionType
+from pravega_spark.retention.decision import RetentionRule
+from pravega_spark.values.segments import StreamCut
+from pravega_spark.values.units import count_text, size_text, time_text
 
 
 @dataclass(frozen=True, slots=True)

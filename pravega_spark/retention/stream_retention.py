@@ -7,24 +7,24 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pravega_spark.arguments import shown
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.config.policies import RetentionPolicy
 from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.time_limit import run_within
 from pravega_spark.errors import InvalidInput, InvalidName
-from pravega_spark.model import MaintenanceKind
-from pravega_spark.policies import RetentionPolicy
-from pravega_spark.reader_groups.group_description import find_group
-from pravega_spark.reader_groups.group_repair import release_absent_groups
+from pravega_spark.reader_groups.description import find_group
+from pravega_spark.reader_groups.lifecycle import release_absent_groups
 from pravega_spark.retention.explanation import RetentionExplanation
-from pravega_spark.retention.retention_options import RetentionOptions, parse_options
-from pravega_spark.retention.retention_run import (
+from pravega_spark.retention.run import (
+    RetentionOptions,
     RetentionResult,
     dry_run_retention,
     explain_retention,
+    parse_options,
     run_retention,
 )
+from pravega_spark.values.checks import shown
 
 
 class StreamRetention:

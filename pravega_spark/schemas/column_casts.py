@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
-from pravega_spark.arguments import MAX_TIME_US, MIN_TIME_US, shown
 from pravega_spark.schemas.column_types import is_list
+from pravega_spark.values.checks import MAX_TIME_US, MIN_TIME_US, shown
 
 _FIRST_DAY: Final = MIN_TIME_US // 86_400_000_000
 PAST_FLOAT32: Final = 3.4028235677973366e38

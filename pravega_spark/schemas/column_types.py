@@ -32,9 +32,9 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import types
 
-from pravega_spark.arguments import shown
 from pravega_spark.errors import InvalidSchema
-from pravega_spark.names import has_utf8
+from pravega_spark.values.checks import shown
+from pravega_spark.values.names import has_utf8
 
 RESERVED_NAMES: Final = frozenset(
     (

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import numpy as np
 
-from pravega_spark.arguments import shown
+from pravega_spark.values.checks import shown
 
 
 def what_is_lost(given: Any, found: Any, path: str = "") -> str | None:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pravega_spark.limits import MAX_EVENT_BYTES
-from pravega_spark.schemas.table_fit import BadRow
+from pravega_spark.schemas.fit import BadRow
+from pravega_spark.values.limits import MAX_EVENT_BYTES
 
 
 def letter_of_row(row: pa.Table | pa.RecordBatch, bad: BadRow) -> bytes:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from pravega_spark.engine.runtime import SYSTEM, Runtime
-from pravega_spark.process_locks import new_lock
+from pravega_spark.engine.runtime.system import SYSTEM, Runtime
+from pravega_spark.primitives.process_locks import new_lock
 
 MAX_ANSWERS: Final = 512
 

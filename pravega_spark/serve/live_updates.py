@@ -17,11 +17,11 @@ from fastapi import APIRouter, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.errors import PravegaSparkError, without_credentials
 from pravega_spark.serve.api_models import StreamRow
-from pravega_spark.serve.root_watch import RootWatch
 from pravega_spark.serve.serve_options import MAX_VIEWERS
+from pravega_spark.serve.watch import RootWatch
 from pravega_spark.serve.web_problems import problem
 
 logger = own_logger(__name__)

@@ -11,7 +11,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.serve.web_problems import problem
 
 if TYPE_CHECKING:
-    from pravega_spark.metrics.prometheus_export import RootMetrics
+    from pravega_spark.metrics.prometheus import RootMetrics
 
 
 def metrics_route(manager: StreamManager) -> APIRouter:
@@ -31,12 +31,12 @@ def metrics_route(manager: StreamManager) -> APIRouter:
     def metrics() -> Response:
         """Return the metrics of the root as Prometheus' text; two scrapes share a measurement."""
         try:
-            from pravega_spark.metrics import prometheus_export
+            from pravega_spark.metrics import prometheus
         except ModuleNotFoundError:
             return _missing()
         if not known:
-            known.append(prometheus_export.root_metrics(manager))
-        return Response(known[0].text(), media_type=prometheus_export.CONTENT_TYPE)
+            known.append(prometheus.root_metrics(manager))
+        return Response(known[0].text(), media_type=prometheus.CONTENT_TYPE)
 
     return routes
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import begun_view
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import without_credentials
 from pravega_spark.manager import StreamManager

@@ -11,20 +11,22 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pravega_spark.manager import StreamManager
 from pravega_spark.serve.access_guard import AccessGuard
 from pravega_spark.serve.answer_cache import AnswerCache
-from pravega_spark.serve.api_root import root_api
-from pravega_spark.serve.api_streams import StreamAnswers, stream_api
-from pravega_spark.serve.group_rows import GroupRows
+from pravega_spark.serve.api import StreamAnswers, root_api, stream_api
 from pravega_spark.serve.live_updates import LiveUpdates, live_routes
 from pravega_spark.serve.metrics_route import metrics_route
 from pravega_spark.serve.openapi_document import describe_errors
 from pravega_spark.serve.page_files import add_page
-from pravega_spark.serve.rest_health import ServerHealth, health_routes
-from pravega_spark.serve.rest_reader_groups import reader_group_routes
-from pravega_spark.serve.rest_scopes import scope_routes
-from pravega_spark.serve.rest_streams import stream_routes
-from pravega_spark.serve.root_watch import RootWatch
+from pravega_spark.serve.rest import (
+    ServerHealth,
+    health_routes,
+    reader_group_routes,
+    scope_routes,
+    stream_routes,
+)
 from pravega_spark.serve.serve_options import ServeOptions
 from pravega_spark.serve.served_root import ServedRoot
+from pravega_spark.serve.views import GroupRows
+from pravega_spark.serve.watch import RootWatch
 from pravega_spark.serve.web_problems import add_handlers
 
 _DESCRIPTION = """\

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import total_ordering
 from typing import Any, NamedTuple
 
-from pravega_spark.arguments import check_function
-from pravega_spark.engine.runtime import ProcessGuard
-from pravega_spark.engine.stream import revision_mark, truncation
-from pravega_spark.engine.stream.range_reader import read_range
-from pravega_spark.engine.stream.records import StreamState
+from pravega_spark.engine.log.actions import Body
+from pravega_spark.engine.log.commit import Proposal
+from pravega_spark.engine.runtime.system import ProcessGuard
+from pravega_spark.engine.stream import truncation
+from pravega_spark.engine.stream.read import read_range
+from pravega_spark.engine.stream.records import MARK_DOMAIN, RevisionMark, StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.append_condition import ANY_OFFSET
-from pravega_spark.engine.writing.append_draft import sealed_error
-from pravega_spark.engine.writing.event_encoder import Serializer
+from pravega_spark.engine.writing.append import ANY_OFFSET, sealed_error
+from pravega_spark.engine.writing.encode import Serializer
 from pravega_spark.errors import (
     ConditionFailed,
     IllegalState,
@@ -23,13 +25,94 @@ from pravega_spark.errors import (
     ObjectClosed,
     SegmentSealed,
     StaleIdentity,
+    StreamSealed,
     TruncatedData,
 )
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.handles import ClosedByBlock, NotPicklable
-from pravega_spark.model import Deserializer, EventPointer, SegmentRange, StreamCut, segment_text
-from pravega_spark.process_locks import new_lock
-from pravega_spark.shared_state.revision import Revision
+from pravega_spark.primitives.process_locks import new_lock
+from pravega_spark.values.checks import check_function, shown
+from pravega_spark.values.events import Deserializer
+from pravega_spark.values.handles import ClosedByBlock, NotPicklable
+from pravega_spark.values.segments import EventPointer, SegmentRange, StreamCut, segment_text
+
+
+def compare_and_set_mark(
+    stream: StreamLog, life: int, segment_id: int, expected: int | None, offset: int | None
+) -> bool:
+    """Set the mark of a segment in one commit if it is the expected one; None: there is none.
+
+    A mark of another segment, of before a scale, counts as none. Raises StreamSealed.
+    """
+
+    def decide(view: StreamView) -> Proposal[bool]:
+        known = view.revision_mark
+        present = None if known is None or known.segment_id != segment_id else known.offset
+        if present != expected:
+            return None, False
+        if offset == present:
+            return None, True
+        if view.record.state is not StreamState.ACTIVE:
+            raise StreamSealed(
+                f"stream {stream.name} is sealed, and its mark cannot be moved any more.",
+                stream=stream.name,
+            )
+        record = None if offset is None else RevisionMark(segment_id, offset, view.version + 1)
+        body = Body(
+            "SET REVISION MARK",
+            parameters={"segment": segment_id, "offset": offset},
+            domains={MARK_DOMAIN: None if record is None else record.encode()},
+        )
+        return body, True
+
+    return stream.commit(decide, life=life).value
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """How many values a revisioned stream had: its ``offset`` is the next value's.
+
+    Revisions of one life of a stream are ordered. They travel between processes, pickled or as
+    text, and carry the life, so none is ever valid for a stream that was created again.
+    """
+
+    stream: str
+    life: int
+    segment_id: int
+    offset: int
+
+    def __str__(self) -> str:
+        """Return the canonical text, that of an event pointer."""
+        return str(self.pointer)
+
+    def __lt__(self, other: object) -> bool:
+        """Compare by age; raise InvalidInput for a revision of another stream or life."""
+        if not isinstance(other, Revision):
+            return NotImplemented
+        if self._log() != other._log():
+            raise InvalidInput(
+                f"the revisions {self} and {other} have no order: they are of different streams, "
+                "lives or segments."
+            )
+        return self.offset < other.offset
+
+    @property
+    def pointer(self) -> EventPointer:
+        """The pointer of the next value."""
+        return EventPointer(self.stream, self.life, self.segment_id, self.offset)
+
+    @classmethod
+    def of(cls, revision: Revision | str) -> Revision:
+        """Return a revision unchanged, or parse its text; raise InvalidInput for anything else."""
+        if isinstance(revision, cls):
+            return revision
+        if not isinstance(revision, str):
+            raise InvalidInput(f"a revision is a Revision or its text, got {shown(revision)}.")
+        found = EventPointer.parse(revision)
+        return cls(found.stream, found.life, found.segment_id, found.offset)
+
+    def _log(self) -> tuple[str, int, int]:
+        return self.stream, self.life, self.segment_id
 
 
 class RevisionedValue(NamedTuple):
@@ -206,7 +289,7 @@ class RevisionedStream(ClosedByBlock, NotPicklable):
                 f"the mark {wanted} lies after the latest revision, {latest}; give one that the "
                 "stream has reached."
             )
-        return revision_mark.compare_and_set_mark(
+        return compare_and_set_mark(
             self._stream, self._life, self._segment_id, _offset(known), _offset(wanted)
         )
 

@@ -1,30 +1,65 @@
-"""StateSynchronizer: a state that many processes change, each on what it has read last."""
+"""StateSynchronizer: a state that many processes change, each on what it has read last.
+
+``I`` and the bytes of a state; or ``U`` and, for each update, its length (4 bytes, big-endian) and
+its bytes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from pravega_spark.arguments import check_function, check_list
-from pravega_spark.engine.runtime import ProcessGuard
+from pravega_spark.engine.runtime.system import ProcessGuard
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.event_encoder import Serializer, json_serializer
+from pravega_spark.engine.writing.encode import Serializer, json_serializer
 from pravega_spark.errors import IllegalState, InvalidInput, TooBusy, TruncatedData
 from pravega_spark.event_reader import json_deserializer
-from pravega_spark.handles import ClosedByBlock, NotPicklable
-from pravega_spark.limits import COMMIT_ATTEMPTS
-from pravega_spark.model import Deserializer
-from pravega_spark.process_locks import new_rlock
-from pravega_spark.shared_state.revision import Revision
-from pravega_spark.shared_state.revisioned_stream import RevisionedStream
-from pravega_spark.shared_state.state_updates import (
-    decode_initial,
-    decode_updates,
-    encode_initial,
-    encode_updates,
-    is_initial,
-)
+from pravega_spark.primitives.process_locks import new_rlock
+from pravega_spark.shared_state.revisioned_stream import Revision, RevisionedStream
+from pravega_spark.values.checks import check_function, check_list
+from pravega_spark.values.events import Deserializer
+from pravega_spark.values.handles import ClosedByBlock, NotPicklable
+from pravega_spark.values.limits import COMMIT_ATTEMPTS
+
+_INITIAL, _UPDATES = b"I", b"U"
+_LENGTH = struct.Struct(">I")
+
+
+def encode_initial(state: bytes) -> bytes:
+    """Return the value that starts over with a state."""
+    return _INITIAL + state
+
+
+def encode_updates(updates: Sequence[bytes]) -> bytes:
+    """Return the value of updates that are applied together."""
+    return _UPDATES + b"".join(_LENGTH.pack(len(update)) + update for update in updates)
+
+
+def is_initial(value: bytes) -> bool:
+    """Return whether a value starts over; raise IllegalState if no synchronizer wrote it."""
+    if value[:1] not in (_INITIAL, _UPDATES):
+        raise IllegalState(
+            f"the stream holds an event that no state synchronizer wrote: {value[:32]!r}; use a "
+            "stream of its own for shared state."
+        )
+    return value[:1] == _INITIAL
+
+
+def decode_initial(value: bytes) -> bytes:
+    """Return the state of an initial value."""
+    return value[1:]
+
+
+def decode_updates(value: bytes) -> Iterator[bytes]:
+    """Yield the updates of a value."""
+    at = 1
+    while at < len(value):
+        (size,) = _LENGTH.unpack_from(value, at)
+        at += _LENGTH.size + size
+        yield value[at - size : at]
+
 
 _Result = TypeVar("_Result")
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pravega_spark.arguments import shown
-from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.errors import InvalidInput, InvalidOption
-from pravega_spark.model import parse_segment
-from pravega_spark.names import is_number, split_stream
 from pravega_spark.spark.option_values import EARLIEST_OFFSET, LATEST_OFFSET
+from pravega_spark.values.checks import shown
+from pravega_spark.values.names import is_number, split_stream
+from pravega_spark.values.segments import parse_segment
 
 _Value = TypeVar("_Value")
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pravega_spark.engine.log_fields import log_fields, own_logger
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import PravegaSparkError
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pravega_spark.schemas.sql_types import quoted_name, quoted_text
+from pravega_spark.schemas.sql import quoted_name, quoted_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from pravega_spark.arguments import shown
 from pravega_spark.errors import InvalidConfiguration, InvalidInput, InvalidOption
-from pravega_spark.model import StreamCut, parse_segment
-from pravega_spark.names import is_cut_name, is_number, split_stream
-from pravega_spark.units import parse_duration_ms, parse_size_bytes
+from pravega_spark.values.checks import shown
+from pravega_spark.values.names import is_cut_name, is_number, split_stream
+from pravega_spark.values.segments import StreamCut, parse_segment
+from pravega_spark.values.units import parse_duration_ms, parse_size_bytes
 
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1

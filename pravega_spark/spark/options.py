@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pravega_spark.arguments import shown
-from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.errors import InvalidOption
 from pravega_spark.spark import kafka_values, option_values
 from pravega_spark.spark.kafka_options import KAFKA_READ, KAFKA_WRITE
 from pravega_spark.spark.option_values import Option
 from pravega_spark.spark.target_options import TARGET
+from pravega_spark.values.checks import shown
 
 logger = own_logger(__name__)
 

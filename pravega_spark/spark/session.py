@@ -9,9 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.engine.log_fields import log_fields, own_logger
-from pravega_spark.limits import DELTA_PACKAGE
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.spark.worker_python import has_jvm, worker_python
+from pravega_spark.values.limits import DELTA_PACKAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

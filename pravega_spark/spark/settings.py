@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from pravega_spark.errors import InvalidName, InvalidOption
-from pravega_spark.limits import (
+from pravega_spark.spark import options
+from pravega_spark.spark.kafka_values import AssignedSegments, TimesBySegment, is_leftover
+from pravega_spark.spark.option_values import CutName, LogVersion, SegmentOffsets, Timestamp
+from pravega_spark.values.limits import (
     CHUNK_EVENTS,
     GROUP_INTERVAL_MS,
     MAX_TRIGGER_DELAY_MS,
     SPARK_EVENT_BYTES,
 )
-from pravega_spark.model import StreamCut
-from pravega_spark.names import check_scope, split_group, split_stream
-from pravega_spark.spark import options
-from pravega_spark.spark.kafka_values import AssignedSegments, TimesBySegment, is_leftover
-from pravega_spark.spark.option_values import CutName, LogVersion, SegmentOffsets, Timestamp
+from pravega_spark.values.names import check_scope, split_group, split_stream
+from pravega_spark.values.segments import StreamCut
 
 _TIMEOUTS = {
     "retryTimeout": "retry_timeout",

@@ -62,7 +62,7 @@ class PravegaDataSource(DataSource):
         """Return the columns of a read."""
         settings = self._read_settings()
         if settings.metadata is not None:
-            from pravega_spark.spark.monitor.metadata.metadata_reader import TABLES
+            from pravega_spark.spark.monitor.metadata.reader import TABLES
 
             return TABLES[settings.metadata].schema
         from pravega_spark.spark.read.columns import schema_of
@@ -85,15 +85,15 @@ class PravegaDataSource(DataSource):
         settings = self._read_settings()
         check_batch(settings)
         if settings.metadata is not None:
-            from pravega_spark.spark.monitor.metadata.metadata_reader import MetadataReader
+            from pravega_spark.spark.monitor.metadata.reader import MetadataReader
 
             return MetadataReader(settings, schema)
-        from pravega_spark.spark.read.batch_reader import PravegaBatchReader
+        from pravega_spark.spark.read.batch import PravegaBatchReader
         from pravega_spark.spark.read.typed_reads import check_request
 
         kind = PravegaBatchReader
         if settings.push_filters:
-            from pravega_spark.spark.read.filtered_reader import PravegaFilteredReader
+            from pravega_spark.spark.read.pushed import PravegaFilteredReader
 
             kind = PravegaFilteredReader
         reader = kind(settings, schema)
@@ -113,7 +113,7 @@ class PravegaDataSource(DataSource):
                 "conditions. Remove it, and name the keys by routingKeys or the segments by "
                 "assign."
             )
-        from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
+        from pravega_spark.spark.read.micro_batch import PravegaStreamReader
         from pravega_spark.spark.read.typed_reads import check_request
 
         reader = PravegaStreamReader(settings, schema)
@@ -127,7 +127,7 @@ class PravegaDataSource(DataSource):
         check_mode(overwrite)
         settings = write_settings(dict(self.options.items()))
         if not settings.stream:
-            from pravega_spark.spark.write.many_streams_sink import ManyStreamsBatchWriter
+            from pravega_spark.spark.write.many_streams import ManyStreamsBatchWriter
 
             return ManyStreamsBatchWriter(settings, schema)
         if settings.bad_records == "dlq":
@@ -143,7 +143,7 @@ class PravegaDataSource(DataSource):
         check_mode(overwrite)
         settings = write_settings(dict(self.options.items()))
         if not settings.stream:
-            from pravega_spark.spark.write.many_streams_sink import ManyStreamsStreamWriter
+            from pravega_spark.spark.write.many_streams import ManyStreamsStreamWriter
 
             return ManyStreamsStreamWriter(settings, schema)
         if settings.bad_records == "dlq":

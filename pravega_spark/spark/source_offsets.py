@@ -25,7 +25,7 @@ from typing import Any
 
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput, StaleIdentity
-from pravega_spark.model import StreamCut, parse_segment, segment_text
+from pravega_spark.values.segments import StreamCut, parse_segment, segment_text
 
 FORMAT = 1
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.store import Put, Store, ensure_probed, open_store
 from pravega_spark.engine.store.reserve import RESERVE_BYTES, set_aside
 from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 
 
 def _mount(folder: Path, *options: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pravega_spark import StreamConfiguration, StreamCut, StreamManager
-from pravega_spark.policies import ScalingPolicy
+from pravega_spark.config.policies import ScalingPolicy
 from tests.harness.store_backends import BackEnd
 
 

@@ -14,7 +14,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from pravega_spark.metrics.metric_catalog import METRICS, MetricKind
+from pravega_spark.metrics.catalog import METRICS, MetricKind
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ALERTS = yaml.safe_load((DEPLOY / "prometheus/alerts.yml").read_text())

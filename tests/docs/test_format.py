@@ -25,8 +25,8 @@ from deltalake import DeltaTable
 
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.chunks.routing import position as position_of_the_package
-from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.log.checkpointing import maintain
+from pravega_spark.engine.log import checkpoint as log_checkpoint
+from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.stream.stream_log import StreamLog
 from tests.harness import format_columns, format_reader, format_writer
 from tests.harness.format_examples import examples, shape
@@ -244,7 +244,7 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         found.tend(checkpoint=False)
     manager.truncate_stream(STREAM, middle)
     if base == "parts":
-        with patch.object(checkpointing, "_DOMAINS_A_COMMIT", 1):
+        with patch.object(log_checkpoint, "_DOMAINS_A_COMMIT", 1):
             found.tend(checkpoint=False)
     with manager.create_writer(STREAM) as guest:
         guest.write_events([b"last", b"of all"], "B6").result()
@@ -491,7 +491,7 @@ def test_reader_and_writer_of_the_page_know_typed_chunks(
     expected = [_whole(row) for row in rows]
     for is_merged in (False, True):
         if is_merged:
-            monkeypatch.setattr("pravega_spark.compaction.compaction_plan.COMPACT_SETTLE_MS", 0)
+            monkeypatch.setattr("pravega_spark.compaction.plan.COMPACT_SETTLE_MS", 0)
             manager.seal_stream(STREAM)
             assert manager.compact_stream(STREAM).ranges > 0
         assert [event.data for event in manager.read(STREAM)] == expected

@@ -11,7 +11,7 @@ import re
 import pytest
 
 import pravega_spark
-from pravega_spark.root_settings import SETTING_NAMES
+from pravega_spark.config.root_settings import SETTING_NAMES
 from tests.harness.page_examples import REPOSITORY
 
 TEXT = (REPOSITORY / "docs/from-pravega.md").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.limits import (
+from pravega_spark.values.limits import (
     DEFAULT_LEASE,
     MAX_ATOMIC_WRITE_BYTES,
     MAX_EVENT_BYTES,
@@ -25,8 +25,8 @@ from pravega_spark.limits import (
     READER_LEASE,
     WRITER_BATCH_EVENTS,
 )
-from pravega_spark.names import MAX_NAME_LENGTH, MAX_SCOPE_LENGTH
-from pravega_spark.units import MIB
+from pravega_spark.values.names import MAX_NAME_LENGTH, MAX_SCOPE_LENGTH
+from pravega_spark.values.units import MIB
 
 DOCS = Path(__file__).parents[2] / "docs"
 

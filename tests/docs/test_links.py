@@ -17,7 +17,7 @@ LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
 TITLE = re.compile(r"^#+ (.*)$", re.MULTILINE)
 BLOCK = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 MODULE = re.compile(r"`(pravega_spark(?:\.\w+)+)")
-LOGGER = re.compile(r"`((?:engine|reader_groups|transactions)\.[a-z_.]+)`")
+LOGGER = re.compile(r"`((?:engine|reader_groups|txn)\.[a-z_.]+)`")
 PATH = re.compile(
     r"`((?:(?:tests|docs|jobs|examples|notebooks|bench|pravega_spark)/[\w./-]*)|(?:[a-z_]+/)+\w+\.py)`"
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.metrics.metric_catalog import PROCESS_METRICS, ROOT_METRICS, Metric
+from pravega_spark.metrics.catalog import PROCESS_METRICS, ROOT_METRICS, Metric
 
 PAGE = Path(__file__).parents[2] / "docs/monitoring.md"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.spark import option_values, options
-from pravega_spark.spark.key_value import table_options
+from pravega_spark.spark.key_value import options as key_value_options
 
 PAGE = Path(__file__).parents[2] / "docs/spark.md"
 
@@ -31,8 +31,8 @@ def _table(rows: Iterable[option_values.Option]) -> str:
     [
         ("read", options.READ),
         ("write", options.WRITE),
-        ("table read", table_options.TABLE_READ),
-        ("table write", table_options.TABLE_WRITE),
+        ("table read", key_value_options.TABLE_READ),
+        ("table write", key_value_options.TABLE_WRITE),
     ],
 )
 def test_option_table_is_the_code_s(title: str, rows: tuple[option_values.Option, ...]) -> None:

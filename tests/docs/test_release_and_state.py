@@ -6,12 +6,12 @@ from pathlib import Path
 from unittest.mock import patch
 
 from pravega_spark import StreamManager
-from pravega_spark.engine.log import checkpointing
+from pravega_spark.config.root_settings import EffectiveSettings
+from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.integrity.root_integrity import check_root
-from pravega_spark.root_settings import EffectiveSettings
 from tests.harness.releases import run_release, start_release
 
 STREAM = "s/t"
@@ -51,7 +51,7 @@ def _write(manager: StreamManager, number: int) -> StreamLog:
         with manager.create_writer(STREAM, writer_id="mine") as writer:
             writer.write_event(b"new", routing_key="k").result()
         known = stream.view().snapshot
-        checkpointing.maintain(stream.log.reader, known.version, known=known)
+        checkpoint.maintain(stream.log.reader, known.version, known=known)
     return stream
 
 
@@ -127,7 +127,7 @@ def test_release_races_with_writers_that_keep_a_large_state(tmp_path: Path) -> N
     ids: dict[str, str | None] = {f"pravega.writer.{n}": "[1,1,1]" for n in range(6_000)}
     stream = StreamLog(manager._store, STREAM)
     stream.commit(lambda view: (Body("TEST", domains=ids), None), life=1)
-    checkpointing.maintain(stream.log.reader, stream.view().version)
+    checkpoint.maintain(stream.log.reader, stream.view().version)
     process = start_release("0.1.0", RACE, tmp_path)
     with manager.create_writer(STREAM, writer_id="new") as writer:
         for number in range(160):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pravega_spark import StreamManager, __version__
+from pravega_spark.engine.state.scopes import Scope
+from pravega_spark.engine.state.state_table import TableChange
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.tables.scopes import Scope
-from pravega_spark.engine.tables.state_table import TableChange
 from pravega_spark.errors import IllegalState
 from pravega_spark.integrity.root_integrity import check_root
 from tests.harness.releases import run_release

@@ -16,7 +16,7 @@ import xxhash
 
 import pravega_spark
 from pravega_spark import StreamManager
-from pravega_spark.cli.strict_yaml import read_yaml
+from pravega_spark.cli.declare import read_yaml
 from pravega_spark.engine.chunks.footer import digest_of
 from pravega_spark.errors import CorruptChunk, CorruptLog, InvalidInput, InvalidName, StoreRefused
 
@@ -193,7 +193,7 @@ FORBIDDEN = {"eval", "exec", "compile", "__import__"}
 MODULES = {"ctypes", "dill", "joblib", "marshal", "pickle", "shelve", "subprocess", "yaml"}
 
 ALLOWED = {
-    "cli/strict_yaml.py: yaml",  # a file that the caller names, by a SafeLoader
+    "cli/declare.py: yaml",  # a file that the caller names, by a SafeLoader
     "cli/doctor_command.py: subprocess",  # java -version
     "cli/output.py: yaml",  # only writes
 }
@@ -212,7 +212,7 @@ def test_nothing_of_the_package_runs_or_unpickles_bytes() -> None:
                 found += [f"{path}: {node.func.id}()"] if node.func.id in FORBIDDEN else []
             found += [f"{path.relative_to(PACKAGE)}: {name}" for name in names if name in MODULES]
     assert set(found) == ALLOWED
-    used = set(re.findall(r"\byaml\.(\w+)", (PACKAGE / "cli/strict_yaml.py").read_text()))
+    used = set(re.findall(r"\byaml\.(\w+)", (PACKAGE / "cli/declare.py").read_text()))
     assert used == {"SafeLoader", "ScalarNode", "YAMLError", "MarkedYAMLError"}
     with pytest.raises(InvalidInput, match="could not determine a constructor"):
         read_yaml(b"a: !!python/object/apply:os.getpid []", "here")

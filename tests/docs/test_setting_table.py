@@ -9,8 +9,8 @@ import os
 import re
 from pathlib import Path
 
+from pravega_spark.config.root_settings import SETTING_NAMES, STREAM_SETTING_NAMES, rule_of
 from pravega_spark.jobs.job_runner import SETTINGS_OF_JOBS
-from pravega_spark.root_settings import SETTING_NAMES, STREAM_SETTING_NAMES, rule_of
 
 PAGE = Path(__file__).parents[2] / "docs/settings.md"
 READ_BY = {

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from flights.nycflights import load_flights
 from pravega_spark import StreamManager
-from pravega_spark.limits import DELTA_PACKAGE
+from pravega_spark.values.limits import DELTA_PACKAGE
 from tests.harness.s3_server import S3Server
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from flights.scaling import BY_HAND, COOLDOWN, Scaler
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
-from pravega_spark.policies import ScalingPace
+from pravega_spark.config.policies import ScalingPace
 
 EVENTS = 100
 PACE = ScalingPace.of_cooldown(COOLDOWN)

@@ -16,10 +16,11 @@ from unittest import mock
 
 import pytest
 
-from pravega_spark.engine.log import log_cleanup, log_follower
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.log import follow
+from pravega_spark.engine.log import sweep as log_sweep
 from pravega_spark.errors import StoreRefused
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from tests.harness import failpoints
 from tests.harness.retention_processes import write
 from tests.harness.writer_processes import STREAM
@@ -42,7 +43,7 @@ def know_of_cleanup() -> None:
 
     As CLEANUP_WAIT_SECONDS asks for, of which a process does not know that it is short here.
     """
-    mock.patch.object(log_follower, "STALE_SNAPSHOT_SECONDS", CLEANUP_SECONDS / 2).start()
+    mock.patch.object(follow, "STALE_SNAPSHOT_SECONDS", CLEANUP_SECONDS / 2).start()
 
 
 def use(root: str, name: str, stop: str, *, scales: bool) -> None:
@@ -53,7 +54,7 @@ def use(root: str, name: str, stop: str, *, scales: bool) -> None:
 def sweep(root: str, stop: str) -> None:
     """Truncate and sweep in a loop; a staged file has two seconds to be committed."""
     know_of_cleanup()
-    mock.patch.object(log_cleanup, "CLEANUP_WAIT_SECONDS", CLEANUP_SECONDS).start()
+    mock.patch.object(log_sweep, "CLEANUP_WAIT_SECONDS", CLEANUP_SECONDS).start()
     retention = StreamManager(root).retention(STREAM)
     while not Path(stop).exists():
         retention.run(sample_every=0.001, grace=2.0, retain=0.0)
@@ -93,7 +94,7 @@ def check(root: str) -> int:
 def test_killed_backups_and_restores_are_finished_by_the_next_while_the_stream_is_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_follower, "STALE_SNAPSHOT_SECONDS", CLEANUP_SECONDS / 2)
+    monkeypatch.setattr(follow, "STALE_SNAPSHOT_SECONDS", CLEANUP_SECONDS / 2)
     root, copy, stop = (str(tmp_path / name) for name in ("root", "copy", "stop"))
     manager = StreamManager(root)
     manager.create_scope("s")

@@ -21,15 +21,14 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from pravega_spark.engine.log import checkpointing
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.session import session
+from pravega_spark.values.segments import StreamCut
 from tests.harness import failpoints
 from tests.harness.bank import DECOY, FENCED, STREAM, event, fund
 from tests.harness.bank_audit import Books
@@ -299,9 +298,7 @@ def test_sampled_versions_balance_for_delta_spark(bank: tuple[Path, Nemesis]) ->
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     for version in sorted({last, *Random(SEED).sample(range(1, last), SPARK_VERSIONS)}):
         # Without a checkpoint Spark would read every earlier commit for each version.
-        checkpointing.maintain(
-            open_stream(manager.root, STREAM).log.reader, version, checkpoint=True
-        )
+        checkpoint.maintain(open_stream(manager.root, STREAM).log.reader, version, checkpoint=True)
         frame = spark.read.format("delta").option("versionAsOf", version)
         rows = frame.load(f"{root}/{STREAM}/events").select("routing_key", "event").toArrow()
         books = Books()

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness import stream_cuts as cuts
 from tests.harness.compaction_processes import compact, sweep_now
 from tests.harness.retention_audit import check_events

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness import conditional_processes
 from tests.harness.killed_processes import KilledProcesses, wait_until
 from tests.harness.tiers import sized

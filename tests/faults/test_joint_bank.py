@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.transactions.decision_log import DecisionLog
+from pravega_spark.txn.decision_log import DecisionLog
 from tests.harness import failpoints
 from tests.harness.delta_engines import connect_duckdb
 from tests.harness.joint_bank import STREAMS

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.key_value.folded_source import folded_table
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.manager import StreamManager
 from tests.harness.counter_processes import COUNTERS, TABLE
 from tests.harness.failpoints import PROJECT, variables

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness.byte_writer_app import STREAM, known_bytes
 from tests.harness.tiers import sized
 

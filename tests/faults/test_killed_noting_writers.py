@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness.killed_processes import KilledProcesses
 from tests.harness.tiers import sized
 from tests.harness.writer_processes import STREAM

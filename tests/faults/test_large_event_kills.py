@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import StoreFull
 from tests.faults.test_processes import PROJECT
 from tests.harness import failpoints

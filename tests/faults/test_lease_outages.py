@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from pravega_spark.config.descriptions import TransactionStatus
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import TransactionStatus
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.faults.test_processes import PROJECT
 from tests.harness.group_audit import Ledger
 from tests.harness.group_processes import GROUP

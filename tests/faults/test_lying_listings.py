@@ -7,18 +7,18 @@ from uuid import uuid4
 import pytest
 
 from pravega_spark import StreamManager
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.horizon import raise_horizon
-from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
+from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.retained import raise_horizon
+from pravega_spark.engine.log.sweep import delete_unreferenced_files
 from pravega_spark.engine.store import Entry
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.reader_groups import assignment
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_state import GroupState, Phase
-from pravega_spark.reader_groups.reader_leases import Heartbeat, ReaderLeases
-from pravega_spark.transactions import sweeper
-from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.reader_groups import transitions
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.leases import Heartbeat, ReaderLeases
+from pravega_spark.reader_groups.state import GroupState, Phase
+from pravega_spark.txn import sweeper
+from pravega_spark.txn.transaction import Transaction
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
@@ -137,7 +137,7 @@ def test_lease_that_a_listing_omitted_is_not_restarted() -> None:
     configuration = ReaderGroupConfiguration(("s/t",))
     state = GroupState("s/g", 1, Phase.ACTIVE, configuration, {"s/t": 1})
     for reader in ("a", "b"):
-        state = assignment.join(state, reader, 10_000)
+        state = transitions.join(state, reader, 10_000)
     for reader, entry in state.readers.items():
         leases.extend(reader, Heartbeat(entry.number, {}, "a process of its own"))
     before = {entry.key: store.inner.get(entry.key) for entry in store.inner.list("s")}

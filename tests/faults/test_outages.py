@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pravega_spark import EventStreamWriter, StreamManager
-from pravega_spark.engine.store import silence
+from pravega_spark.engine.store import s3_client
 from pravega_spark.errors import CommitUnknown, StoreUnavailable
 from tests.harness.outage_world import STREAM, OutageWorld
 from tests.harness.s3_outages import S3Outages
@@ -135,7 +135,7 @@ def test_stopped_server_is_warned_of_while_a_write_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level(logging.INFO, logger="pravega_spark")
-    monkeypatch.setattr(silence, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(s3_client, "SILENCE_SECONDS", 0.3)
     options = {**server.options, "read_timeout": "1 hour"}
     manager = StreamManager(f"s3://{server.bucket}/{next(_roots)}", storage_options=options)
     manager.create_scope("s")

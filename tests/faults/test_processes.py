@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.encryption_policy import EncryptionPolicy
+from pravega_spark.config.encryption import EncryptionPolicy
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.key_management import KMS_VARIABLE
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness import failpoints, file_kms
 from tests.harness.file_kms import MasterKeys
 from tests.harness.tiers import IS_LONG

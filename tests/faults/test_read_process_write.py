@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.transactions.decision_log import DecisionLog
+from pravega_spark.txn.decision_log import DecisionLog
 from tests.harness import failpoints
 from tests.harness.processing_app import GROUP, RESULT, SOURCE, order
 from tests.harness.tiers import sized

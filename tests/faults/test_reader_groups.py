@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture, GroupCheckpoint
-from pravega_spark.reader_groups.group_state import SegmentKey
+from pravega_spark.reader_groups.state import SegmentKey
 from tests.harness import stream_cuts as cuts
 from tests.harness.group_audit import (
     Ledger,

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import ScopeNotEmpty
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from tests.harness.retention_audit import History, check_events, check_files
 from tests.harness.retention_processes import (
     BATCH,

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness.group_audit import Ledger, check_order, counted, history, ownerships
 from tests.harness.group_processes import GROUP, read_together, write
 from tests.harness.releases import start_release

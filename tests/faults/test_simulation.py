@@ -6,7 +6,7 @@ import collections
 
 import pytest
 
-from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.commit import Log
 from tests.harness.faulty_store import Fault
 from tests.harness.simulation import LOSSES, CheckNewest, NewToken, RetryAtNext, Simulation
 from tests.harness.tiers import sized
@@ -31,7 +31,7 @@ def test_lost_and_late_answers_lose_and_duplicate_no_event() -> None:
 
 @pytest.mark.long
 def test_writers_with_sessions_write_every_event_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pravega_spark.engine.log.create_once.COMMIT_DEADLINE_SECONDS", 0.01)
+    monkeypatch.setattr("pravega_spark.engine.log.commit.COMMIT_DEADLINE_SECONDS", 0.01)
     unknown = 0
     for seed in range(SEEDS // 2):
         history = Simulation(seed, sessions=True).run()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
-from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.commit import Log
 from tests.harness.releases import start_release
 from tests.harness.s3_server import S3Server
 from tests.harness.tiers import sized

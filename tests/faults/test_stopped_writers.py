@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.faults.test_processes import check_each_once, go, ready, start, texts
 from tests.harness.tiers import sized
 from tests.harness.writer_processes import STREAM

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from pravega_spark.config.descriptions import TransactionStatus
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import TransactionStatus
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.transactions import transaction_lifecycle
+from pravega_spark.txn import lifecycle
 from tests.faults.test_processes import PROJECT, finish, ready
 from tests.harness import failpoints
 from tests.harness.faulty_store import Fault
@@ -36,7 +36,7 @@ SEEDS = sized(40, 400, "TRANSACTION_SEEDS")
 def test_kills_stalls_and_lost_writes_leave_every_line_copied_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pravega_spark.engine.log.create_once.COMMIT_DEADLINE_SECONDS", 0.01)
+    monkeypatch.setattr("pravega_spark.engine.log.commit.COMMIT_DEADLINE_SECONDS", 0.01)
     met = Met()
     for seed in range(SEEDS):
         try:
@@ -220,7 +220,7 @@ def test_transactions_roll_over_scales_and_expire_by_the_clock_of_the_storage(
 
         stream = manager._stream(STREAM)
         began = time.monotonic()
-        begun = transaction_lifecycle.begin(stream, 1, lease_ms=3_000, execution_ms=60_000)
+        begun = lifecycle.begin(stream, 1, lease_ms=3_000, execution_ms=60_000)
         lost = begun.transaction_id
         assert manager.sweep_transactions(STREAM).aborted == {}
         aborted: list[str] = []

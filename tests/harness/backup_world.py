@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.config.policies import StreamConfiguration
+from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import StreamConfiguration
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_streams import all_events, write
 

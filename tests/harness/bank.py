@@ -18,7 +18,7 @@ from random import Random
 
 from pravega_spark.errors import ScaleConflict, TxnFailed, WriterFenced
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import KeyRange
+from pravega_spark.values.segments import KeyRange
 
 STREAM = "bank/transfers"
 ACCOUNTS = [f"account-{number:02d}" for number in range(16)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unittest import mock
 
-from pravega_spark.compaction import compaction_plan
+from pravega_spark.compaction import plan
 from pravega_spark.manager import StreamManager
 from tests.harness import failpoints
 from tests.harness.writer_processes import STREAM
@@ -13,7 +13,7 @@ from tests.harness.writer_processes import STREAM
 def compact(root: str, kill: str) -> None:
     """Compact once, new chunks included; killed at the failpoint ``kill``, if any."""
     failpoints.kill_at(kill)
-    mock.patch.object(compaction_plan, "COMPACT_SETTLE_MS", -1).start()
+    mock.patch.object(plan, "COMPACT_SETTLE_MS", -1).start()
     StreamManager(root).compact_stream(STREAM, target="16 KiB")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pravega_spark.errors import ConditionFailed
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import EventPointer
+from pravega_spark.values.segments import EventPointer
 from tests.harness.writer_processes import STREAM
 
 

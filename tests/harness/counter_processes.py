@@ -10,14 +10,13 @@ import sys
 from pathlib import Path
 
 from pravega_spark.errors import CommitUnknown, ConditionalTableUpdate
+from pravega_spark.key_value.entry import TableEntry
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
+from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.key_value.key_value_table import KeyValueTable
-from pravega_spark.key_value.table_entry import TableEntry
-from pravega_spark.key_value.table_update import TableInsert, TableModification, TablePut
+from pravega_spark.key_value.updates import TableInsert, TableModification, TablePut
 from pravega_spark.manager import StreamManager
-from pravega_spark.retention.retention_options import RetentionOptions
-from pravega_spark.retention.retention_run import run_retention
+from pravega_spark.retention.run import RetentionOptions, run_retention
 
 TABLE = "s/counters"
 COUNTERS = ("a", "b", "c", "d")

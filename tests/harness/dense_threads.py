@@ -26,8 +26,8 @@ _MOST_PAUSES = 5
 _HANDLES = tuple(
     f"{OURS}/{name}"
     for name in (
-        "byte_streams/", "engine/shared_calls.py", "engine/writing/", "event_writer.py",
-        "handles.py", "key_value/", "reader_groups/", "shared_state/", "transactions/",
+        "byte_streams/", "engine/runtime/shared_calls.py", "engine/writing/", "event_writer.py",
+        "values/handles.py", "key_value/", "reader_groups/", "shared_state/", "txn/",
     )
 )  # fmt: skip
 """What threads share lies here; elsewhere none pauses."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import StoreError
-from pravega_spark.limits import STORAGE_THREADS
+from pravega_spark.values.limits import STORAGE_THREADS
 from tests.harness.spy_store import Spy
 
 

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from pravega_spark.engine import failpoints
+from pravega_spark.engine.runtime import failpoints
 
 KILL_VARIABLE = "PRAVEGA_SPARK_TEST_KILL_AT"
 PROJECT = Path(__file__).parents[2]

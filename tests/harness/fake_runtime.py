@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from bench.harness.simulated_clock import BEGIN_MS, SimulatedClock
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.store import Put
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore

@@ -8,11 +8,11 @@ from unittest import mock
 
 import pyarrow as pa
 
-from pravega_spark.key_value import folded_writer
-from pravega_spark.key_value.change_codec import Change
-from pravega_spark.key_value.folded_rows import ENTRY_SCHEMA
-from pravega_spark.key_value.folded_state import FoldedState
-from pravega_spark.key_value.table_key import TableKey
+from pravega_spark.key_value import folded_files
+from pravega_spark.key_value.changes import Change
+from pravega_spark.key_value.folded_table import FoldedState
+from pravega_spark.key_value.keys import TableKey
+from pravega_spark.key_value.rows import ENTRY_SCHEMA
 
 Changes = Mapping[TableKey, Change]
 
@@ -59,4 +59,4 @@ def scanned(state: FoldedState | None, **bounds: Any) -> dict[TableKey, Change]:
 
 def small_groups(rows: int = 4) -> Any:
     """Patch the writer so that small tables have several row groups."""
-    return mock.patch.object(folded_writer, "FOLDED_GROUP_ROWS", rows)
+    return mock.patch.object(folded_files, "FOLDED_GROUP_ROWS", rows)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hashlib import sha256
 from pathlib import Path
 
-from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.log import checkpoint
 
 
 def wait_for_maintenance() -> None:
     """Wait until this process has written its state files and checkpoints in the background."""
-    for worker in list(checkpointing._workers.values()):
+    for worker in list(checkpoint._workers.values()):
         worker.submit(int).result()
 
 

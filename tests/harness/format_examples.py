@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pravega_spark.engine.chunks.routing import position
-from pravega_spark.key_value.change_codec import encode_change
-from pravega_spark.key_value.table_key import TableKey
+from pravega_spark.key_value.changes import encode_change
+from pravega_spark.key_value.keys import TableKey
 from tests.harness.format_story import COPY, GROUP, RESTORED, ROOT, STREAM, Story
 
 EVENTS, SCOPE = f"{STREAM}/events", "nyc/_scope"

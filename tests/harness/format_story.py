@@ -28,26 +28,24 @@ from pravega_spark import (
     TableInsert,
     TablePut,
 )
-from pravega_spark.engine.log import checkpointing, sweep_record
+from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.config.root_settings import AUTO
+from pravega_spark.engine.log import checkpoint, sweep_record
 from pravega_spark.engine.staging_folder import version_folder
+from pravega_spark.engine.state.due_hints import basis_of
+from pravega_spark.engine.state.maintenance_table import JOB, MaintenanceTable, RunProgress
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.tables.due_hints import basis_of
-from pravega_spark.engine.tables.maintenance_entry import RunProgress
-from pravega_spark.engine.tables.maintenance_table import JOB, MaintenanceTable
-from pravega_spark.engine.writing.batch_identity import NumberedBatch
-from pravega_spark.engine.writing.batch_origin import BatchOrigin, BatchSource
+from pravega_spark.engine.writing.identity import BatchOrigin, BatchSource, NumberedBatch
 from pravega_spark.engine.writing.split_batch import SplitBatch, StreamPart
 from pravega_spark.errors import TxnFailed
 from pravega_spark.event_time import watermark_update
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
-from pravega_spark.limits import MAX_EVENT_BYTES, MESSAGE_KEYS
-from pravega_spark.maintenance.unit_work import stream_hints
-from pravega_spark.model import MaintenanceKind
-from pravega_spark.root_settings import AUTO
-from pravega_spark.scaling import auto_scaling
+from pravega_spark.key_value.folded_table import folded_table
+from pravega_spark.maintenance.work import stream_hints
+from pravega_spark.scaling import auto
 from pravega_spark.spark.key_value.key_hashes import KeyHashes
+from pravega_spark.values.limits import MAX_EVENT_BYTES, MESSAGE_KEYS
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import DatedDisk, FakeRuntime
 from tests.harness.offering import offer, take
@@ -255,7 +253,7 @@ def _read_in_a_group(manager: StreamManager, clock: Clock) -> None:
 
 
 def _scale_and_truncate(manager: StreamManager, clock: Clock) -> None:
-    auto_scaling.run_scaling(StreamLog(manager._store, STREAM, clock))
+    auto.run_scaling(StreamLog(manager._store, STREAM, clock))
     middle = manager.tail(STREAM)
     manager.scale_stream(STREAM, seal=[0], key_ranges=[(0.0, 0.25), (0.25, 0.5)])
     with manager.create_writer(STREAM, writer_id="ingest-1") as writer:
@@ -323,7 +321,7 @@ def _state_in_several_files(manager: StreamManager) -> None:
         with manager.create_writer("nyc/many", "ingest-3") as writer:
             writer.write_event(b"UA1545", "UA").result()
         known = stream.view().snapshot
-        checkpointing.maintain(stream.log.reader, known.version, known=known)
+        checkpoint.maintain(stream.log.reader, known.version, known=known)
 
 
 def _maintain(manager: StreamManager, clock: Clock) -> None:

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 
 from pravega_spark.engine.log.actions import REQUEST
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.reader_groups.group_codec import GroupCodec
-from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
 from pravega_spark.reader_groups.position import Position
 from pravega_spark.reader_groups.reader_group import ReaderGroup
+from pravega_spark.reader_groups.state import GroupState, SegmentKey
+from pravega_spark.reader_groups.table import GroupCodec
 
 
 @dataclass(frozen=True)

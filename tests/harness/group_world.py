@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.runtime.system import Runtime
+from pravega_spark.engine.state.scopes import Scope
+from pravega_spark.engine.state.synchronizer import Synchronizer
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.tables.scopes import Scope
-from pravega_spark.engine.tables.synchronizer import Synchronizer
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
-from pravega_spark.reader_groups.group_reader import EventStreamReader
-from pravega_spark.reader_groups.group_state import GroupState, Phase
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.lifecycle import GroupLifecycle
+from pravega_spark.reader_groups.reader import EventStreamReader
 from pravega_spark.reader_groups.reader_group import ReaderGroup
+from pravega_spark.reader_groups.state import GroupState, Phase
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_streams import make_stream, reopen, write
 from tests.harness.spy_store import Spy

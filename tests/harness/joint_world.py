@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pravega_spark.engine.log.clock_record import read_now
+from pravega_spark.engine.log.clock import read_now
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.records import OUTCOME_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.reader_groups.group_reader import EventStreamReader
-from pravega_spark.reader_groups.position_settlement import GroupPositions
-from pravega_spark.transactions import transaction_lifecycle
-from pravega_spark.transactions.decision_log import DecisionLog
-from pravega_spark.transactions.joint_sweep import sweep_joint_transactions
-from pravega_spark.transactions.joint_transaction import JointTransaction
-from pravega_spark.transactions.joint_writer import find_joint_record, open_joint_transaction
-from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.reader_groups.reader import EventStreamReader
+from pravega_spark.reader_groups.settlement import GroupPositions
+from pravega_spark.txn import lifecycle
+from pravega_spark.txn.decision_log import DecisionLog
+from pravega_spark.txn.joint import JointTransaction, find_joint_record, open_joint_transaction
+from pravega_spark.txn.joint_sweep import sweep_joint_transactions
+from pravega_spark.txn.transaction import Transaction
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_streams import all_events, make_stream
 from tests.harness.spy_store import Spy
@@ -49,7 +48,7 @@ class JointProcess:
         record = self.decisions.begin(token, lives, limit_ms, pairs)
         parts = {}
         for name, life in lives.items():
-            opened = transaction_lifecycle.begin(
+            opened = lifecycle.begin(
                 self.stream(name),
                 life,
                 lease_ms=LEASE_MS,

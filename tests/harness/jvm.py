@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pravega_spark.limits import DELTA_PACKAGE
+from pravega_spark.values.limits import DELTA_PACKAGE
 
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 _SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"

@@ -87,7 +87,7 @@ def _read_in_the_group(manager: StreamManager) -> None:
 def _write_checkpoint(manager: StreamManager, name: str = STREAM) -> None:
     """Write a state file and a checkpoint, which a log has after some hundred commits."""
     try:
-        from pravega_spark.engine.log.checkpointing import maintain
+        from pravega_spark.engine.log.checkpoint import maintain
         from pravega_spark.engine.stream.stream_log import StreamLog
     except ImportError:
         return
@@ -109,7 +109,7 @@ def _write_typed(manager: StreamManager) -> None:
     """Rows of two schemas: appended, over a scale, in a transaction that rolls, and merged."""
     import pyarrow as pa
 
-    from pravega_spark.compaction import compaction_plan
+    from pravega_spark.compaction import plan
     from tests.harness.failpoints import at_failpoint
 
     first = pa.schema(
@@ -142,7 +142,7 @@ def _write_typed(manager: StreamManager) -> None:
     row = {"item": "last", "parts": [{"item": "saucer", "count": 2}], "sold": SOLD}
     writer.write_event(row, "key 2").result()
     writer.close()
-    with patch.object(compaction_plan, "COMPACT_SETTLE_MS", 0):
+    with patch.object(plan, "COMPACT_SETTLE_MS", 0):
         manager.compact_stream(TYPED)
     _write_checkpoint(manager, TYPED)
 

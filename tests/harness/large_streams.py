@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pravega_spark.engine.attached_objects import attached_object
-from pravega_spark.engine.log.table_at_version import table_at
+from pravega_spark.engine.log.reader import table_at
 from pravega_spark.engine.store.base import Store
 from pravega_spark.engine.stream.stream_log import StreamLog, chunk_ref
 
@@ -21,13 +21,13 @@ WINDOW = 3 * BLOCK
 def lower_limits(patch: pytest.MonkeyPatch, most: int = 1 << 20) -> None:
     """Make events above ``THRESHOLD`` bytes large ones, of at most ``most``."""
     engine = "pravega_spark.engine"
-    patch.setattr(f"{engine}.writing.event_encoder.MAX_EVENT_BYTES", THRESHOLD)
+    patch.setattr(f"{engine}.writing.encode.MAX_EVENT_BYTES", THRESHOLD)
     patch.setattr("pravega_spark.event_writer.MAX_EVENT_BYTES", THRESHOLD)
-    patch.setattr(f"{engine}.writing.event_encoder.MAX_LARGE_EVENT_BYTES", most)
+    patch.setattr(f"{engine}.writing.encode.MAX_LARGE_EVENT_BYTES", most)
     patch.setattr(f"{engine}.chunks.large_event_writer.MAX_LARGE_EVENT_BYTES", most)
     patch.setattr(f"{engine}.chunks.large_event_writer.LARGE_EVENT_BLOCK_BYTES", BLOCK)
     patch.setattr(f"{engine}.chunks.large_event_writer.LARGE_EVENT_PIECE_BYTES", 50)
-    patch.setattr(f"{engine}.chunks.large_event_file.LARGE_EVENT_WINDOW_BYTES", WINDOW)
+    patch.setattr(f"{engine}.chunks.large_event.LARGE_EVENT_WINDOW_BYTES", WINDOW)
 
 
 def objects(store: Store, stream: str) -> set[str]:

@@ -17,6 +17,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
+from pravega_spark.config.descriptions import TransactionStatus
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -30,12 +32,11 @@ from pravega_spark.errors import (
     WriterFenced,
 )
 from pravega_spark.event_reader import EventReader
-from pravega_spark.model import KeyRange, TransactionStatus
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.scaling import scale_commit
-from pravega_spark.transactions import sweeper
-from pravega_spark.transactions.transaction import Transaction
-from pravega_spark.transactions.transactional_writer import TransactionalWriter
+from pravega_spark.scaling import commit as scaling_commit
+from pravega_spark.txn import sweeper
+from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.writer import TransactionalWriter
+from pravega_spark.values.segments import KeyRange
 from tests.harness import failpoints
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.faulty_store import Fault, FaultyStore
@@ -202,7 +203,7 @@ class Ledgers:
         if which and (len(segments) > 4 or self.source.random() < 0.5):
             sealed = list(segments[which - 1 : which + 1])
             ranges = [KeyRange(sealed[0].key_range.low, keys.high)]
-        scale_commit.scale_stream(stream, [segment.segment_id for segment in sealed], ranges)
+        scaling_commit.scale_stream(stream, [segment.segment_id for segment in sealed], ranges)
 
     # ----------------------------------------------------------------------------------- the run
 

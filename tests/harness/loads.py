@@ -6,16 +6,15 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from pravega_spark.config.policies import ScalingPace, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.layout.epoch_changes import first_epoch
 from pravega_spark.engine.log.actions import Body, Commit, parse_commit
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX, SegmentRecord
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.model import Epoch, parse_segment
-from pravega_spark.policies import ScalingPace, ScalingPolicy, StreamConfiguration
-from pravega_spark.scaling.moving_averages import Averages, SegmentRates, window_weights
-from pravega_spark.scaling.scale_events import StreamRates
+from pravega_spark.scaling.rates import Averages, SegmentRates, StreamRates, window_weights
+from pravega_spark.values.segments import Epoch, parse_segment
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime
 from tests.harness.small_streams import make_stream, write
 

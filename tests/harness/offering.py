@@ -6,13 +6,13 @@ import pyarrow as pa
 
 from pravega_spark.engine.chunks.chunk import encode_events
 from pravega_spark.engine.chunks.routing import Router
+from pravega_spark.engine.stream.records import anonymous_id
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.stream.writer_ids import anonymous_id
-from pravega_spark.engine.writing.append_draft import StagedBatch
-from pravega_spark.engine.writing.append_group import AppendGroup, group_of
-from pravega_spark.engine.writing.batch_identity import SessionBatch
-from pravega_spark.engine.writing.batch_staging import RoutedEvents, stage_offer
+from pravega_spark.engine.writing.append import StagedBatch
+from pravega_spark.engine.writing.group import AppendGroup, group_of
+from pravega_spark.engine.writing.identity import SessionBatch
+from pravega_spark.engine.writing.stage import RoutedEvents, stage_offer
 
 
 def offer(

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 
 SCOPE, STREAM = "s", "s/t"
 WRITERS = 3

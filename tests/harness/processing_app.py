@@ -13,8 +13,8 @@ from random import Random
 
 from pravega_spark.errors import IllegalState, ReinitializationRequired
 from pravega_spark.manager import StreamManager
-from pravega_spark.reader_groups.group_reader import EventStreamReader
-from pravega_spark.transactions.joint_writer import JointWriter
+from pravega_spark.reader_groups.reader import EventStreamReader
+from pravega_spark.txn.joint import JointWriter
 
 SOURCE, RESULT, GROUP = "shop/orders", "shop/invoices", "shop/invoicing"
 KEYS = 7

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pravega_spark.errors import TxnFailed
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_reader import EventStreamReader
-from pravega_spark.transactions import sweeper
-from pravega_spark.transactions.joint_transaction import JointTransaction
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.reader import EventStreamReader
+from pravega_spark.txn import sweeper
+from pravega_spark.txn.joint import JointTransaction
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.group_world import OpenGroup, World
 from tests.harness.joint_world import JointProcess

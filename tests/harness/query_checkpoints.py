@@ -18,7 +18,7 @@ from pyspark import SparkFiles
 from pyspark.sql.types import StructType
 
 from pravega_spark.manager import StreamManager
-from pravega_spark.spark.key_value.kvt_source import KeyValueDataSource
+from pravega_spark.spark.key_value.source import KeyValueDataSource
 from pravega_spark.spark.source import PravegaDataSource
 from pravega_spark.spark.write.task_run import TaskRun
 from tests.harness.spark_writing import TEXT, schema

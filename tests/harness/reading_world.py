@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import (
@@ -22,9 +23,9 @@ from pravega_spark.errors import (
 )
 from pravega_spark.event_reader import EventReader
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import Event, EventPointer, SegmentRange, StreamCut
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.stream import Stream
+from pravega_spark.values.events import Event
+from pravega_spark.values.segments import EventPointer, SegmentRange, StreamCut
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault

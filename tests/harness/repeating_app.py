@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from pravega_spark.jobs import job_runner, retention, round_progress
+from pravega_spark.jobs import job_runner, report, retention
 from pravega_spark.jobs.stream_tasks import map_streams
 
 
@@ -27,7 +27,7 @@ def work(root: str, stream: str, folder: str) -> list[Mapping[str, Any]]:
 
 def main(root: str) -> int:
     """Do one round in a Spark that repeats tasks."""
-    vars(round_progress)["LINE_SECONDS"] = 0.05
+    vars(report)["LINE_SECONDS"] = 0.05
     spark = (
         SparkSession.builder.master("local[1,3]")
         .config("spark.ui.enabled", "false")

@@ -14,12 +14,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from pravega_spark.config.policies import RetentionPolicy
 from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
 from pravega_spark.engine.stream.records import SubscriberRecord
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.model import END
-from pravega_spark.policies import RetentionPolicy
+from pravega_spark.values.segments import END
 from tests.harness.retention_processes import COMMIT_BYTES, EVENT_BYTES, EXPIRE_SECONDS, KEYS
 
 Positions = Mapping[int, int]

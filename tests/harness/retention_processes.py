@@ -8,8 +8,8 @@ from pathlib import Path
 from random import Random
 from unittest import mock
 
-from pravega_spark.engine.log import log_cleanup
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.log import sweep
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import InvalidStreamCut, NoSuchSubscriber, TruncatedData
 from pravega_spark.manager import StreamManager
 from pravega_spark.reader_groups.reader_group import ReaderGroup
@@ -125,6 +125,6 @@ def retain(
     ``cleanup_wait``: seconds between a commit-deletion mark and the deletion of commits.
     """
     failpoints.kill_at(kill)
-    mock.patch.object(log_cleanup, "CLEANUP_WAIT_SECONDS", cleanup_wait).start()
+    mock.patch.object(sweep, "CLEANUP_WAIT_SECONDS", cleanup_wait).start()
     retention = StreamManager(root).retention(STREAM)
     retention.run(sample_every=0.001, expire=expire, grace=grace, retain=retain)

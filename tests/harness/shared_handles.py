@@ -25,6 +25,7 @@ from traceback import format_exception
 from typing import Any, ClassVar
 
 from pravega_spark import StreamConfiguration, StreamManager
+from pravega_spark.config.policies import ScalingPolicy
 from pravega_spark.engine.store import Put
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import (
@@ -33,7 +34,6 @@ from pravega_spark.errors import (
     ObjectClosed,
     StoreError,
 )
-from pravega_spark.policies import ScalingPolicy
 from tests.harness.dense_threads import DenseThreads
 
 NEVER = 1 << 60

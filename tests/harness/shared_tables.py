@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pravega_spark.errors import BadKeyVersion, CommitUnknown, NoSuchKey, ObjectClosed, StoreError
-from pravega_spark.key_value.table_update import TableInsert, TablePut
+from pravega_spark.key_value.updates import TableInsert, TablePut
 from tests.harness.shared_handles import CALLBACK, Call, Place, World
 from tests.harness.shared_writers import Writing
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from pravega_spark import StreamConfiguration
+from pravega_spark.config.descriptions import TransactionStatus
+from pravega_spark.config.policies import ScalingPolicy
 from pravega_spark.errors import CommitUnknown, IllegalState, ObjectClosed, StoreError, TxnFailed
-from pravega_spark.model import TransactionStatus
-from pravega_spark.policies import ScalingPolicy
 from tests.harness.shared_handles import Call, Errors, World
 
 

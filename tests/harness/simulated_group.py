@@ -19,13 +19,13 @@ from pravega_spark.errors import (
     TooManyCheckpoints,
     TruncatedData,
 )
-from pravega_spark.model import StreamCut
-from pravega_spark.reader_groups import assignment, checkpoints, segment_transitions
-from pravega_spark.reader_groups.group_codec import GroupCodec
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration, StreamCutRange
-from pravega_spark.reader_groups.group_generation import continued_generation
-from pravega_spark.reader_groups.group_state import GroupState, SegmentKey, check_state
-from pravega_spark.reader_groups.reader_step import Marker, ReaderView, reader_step
+from pravega_spark.reader_groups import segments, transitions
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration, StreamCutRange
+from pravega_spark.reader_groups.lifecycle import continued_generation
+from pravega_spark.reader_groups.state import GroupState, SegmentKey, check_state
+from pravega_spark.reader_groups.step import Marker, ReaderView, reader_step
+from pravega_spark.reader_groups.table import GroupCodec
+from pravega_spark.values.segments import StreamCut
 from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import MemoryStream, Reader, scale_by_numbers
 
@@ -78,9 +78,7 @@ class SimulatedGroup:
             spans[name] = (start.cut(stream), end)
         self.configuration = ReaderGroupConfiguration(spans, acknowledge=acknowledge)
         self.buffers = self.configuration.acknowledges_at_checkpoints
-        self.state: GroupState = segment_transitions.begin(
-            "nyc/g", 0, self.configuration, self.streams
-        )
+        self.state: GroupState = segments.begin("nyc/g", 0, self.configuration, self.streams)
         self.readers: dict[str, LocalReader] = {}
         self.generations = 0
         self.counts: dict[str, int] = {}
@@ -196,7 +194,7 @@ class SimulatedGroup:
     def join(self, name: str) -> None:
         if name in self.state.readers:
             return
-        self.change(assignment.join(self.state, name, 10_000))
+        self.change(transitions.join(self.state, name, 10_000))
         self.readers[name] = LocalReader(self.state.readers[name].number)
 
     def refresh(self, name: str, *, automatic: bool = False) -> None:
@@ -253,7 +251,7 @@ class SimulatedGroup:
         stream = self.streams[key.stream]
         if key.stream in self.deleted or not stream.has_segment(key.segment_id):
             return False
-        end = segment_transitions.EndOffsets(self.state, stream).of(key.segment_id)
+        end = segments.EndOffsets(self.state, stream).of(key.segment_id)
         if end is not None:
             return offset >= end
         record = stream.segment(key.segment_id)
@@ -281,7 +279,7 @@ class SimulatedGroup:
             if not stream.has_segment(key.segment_id) or (key, offset) in self.truncated(stream):
                 local.behind_head.add(key.stream)
                 return
-            end = segment_transitions.EndOffsets(self.state, stream).of(key.segment_id)
+            end = segments.EndOffsets(self.state, stream).of(key.segment_id)
             limit = stream.segment(key.segment_id).next_offset
             if offset >= (limit if end is None else min(limit, end)):
                 return
@@ -354,7 +352,7 @@ class SimulatedGroup:
         held = self.heartbeat(local)
         self.abandon(name, {} if self.buffers else held)
         self.shown = {at: held for at, held in self.shown.items() if at[1] != name}
-        self.change(assignment.evict(self.state, name, local.number, held))
+        self.change(transitions.evict(self.state, name, local.number, held))
         self.count("expired")
         if has_crashed:
             del self.readers[name]
@@ -387,7 +385,7 @@ class SimulatedGroup:
         if not self.readers[name].is_zombie:
             self.abandon(name, {})
             self.shown = {at: held for at, held in self.shown.items() if at[1] != name}
-            self.change(assignment.remove_reader(self.state, name))
+            self.change(transitions.remove_reader(self.state, name))
             del self.readers[name]
             self.count("failed")
 
@@ -402,13 +400,13 @@ class SimulatedGroup:
             if key in self.state.assigned and self.state.assigned[key].number == n
         }
         self.shown = {at: held for at, held in self.shown.items() if at[1] != name}
-        self.change(assignment.remove_reader(self.state, name, offsets))
+        self.change(transitions.remove_reader(self.state, name, offsets))
         del self.readers[name]
         self.count("left")
 
     def checkpoint(self, *, silent: bool) -> None:
         try:
-            state, _ = checkpoints.initiate(self.state, f"c{self.state.next_number}", silent=silent)
+            state, _ = transitions.initiate(self.state, f"c{self.state.next_number}", silent=silent)
         except TooManyCheckpoints:
             self.count("too many")
             return
@@ -428,7 +426,7 @@ class SimulatedGroup:
         ):
             return
         try:
-            state = segment_transitions.begin(
+            state = segments.begin(
                 "nyc/g",
                 self.state.generation + 1,
                 self.configuration,
@@ -471,7 +469,7 @@ class SimulatedGroup:
         recorded = before
         for name, held in reported.items():
             number = self.readers[name].number
-            recorded = assignment.record_offsets(recorded, name, number, held)
+            recorded = transitions.record_offsets(recorded, name, number, held)
         try:
             state = continued_generation(recorded, configuration, begun)
         except (InvalidStreamCut, TruncatedData):  # the head is past the end, or past the start
@@ -524,7 +522,7 @@ class SimulatedGroup:
             del self.readers[name]
         for name in list(self.state.readers):
             if name not in self.readers:
-                self.change(assignment.remove_reader(self.state, name))
+                self.change(transitions.remove_reader(self.state, name))
         if not self.readers:
             self.join("last")
         for stream in self.living.values():
@@ -590,7 +588,7 @@ def step(group: SimulatedGroup) -> None:
     elif roll < 0.987:
         group.delete()
     elif roll < 0.99:
-        group.change(checkpoints.cancel(group.state))
+        group.change(transitions.cancel(group.state))
     else:
         for _ in range(5):
             group.refresh(name)

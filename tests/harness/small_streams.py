@@ -7,29 +7,27 @@ from typing import Any
 
 import pyarrow as pa
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events
-from pravega_spark.engine.chunks.chunk_reader import read_range
-from pravega_spark.engine.chunks.chunk_writer import stage
+from pravega_spark.engine.chunks.reader import read_range
 from pravega_spark.engine.chunks.routing import Router, split
+from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.layout import epoch_changes
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
-from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.append import append
-from pravega_spark.engine.writing.append_draft import AppendResult
-from pravega_spark.engine.writing.batch_identity import BatchIdentity
+from pravega_spark.engine.writing.append import AppendResult, append
+from pravega_spark.engine.writing.identity import BatchIdentity
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import KeyRange, SegmentRange
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.values.segments import KeyRange, SegmentRange
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.small_tables import commit
 

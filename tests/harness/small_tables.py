@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pravega_spark.engine.log.actions import Add, Body, Remove
-from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.horizon import raise_horizon
-from pravega_spark.engine.log.log_cleanup import delete_old_commits, mark_has_aged
-from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
-from pravega_spark.engine.log.version_ages import VersionAges
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.retained import VersionAges, raise_horizon
+from pravega_spark.engine.log.snapshot import PROTOCOL, Snapshot, new_table
+from pravega_spark.engine.log.sweep import delete_old_commits, mark_has_aged
+from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.store import Store
-from pravega_spark.limits import CLEANUP_WAIT_SECONDS
+from pravega_spark.values.limits import CLEANUP_WAIT_SECONDS
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime
 
 FILE_BYTES = 10

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pravega_spark.limits import KAFKA_PACKAGE
+from pravega_spark.values.limits import KAFKA_PACKAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

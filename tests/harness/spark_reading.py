@@ -13,8 +13,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.spark.read.batch_reader import PravegaBatchReader
-from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
+from pravega_spark.spark.read.batch import PravegaBatchReader
+from pravega_spark.spark.read.micro_batch import PravegaStreamReader
 from pravega_spark.spark.source import PravegaDataSource
 from tests.harness.small_streams import write
 

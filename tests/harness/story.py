@@ -19,12 +19,12 @@ from pravega_spark import (
     StreamManager,
 )
 from pravega_spark.engine.chunks.chunk import encode_events
-from pravega_spark.engine.chunks.chunk_writer import stage
-from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.chunks.writer import stage
+from pravega_spark.engine.log import checkpoint as log_checkpoint
+from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.limits import MAX_EVENT_BYTES
+from pravega_spark.values.limits import MAX_EVENT_BYTES
 from tests.harness.small_streams import scale
 
 SCOPE, STREAM = "nyc", "nyc/flights"
@@ -125,7 +125,7 @@ class Story:
 
     def maintain_log(self, *, checkpoint: bool) -> None:
         """Write a state file of the newest version, and with ``checkpoint`` a checkpoint."""
-        checkpointing.maintain(self.stream.log.reader, self.version, checkpoint=checkpoint)
+        log_checkpoint.maintain(self.stream.log.reader, self.version, checkpoint=checkpoint)
         if checkpoint:
             self.checkpoints.append(self.version)
 

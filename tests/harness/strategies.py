@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pravega_spark.engine.layout import epoch_changes, epochs
 from pravega_spark.engine.stream.records import SegmentRecord
 from pravega_spark.errors import NoSuchSegment
-from pravega_spark.model import (
+from pravega_spark.values.segments import (
     END,
     NOT_REACHED,
     Epoch,

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.epochs import Layout
 from pravega_spark.engine.layout.located_cut import Order, locate, tail
-from pravega_spark.model import Segment, SegmentRange, StreamCut
-from pravega_spark.retention import cut_bounds
+from pravega_spark.retention import decision
+from pravega_spark.values.segments import Segment, SegmentRange, StreamCut
 
 __all__ = ["Order", "tail"]
 
@@ -91,8 +91,8 @@ def cut_at(
 
 
 def lower_bound_of(layout: Layout, given: Iterable[StreamCut]) -> StreamCut:
-    return cut_bounds.lower_bound_of(locate(layout, cut) for cut in given).cut
+    return decision.lower_bound_of(locate(layout, cut) for cut in given).cut
 
 
 def upper_bound_of(layout: Layout, a: StreamCut, b: StreamCut) -> StreamCut:
-    return cut_bounds.upper_bound_of(locate(layout, a), locate(layout, b)).cut
+    return decision.upper_bound_of(locate(layout, a), locate(layout, b)).cut

@@ -27,7 +27,8 @@ from pravega_spark.engine.stream.records import (
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.event_reader import EventReader
-from pravega_spark.model import Event, KeyRange, StreamCut
+from pravega_spark.values.events import Event
+from pravega_spark.values.segments import KeyRange, StreamCut
 
 Written = tuple[str | None, bytes]
 

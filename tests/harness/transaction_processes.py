@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.txn.transaction import Transaction
 from tests.harness.writer_processes import STREAM, manager_of
 
 KEYS = tuple(f"k{n}" for n in range(8))

@@ -12,21 +12,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from pravega_spark.config.descriptions import TransactionStatus
 from pravega_spark.engine.log.actions import Commit
 from pravega_spark.engine.stream.records import WriterRecord
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.writer_sessions import open_session
-from pravega_spark.model import TransactionStatus
-from pravega_spark.transactions import (
-    sweeper,
-    transaction_decisions,
-    transaction_leases,
-    transaction_lifecycle,
-)
-from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
-from pravega_spark.transactions.manifests import Manifests
-from pravega_spark.transactions.transaction import Transaction
-from pravega_spark.transactions.transaction_paths import transaction_folder
+from pravega_spark.engine.writing.identity import open_session
+from pravega_spark.txn import leases, lifecycle, sweeper
+from pravega_spark.txn.manifests import Manifest, ManifestKind, Manifests, transaction_folder
+from pravega_spark.txn.transaction import Transaction
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_streams import all_events, make_stream, reopen
 from tests.harness.spy_store import Spy
@@ -50,7 +43,7 @@ class World:
         """Let the leases of all transactions run out, also the last ones that a judge begins."""
         self.runtime.sleep(LEASE_MS / 1_000 + 1)
         stream = self.process()
-        assert not transaction_leases.expired_transactions(stream, stream.view(), 10**12)
+        assert not leases.expired_transactions(stream, stream.view(), 10**12)
         self.runtime.sleep(LEASE_MS / 1_000 + 1)
 
     def events(self) -> list[bytes]:
@@ -93,7 +86,7 @@ def begun(
 ) -> Transaction:
     """Begin a transaction, without a thread that keeps it alive."""
     life = stream.view().life
-    opened = transaction_lifecycle.begin(
+    opened = lifecycle.begin(
         stream, life, lease_ms=lease_ms, execution_ms=execution_ms, writer=writer
     )
     made = Transaction(stream, opened.transaction_id, **options)
@@ -124,7 +117,7 @@ def decide_abort(stream: StreamLog, transaction_id: str) -> None:
     """Put the closing manifest of an abort, without the commit."""
     manifests = Manifests(stream, transaction_id)
     manifests.read()
-    transaction_decisions.put_closing_manifest(
+    lifecycle.put_closing_manifest(
         manifests, Manifest(ManifestKind.ABORTING, reason="decided elsewhere")
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pravega_spark.engine.stream import truncation
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.model import StreamCut
+from pravega_spark.values.segments import StreamCut
 
 
 def truncate(stream: StreamLog, head: Mapping[int, int]) -> None:

@@ -7,9 +7,9 @@ import os
 import sys
 import threading
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 
 STREAM = "s/t"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pravega_spark import StreamManager
-from pravega_spark.limits import DELTA_PACKAGE
+from pravega_spark.values.limits import DELTA_PACKAGE
 from tests.harness.jvm import clean_environment
 from tests.harness.launch_lines import JOBS, REPOSITORY
 from tests.harness.tiers import sized

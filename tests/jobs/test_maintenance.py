@@ -17,11 +17,11 @@ from pravega_spark import (
     StreamConfiguration,
     StreamManager,
 )
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.jobs import compaction, job_runner, maintenance
 from pravega_spark.jobs.job_runner import Report
 from pravega_spark.jobs.signals import StopSignal
-from pravega_spark.maintenance.stream_work import WORKS
+from pravega_spark.maintenance.work import WORKS
 from tests.harness.folder_state import folder_state
 
 KINDS = [kind.value for kind in WORKS]

@@ -21,10 +21,10 @@ from pravega_spark import (
     StreamConfiguration,
     StreamManager,
 )
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.jobs import job_runner, retention
-from pravega_spark.model import StreamCut
+from pravega_spark.values.segments import StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.folder_state import folder_state
 from tests.harness.jvm import clean_environment

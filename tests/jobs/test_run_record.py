@@ -12,14 +12,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pravega_spark import MaintenanceInfo, MaintenanceKind, StreamManager
+from pravega_spark.config.root_settings import AUTO
+from pravega_spark.engine.state.maintenance_table import JOB, MaintenanceTable
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.tables.maintenance_table import JOB, MaintenanceTable
 from pravega_spark.errors import StoreError
 from pravega_spark.jobs import job_runner, retention, scaling, transactions
 from pravega_spark.jobs.job_runner import Report
 from pravega_spark.jobs.signals import StopSignal
-from pravega_spark.maintenance import round_record
-from pravega_spark.root_settings import AUTO
+from pravega_spark.maintenance import round
 
 NO_SPARK = cast(SparkSession, object())
 RETENTION = MaintenanceKind.RETENTION
@@ -124,7 +124,7 @@ def test_round_that_fails_or_is_stopped_is_not_recorded_and_releases_its_claim(
 def test_job_waits_for_the_share_of_another_process_and_not_for_another_job(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(round_record, "_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(round, "_CHECK_SECONDS", 0.05)
     other = table_of(root)
     share = other.claim(RETENTION, ALL, AUTO)
     assert share is not None

@@ -17,12 +17,12 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from pravega_spark.engine.tables.settings_table import _opened
+from pravega_spark.engine.state.settings_table import _opened
 from pravega_spark.errors import NotFound
 from pravega_spark.jobs import compaction, job_runner, maintenance, retention, scaling, transactions
 from pravega_spark.jobs.early_signals import SIGNALS
+from pravega_spark.jobs.report import TextTable, bold
 from pravega_spark.jobs.signals import StopSignal
-from pravega_spark.jobs.text_table import TextTable, bold
 from pravega_spark.manager import StreamManager
 
 EVERY_JOB = ["retention", "scaling", "transactions", "compaction", "maintenance"]

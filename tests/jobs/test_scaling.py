@@ -15,11 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.jobs import job_runner, scaling
-from pravega_spark.scaling.rate_store import rates_key
+from pravega_spark.scaling.rates import rates_key
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.folder_state import folder_state
 from tests.harness.jvm import clean_environment

@@ -16,9 +16,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pravega_spark import StreamManager
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.config.descriptions import TransactionStatus
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.jobs import job_runner, transactions
-from pravega_spark.model import TransactionStatus
 from tests.harness import failpoints
 from tests.harness.folder_state import folder_state
 from tests.harness.jvm import clean_environment

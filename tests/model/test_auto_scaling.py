@@ -17,13 +17,13 @@ from functools import partial
 
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.chunks.routing import Router
 from pravega_spark.engine.layout.epochs import split
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.scaling.auto_scaling import explain_scaling, run_scaling
-from pravega_spark.scaling.scale_commit import scale_stream
+from pravega_spark.scaling.auto import explain_scaling, run_scaling
+from pravega_spark.scaling.commit import scale_stream
 from tests.harness.loads import stream_with
 from tests.harness.sequences import Step, drawn_steps, play_shortest
 from tests.harness.small_streams import all_events, write

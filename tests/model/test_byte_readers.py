@@ -16,13 +16,21 @@ from dataclasses import dataclass
 
 import pytest
 
-from pravega_spark.byte_streams import block_queue, byte_positions, byte_windows
-from pravega_spark.byte_streams.byte_reader import ByteStreamReader
-from pravega_spark.engine.chunks import chunk_encoder
+from pravega_spark.byte_streams import (
+    positions,
+)
+from pravega_spark.byte_streams import (
+    reader as byte_stream_reader,
+)
+from pravega_spark.byte_streams import (
+    writer as byte_stream_writer,
+)
+from pravega_spark.byte_streams.reader import ByteStreamReader
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.chunks import encoder
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.errors import NoSuchStream, SegmentTruncated, StaleIdentity, StoreError
-from pravega_spark.model import SegmentRange, StreamCut
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.values.segments import SegmentRange, StreamCut
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.reading_world import Process
 from tests.harness.sequences import Step, act, drawn_steps, play_shortest
@@ -39,11 +47,11 @@ def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lower_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_queue, "BLOCK_BYTES", BLOCK)
-    monkeypatch.setattr(block_queue, "_PART_BYTES", 4 * BLOCK)
-    monkeypatch.setattr(byte_windows, "WINDOW_BYTES", 2 * BLOCK)
-    monkeypatch.setattr(byte_positions, "_SMALL_CHUNK_BYTES", 10 * BLOCK)
-    monkeypatch.setattr(chunk_encoder, "ROW_GROUP_BYTES", 3 * BLOCK)
+    monkeypatch.setattr(byte_stream_writer, "BLOCK_BYTES", BLOCK)
+    monkeypatch.setattr(byte_stream_writer, "_PART_BYTES", 4 * BLOCK)
+    monkeypatch.setattr(byte_stream_reader, "WINDOW_BYTES", 2 * BLOCK)
+    monkeypatch.setattr(positions, "_SMALL_CHUNK_BYTES", 10 * BLOCK)
+    monkeypatch.setattr(encoder, "ROW_GROUP_BYTES", 3 * BLOCK)
 
 
 @dataclass

@@ -18,12 +18,11 @@ import pytest
 
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.batch_committer import BatchCommitter
-from pravega_spark.engine.writing.conditional_write import ConditionalOutcome, ConditionalWrite
-from pravega_spark.engine.writing.pending_writes import PendingWrites
-from pravega_spark.engine.writing.write_batch import WriteBatch
+from pravega_spark.engine.writing.batch import WriteBatch
+from pravega_spark.engine.writing.committer import BatchCommitter
+from pravega_spark.engine.writing.futures import ConditionalOutcome, ConditionalWrite, PendingWrites
 from pravega_spark.errors import CommitUnknown, ConditionFailed, StoreError
-from pravega_spark.model import EventPointer, StreamCut
+from pravega_spark.values.segments import EventPointer, StreamCut
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.faulty_store import Fault, FaultyStore
 from tests.harness.sequences import Step, drawn_steps, play_shortest
@@ -172,7 +171,7 @@ def steps_of(seed: int) -> list[Step]:
 
 @pytest.mark.long
 def test_each_answer_is_that_of_one_moment_of_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pravega_spark.engine.log.create_once.COMMIT_DEADLINE_SECONDS", 0.0)
+    monkeypatch.setattr("pravega_spark.engine.log.commit.COMMIT_DEADLINE_SECONDS", 0.0)
     found: collections.Counter[str] = collections.Counter()
 
     def play(seed: int, steps: Iterable[Step]) -> None:
@@ -188,9 +187,9 @@ def test_conditions_that_only_the_writers_own_view_decides_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What the test is for: without the comparison at the commit it fails."""
-    monkeypatch.setattr("pravega_spark.engine.log.create_once.COMMIT_DEADLINE_SECONDS", 0.0)
+    monkeypatch.setattr("pravega_spark.engine.log.commit.COMMIT_DEADLINE_SECONDS", 0.0)
     monkeypatch.setattr(
-        "pravega_spark.engine.writing.append_draft.AppendCondition.check",
+        "pravega_spark.engine.writing.append.AppendCondition.check",
         lambda condition, view, draft=None: None,
     )
     wrong = 0

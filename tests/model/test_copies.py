@@ -22,8 +22,8 @@ from functools import partial
 
 import pytest
 
+from pravega_spark.backup.restore import RestoredTable
 from pravega_spark.backup.root_restore import RestoreResult
-from pravega_spark.backup.table_restore import RestoredTable
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.root_marker import read_record
@@ -31,15 +31,15 @@ from pravega_spark.engine.stream.archived_records import find_writer
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchTable, PravegaSparkError
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.entry import KeyVersion
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.key_value.table_entry import KeyVersion
+from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import EventPointer, StreamCut
-from pravega_spark.transactions.decision_log import DecisionLog
-from pravega_spark.transactions.joint_transaction import JointTransaction
-from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.txn.decision_log import DecisionLog
+from pravega_spark.txn.joint import JointTransaction
+from pravega_spark.txn.transaction import Transaction
+from pravega_spark.values.segments import EventPointer, StreamCut
 from tests.harness.backup_world import copy_objects, manager_of, stream_of
 from tests.harness.failpoints import at_failpoint, register
 from tests.harness.fake_runtime import FakeRuntime, memory

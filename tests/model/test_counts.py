@@ -20,8 +20,8 @@ from starlette.testclient import TestClient
 
 from pravega_spark import StreamCut, StreamManager
 from pravega_spark.cli import main
-from pravega_spark.metrics.prometheus_export import root_metrics
-from pravega_spark.model import Event
+from pravega_spark.metrics.prometheus import root_metrics
+from pravega_spark.values.events import Event
 from tests.harness.sequences import Step, drawn_steps, play_shortest
 from tests.harness.tiers import sized
 from tests.harness.web_world import web_client

@@ -19,14 +19,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pravega_spark.engine import failpoints
+from pravega_spark.config.descriptions import Watermark
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.runtime import failpoints
 from pravega_spark.errors import InvalidTime
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import EventPointer, Watermark
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.transactions.transaction import Transaction
-from pravega_spark.transactions.transactional_writer import TransactionalWriter
+from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.writer import TransactionalWriter
+from pravega_spark.values.segments import EventPointer
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.tiers import IS_LONG, sized
 

@@ -25,12 +25,12 @@ from pravega_spark.errors import (
     TooManyCheckpoints,
     TruncatedData,
 )
-from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture, GroupCheckpoint
-from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
-from pravega_spark.reader_groups.group_reader import EventStreamReader
+from pravega_spark.reader_groups.lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.position import EventRead, EventsRead
+from pravega_spark.reader_groups.reader import EventStreamReader
 from pravega_spark.reader_groups.reader_group import ReaderGroup
+from pravega_spark.values.segments import StreamCut
 from tests.harness.reading_world import Life, Process, ReadingWorld, number_of
 from tests.harness.sequences import Step, act, drawn_steps, play_shortest
 from tests.harness.tiers import sized

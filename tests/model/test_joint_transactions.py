@@ -31,10 +31,10 @@ from pravega_spark.errors import (
     StreamSealed,
     TxnFailed,
 )
-from pravega_spark.limits import MAX_LEASE_MS
-from pravega_spark.transactions import settlement, sweeper
-from pravega_spark.transactions.decision_log import DecisionLog, JointRecord
-from pravega_spark.transactions.joint_transaction import JointTransaction
+from pravega_spark.txn import settlement, sweeper
+from pravega_spark.txn.decision_log import DecisionLog, JointRecord
+from pravega_spark.txn.joint import JointTransaction
+from pravega_spark.values.limits import MAX_LEASE_MS
 from tests.harness.failpoints import register
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from pravega_spark.engine.log.table_at_version import table_at
-from pravega_spark.engine.log.version_pins import Pin, pin, release
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.log.reader import table_at
+from pravega_spark.engine.log.retained import Pin, pin, release
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CorruptLog, TruncatedData
-from pravega_spark.model import StreamCut
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.retention import retention_commit
+from pravega_spark.retention import run
+from pravega_spark.values.segments import StreamCut
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.sequences import Step, drawn_steps, play_shortest
 from tests.harness.tiers import sized
@@ -158,6 +158,6 @@ def play(steps: Sequence[Step]) -> None:
 
 @pytest.mark.long
 def test_versions_keep_what_they_promise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention_commit, "MAX_SAMPLES", 4)
+    monkeypatch.setattr(run, "MAX_SAMPLES", 4)
     for seed in range(sized(40, 5_000, "KEPT_VERSIONS_SEEDS")):
         play_shortest(seed, drawn_steps(seed, VERBS, 6 + seed % 30), play)

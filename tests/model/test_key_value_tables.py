@@ -21,22 +21,21 @@ from hypothesis.stateful import (
     rule,
 )
 
+from pravega_spark.config.policies import ScalingPolicy
 from pravega_spark.engine.layout.epochs import split
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.errors import BadKeyVersion, ConditionalTableUpdate, NoSuchKey
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.entry import KeyVersion
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
+from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.key_value.key_value_table import KeyValueTable
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.key_value.table_entry import KeyVersion
-from pravega_spark.key_value.table_reader import TableReader
-from pravega_spark.key_value.table_update import TableInsert, TablePut, TableRemove
+from pravega_spark.key_value.reader import TableReader
+from pravega_spark.key_value.updates import TableInsert, TablePut, TableRemove
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import KeyRange
-from pravega_spark.policies import ScalingPolicy
-from pravega_spark.retention.retention_options import RetentionOptions
-from pravega_spark.retention.retention_run import run_retention
-from pravega_spark.scaling.scale_commit import scale_stream
+from pravega_spark.retention.run import RetentionOptions, run_retention
+from pravega_spark.scaling.commit import scale_stream
+from pravega_spark.values.segments import KeyRange
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pravega_spark import StreamManager
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.large_streams import (
     THRESHOLD,

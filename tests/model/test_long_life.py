@@ -19,7 +19,7 @@ from bench.harness.simulated_clock import SimulatedClock
 from bench.harness.unsynced_store import SimulatedDisk
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.limits import CHECKPOINT_COMMITS, STATE_FILE_COMMITS
+from pravega_spark.values.limits import CHECKPOINT_COMMITS, STATE_FILE_COMMITS
 from tests.harness.tiers import sized
 
 PACE = LifePace(

@@ -22,21 +22,20 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.chunks.routing import position
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import HeldBySubscriber, InvalidInput, InvalidStreamCut, PravegaSparkError
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import END, StreamCut, segment_epoch, segment_text
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.read.columns import schema_of
-from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
-from pravega_spark.spark.read.offset_planner import OffsetPlanner
+from pravega_spark.spark.read.micro_batch import PravegaStreamReader
+from pravega_spark.spark.read.offsets import OffsetPlanner
 from pravega_spark.spark.settings import ReadSettings, read_settings
 from pravega_spark.spark.source_offsets import StreamOffset, decode
+from pravega_spark.values.segments import END, StreamCut, segment_epoch, segment_text
 from tests.harness.sequences import Step, drawn_steps, play_shortest
 from tests.harness.small_streams import scale, write
 from tests.harness.tiers import sized

@@ -11,7 +11,7 @@ import pytest
 
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.errors import IllegalState, ReinitializationRequired, StoreError
-from pravega_spark.transactions.joint_transaction import JointTransaction
+from pravega_spark.txn.joint import JointTransaction
 from tests.harness.failpoints import at_failpoint
 from tests.harness.processing_world import IN, READER_LEASE, ProcessingWorld, Processor
 from tests.harness.sequences import Step, drawn_steps, play_shortest

@@ -24,7 +24,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.event_reader import EventReader
-from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.values.segments import SegmentRange, StreamCut
 from tests.harness.reading_world import KnownCut, Life, Process, ReadingWorld, number_of
 from tests.harness.sequences import Step, act, drawn_steps, play_shortest
 from tests.harness.tiers import sized

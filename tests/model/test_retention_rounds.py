@@ -21,17 +21,18 @@ from functools import partial
 
 import pytest
 
-from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.errors import HeldBySubscriber
-from pravega_spark.manager import StreamManager
-from pravega_spark.model import MaintenanceKind, StreamCut
-from pravega_spark.policies import (
+from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.config.policies import (
     LimitUnit,
     RetentionPolicy,
     RetentionType,
     ScalingPolicy,
     StreamConfiguration,
 )
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.errors import HeldBySubscriber
+from pravega_spark.manager import StreamManager
+from pravega_spark.values.segments import StreamCut
 from tests.harness.backup_world import manager_of
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.sequences import Step, drawn_steps, play_shortest

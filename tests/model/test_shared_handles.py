@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from pravega_spark.byte_streams import block_queue
+from pravega_spark.byte_streams import writer
 from tests.harness.dense_threads import DenseThreads
 from tests.harness.sequences import play_shortest
 from tests.harness.shared_handles import (
@@ -52,8 +52,8 @@ def dense() -> Iterator[DenseThreads]:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_queue, "BLOCK_BYTES", 64)
-    monkeypatch.setattr(block_queue, "_PART_BYTES", 256)
+    monkeypatch.setattr(writer, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(writer, "_PART_BYTES", 256)
 
 
 def drawn_program(seed: int, verbs: Sequence[str]) -> list[Step]:

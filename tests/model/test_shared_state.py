@@ -14,10 +14,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.errors import InvalidInput, TruncatedData
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.shared_state.revision import Revision
+from pravega_spark.shared_state.revisioned_stream import Revision
 from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule

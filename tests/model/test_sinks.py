@@ -31,9 +31,10 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from pravega_spark.config.policies import StreamConfiguration
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.writing.split_batch import read_split_batch
 from pravega_spark.errors import (
     BatchConflict,
@@ -43,8 +44,7 @@ from pravega_spark.errors import (
     StaleIdentity,
 )
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import StreamConfiguration
-from pravega_spark.spark.write.stopped_batch import lacking
+from pravega_spark.spark.write.numbered import lacking
 from tests.harness.failpoints import at_failpoint
 from tests.harness.query_checkpoints import Query
 from tests.harness.sequences import Step, drawn_steps, play_shortest

@@ -27,7 +27,7 @@ from pravega_spark import (
     frame,
     stream_frame,
 )
-from pravega_spark.compaction import compaction_plan
+from pravega_spark.compaction import plan
 from tests.harness.local_spark import local_session
 from tests.harness.sequences import Step, drawn_steps, play_shortest
 from tests.harness.tiers import sized
@@ -189,7 +189,7 @@ class Sequence:
         self.manager.scale_stream("s/a", [chosen], [(low, middle), (middle, high)])
 
     def merge_chunks(self) -> None:
-        with mock.patch.object(compaction_plan, "COMPACT_SETTLE_MS", -1):
+        with mock.patch.object(plan, "COMPACT_SETTLE_MS", -1):
             self.manager.compact_stream("s/a")
 
     def truncate(self) -> None:

@@ -26,26 +26,31 @@ from hypothesis.stateful import (
     rule,
 )
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.chunks.routing import position
 from pravega_spark.engine.log.actions import Add
-from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.horizon import raise_horizon
-from pravega_spark.engine.log.log_cleanup import delete_old_commits, mark_has_aged
+from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.engine.log.retained import VersionAges, raise_horizon
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN
-from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
-from pravega_spark.engine.log.version_ages import VersionAges
+from pravega_spark.engine.log.sweep import (
+    delete_old_commits,
+    delete_unreferenced_files,
+    mark_has_aged,
+)
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import StreamState, decode_writer
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.append import append
-from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch
-from pravega_spark.engine.writing.append_group import group_of
-from pravega_spark.engine.writing.batch_identity import BatchIdentity, NumberedBatch, SessionBatch
-from pravega_spark.engine.writing.offer_name import parse_offer
-from pravega_spark.engine.writing.open_append import OfferFirst
-from pravega_spark.engine.writing.writer_sessions import open_session
+from pravega_spark.engine.writing.append import AppendResult, StagedBatch, append
+from pravega_spark.engine.writing.group import OfferFirst, group_of
+from pravega_spark.engine.writing.identity import (
+    BatchIdentity,
+    NumberedBatch,
+    SessionBatch,
+    open_session,
+)
+from pravega_spark.engine.writing.stage import parse_offer
 from pravega_spark.errors import (
     CommitUnknown,
     NoSuchStream,
@@ -58,8 +63,7 @@ from pravega_spark.errors import (
     StreamSealed,
     WriterFenced,
 )
-from pravega_spark.limits import CLEANUP_WAIT_SECONDS
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.values.limits import CLEANUP_WAIT_SECONDS
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.faulty_store import Fault, FaultyStore

@@ -28,14 +28,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from pravega_spark.config.descriptions import TransactionStatus
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.layout import epochs
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.append import append
-from pravega_spark.engine.writing.reroute import targets
+from pravega_spark.engine.writing.append import append, targets
 from pravega_spark.errors import (
     CommitUnknown,
     ScaleConflict,
@@ -43,13 +44,14 @@ from pravega_spark.errors import (
     TxnFailed,
     WriterFenced,
 )
-from pravega_spark.model import KeyRange, TransactionStatus
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.scaling import scale_commit
-from pravega_spark.transactions import committer, sweeper, transaction_lifecycle
-from pravega_spark.transactions.rolling import RollingCommit
-from pravega_spark.transactions.transaction import Transaction
-from pravega_spark.transactions.transactional_writer import TransactionalWriter
+from pravega_spark.scaling import commit
+from pravega_spark.txn import commit as txn_commit
+from pravega_spark.txn import lifecycle as txn_lifecycle
+from pravega_spark.txn import sweeper
+from pravega_spark.txn.commit import RollingCommit
+from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.writer import TransactionalWriter
+from pravega_spark.values.segments import KeyRange
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.faulty_store import Fault, FaultyStore
 from tests.harness.small_streams import staged
@@ -145,7 +147,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def create(self, segments: int) -> None:
         stream = self._open(self.inner)
         lifecycle.create(stream, 1, StreamConfiguration(ScalingPolicy.fixed(1)))
-        scale_commit.scale_stream(stream, [0], epochs.split(KeyRange(0.0, 1.0), segments))
+        commit.scale_stream(stream, [0], epochs.split(KeyRange(0.0, 1.0), segments))
         self.ledger = Ledger(stream)
         self.ledger.check_new_versions()
 
@@ -201,7 +203,7 @@ class TransactionMachine(RuleBasedStateMachine):
                 begun = process.writer.begin_transaction(LEASE_MS // 1_000)
                 process.handles[begun.id] = begun
             else:
-                opened = transaction_lifecycle.begin(
+                opened = txn_lifecycle.begin(
                     process.stream, 1, lease_ms=LEASE_MS, execution_ms=100 * LEASE_MS
                 )
                 name = opened.transaction_id
@@ -295,7 +297,7 @@ class TransactionMachine(RuleBasedStateMachine):
             ranges = [KeyRange(sealed[0].key_range.low, sealed[1].key_range.high)]
         with contextlib.suppress(*NO_ANSWER, ScaleConflict):
             doomed = [segment.segment_id for segment in sealed]
-            scale_commit.scale_stream(self.processes[who].stream, doomed, ranges)
+            commit.scale_stream(self.processes[who].stream, doomed, ranges)
 
     def _sweep(self, who: int, which: int) -> None:
         with contextlib.suppress(*NO_ANSWER):
@@ -410,7 +412,7 @@ def stay_in_duplicate(rolling: RollingCommit) -> None:
 @pytest.mark.parametrize(
     ("where", "name", "shortcut"),
     [
-        (committer, "next_commit_order", same_commit_order),
+        (txn_commit, "next_commit_order", same_commit_order),
         (RollingCommit, "_moved", all_to_first_successor),
         (RollingCommit, "finish", stay_in_duplicate),
     ],

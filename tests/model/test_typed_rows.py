@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from pyarrow import types
 
 from pravega_spark import StreamConfiguration, StreamManager
-from pravega_spark.compaction import compaction_plan
-from pravega_spark.engine.chunks import chunk_encoder
+from pravega_spark.compaction import plan
+from pravega_spark.engine.chunks import encoder
 from pravega_spark.errors import InvalidSchema
 from pravega_spark.schemas.column_types import shared_paths
 from tests.harness import delta_engines
@@ -113,8 +113,8 @@ def test_rows_come_back_as_they_were_through_every_reader(data: st.DataObject) -
     given_schema = StreamConfiguration(schema=schema)
     with (
         tempfile.TemporaryDirectory() as folder,
-        patch.object(compaction_plan, "COMPACT_SETTLE_MS", -1),
-        patch.object(chunk_encoder, "ROW_GROUP_EVENTS", 4),
+        patch.object(plan, "COMPACT_SETTLE_MS", -1),
+        patch.object(encoder, "ROW_GROUP_EVENTS", 4),
         delta_engines.connect_duckdb() as duck,
     ):
         if shared_paths(schema):

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pravega_spark import StreamManager
-from pravega_spark.engine.log.checkpointing import maintain
+from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.stream.stream_log import StreamLog
 from tests.harness import delta_engines
 from tests.harness.story import Row

@@ -7,7 +7,7 @@ from pathlib import Path
 from deltalake import DeltaTable, QueryBuilder
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
-from pravega_spark.limits import BLOCK_BYTES
+from pravega_spark.values.limits import BLOCK_BYTES
 from tests.harness.delta_engines import connect_duckdb
 
 STREAM = "s/bytes"

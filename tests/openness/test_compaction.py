@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamCut, StreamManager
-from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.stream.stream_log import StreamLog
 from tests.harness import delta_engines
 from tests.harness.delta_engines import DeltaQuery
@@ -89,7 +89,7 @@ def test_a_merge_changes_no_row_for_any_reader_at_any_version(
     for version in (before, after):
         world.assert_all_read(spark, version, rows)
     world.assert_all_read(spark, early, earlier)
-    checkpointing.maintain(world.stream.log.reader, after, checkpoint=True)
+    checkpoint.maintain(world.stream.log.reader, after, checkpoint=True)
     world.write("second", chunks=1)
     world.assert_all_read(spark, world.version, world.rows())
     history = delta_engines.DeltaTable(world.table).history()

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
-from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.log import checkpoint
 from tests.harness import delta_engines
 
 HIGH = "\U0010ffff" * 40
@@ -61,7 +61,7 @@ def table(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
         log = manager._stream("nyc/flights").log
         snapshot = log.refresh()
         assert snapshot is not None
-        checkpointing.maintain(log.reader, snapshot.version, checkpoint=True)
+        checkpoint.maintain(log.reader, snapshot.version, checkpoint=True)
     return str(Path(root, "nyc/flights/events"))
 
 

@@ -10,10 +10,10 @@ from deltalake import DeltaTable
 from pyarrow import compute as pc
 
 from pravega_spark.engine.store.local import LocalStore
-from pravega_spark.key_value.change_codec import Change
-from pravega_spark.key_value.folded_file import folded_file
+from pravega_spark.key_value.changes import Change
+from pravega_spark.key_value.folded_files import folded_file
 from pravega_spark.key_value.folded_table import FoldedTable
-from pravega_spark.key_value.table_key import KeyCodec, KeyType, TableKey
+from pravega_spark.key_value.keys import KeyCodec, KeyType, TableKey
 from tests.harness.delta_engines import connect_duckdb
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.folded_tables import after, entries, scanned, small_groups

@@ -20,9 +20,9 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pravega_spark import StreamCut, StreamManager
-from pravega_spark.engine.log.log_cleanup import delete_old_commits, mark_has_aged
-from pravega_spark.engine.log.version_ages import VersionAges
-from pravega_spark.limits import CLEANUP_WAIT_SECONDS
+from pravega_spark.engine.log.retained import VersionAges
+from pravega_spark.engine.log.sweep import delete_old_commits, mark_has_aged
+from pravega_spark.values.limits import CLEANUP_WAIT_SECONDS
 from tests.harness import delta_engines
 from tests.harness.small_tables import raise_marks
 from tests.harness.small_tables import versions as stored

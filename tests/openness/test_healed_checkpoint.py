@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from pravega_spark import StreamManager
-from pravega_spark.engine.log.checkpointing import maintain
+from pravega_spark.engine.log.checkpoint import maintain
 from tests.harness import delta_engines
 
 

@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pravega_spark.engine.log.actions import ENGINE
-from pravega_spark.engine.log.table_definition import PROTOCOL
-from pravega_spark.model import parse_segment
+from pravega_spark.engine.log.snapshot import PROTOCOL
+from pravega_spark.values.segments import parse_segment
 from tests.harness.story import STREAM, Story
 
 pytestmark = pytest.mark.spark

@@ -19,7 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
-from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
+from pravega_spark.engine.log.sweep import delete_unreferenced_files
 from tests.harness import delta_engines
 from tests.harness.story import Story, digests
 

@@ -23,12 +23,12 @@ from pravega_spark import (
     StreamCut,
     StreamManager,
 )
-from pravega_spark.compaction import compaction_plan
+from pravega_spark.compaction import plan
+from pravega_spark.config.policies import ScalingPolicy
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import StoreReadOnly
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
-from pravega_spark.policies import ScalingPolicy
+from pravega_spark.key_value.folded_table import folded_table
 from tests.harness.s3_server import ROLES, S3Server
 
 pytestmark = pytest.mark.s3
@@ -273,7 +273,7 @@ def test_maintainer_does_all_rounds_and_cannot_change_settings(
     manager.sweep_stream("kept/one", grace="1 minute", retain="0 s")
     log = StreamLog(manager._store, "kept/_kv_tables/fares")
     assert fold(log, folded_table(log, KeyValueTableConfiguration("string"))).is_published
-    monkeypatch.setattr(compaction_plan, "COMPACT_SETTLE_MS", 0)
+    monkeypatch.setattr(plan, "COMPACT_SETTLE_MS", 0)
     with manager.create_writer("kept/many") as writer:
         for number in range(30):
             writer.write_event(b"%02d" % number).result()

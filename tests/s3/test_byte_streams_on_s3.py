@@ -8,7 +8,7 @@ import pytest
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.errors import SegmentTruncated
-from pravega_spark.limits import BLOCK_BYTES
+from pravega_spark.values.limits import BLOCK_BYTES
 from tests.harness.s3_server import S3Server
 from tests.harness.spy_store import Spy
 

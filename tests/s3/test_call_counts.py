@@ -23,14 +23,14 @@ from pravega_spark import (
     StreamManager,
     TablePut,
 )
-from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.log import checkpoint
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.writing.append import append
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
-from pravega_spark.limits import STATE_FILE_COMMITS
+from pravega_spark.key_value.folded_table import folded_table
+from pravega_spark.values.limits import STATE_FILE_COMMITS
 from tests.harness.fault_proxy import FaultProxy, start_proxy
 from tests.harness.s3_server import S3Server
 from tests.harness.small_streams import make_stream, staged
@@ -123,7 +123,7 @@ def new_stream(manager: StreamManager) -> str:
 
 def finish_state_files() -> None:
     """Wait for the background threads that write them."""
-    for worker in checkpointing._workers.values():
+    for worker in checkpoint._workers.values():
         worker.submit(lambda: None).result()
 
 
@@ -298,7 +298,7 @@ def upload_long_log(store: Store, name: str, versions: int) -> None:
             built, 1, 0, [replace(chunk, path=chunk.path.replace(".parquet", f"{number}.parquet"))]
         )
         if (number + 1) % STATE_FILE_COMMITS == 0:
-            checkpointing.maintain(built.log.reader, number + 1)
+            checkpoint.maintain(built.log.reader, number + 1)
     log = [entry.key for entry in built.store.list("") if not entry.key.endswith(".parquet")]
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda key: store.put(key, built.store.get(key)), log))

@@ -17,9 +17,8 @@ from pravega_spark import (
 )
 from pravega_spark.errors import BadKeyVersion, NoSuchKey, NoSuchTable, TableSealed
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
-from pravega_spark.retention.retention_options import RetentionOptions
-from pravega_spark.retention.retention_run import run_retention
+from pravega_spark.key_value.folded_table import folded_table
+from pravega_spark.retention.run import RetentionOptions, run_retention
 from tests.harness.s3_server import S3Server
 
 pytestmark = pytest.mark.s3

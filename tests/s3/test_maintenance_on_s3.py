@@ -6,10 +6,10 @@ import pytest
 from deltalake import DeltaTable
 
 from pravega_spark import MaintenanceKind, RetentionPolicy, StreamConfiguration, StreamManager
-from pravega_spark.compaction import compaction_plan
-from pravega_spark.engine.runtime import Runtime
-from pravega_spark.engine.tables.due_hints import DUE_FOLDER
-from pravega_spark.maintenance.maintenance_share import MaintenanceShares, SharePace
+from pravega_spark.compaction import plan
+from pravega_spark.engine.runtime.system import Runtime
+from pravega_spark.engine.state.due_hints import DUE_FOLDER
+from pravega_spark.maintenance.auto import MaintenanceShares, SharePace
 from tests.harness.s3_server import S3Server
 
 pytestmark = pytest.mark.s3
@@ -41,7 +41,7 @@ def test_open_process_truncates_compacts_and_sweeps_on_an_object_store(
     s3: S3Server, manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # No chunk is of the last minute, which is left to the readers at the tail.
-    monkeypatch.setattr(compaction_plan, "COMPACT_SETTLE_MS", 0)
+    monkeypatch.setattr(plan, "COMPACT_SETTLE_MS", 0)
     store = manager._store
     before, events = chunks(manager), [event.data for event in manager.read(STREAM)]
     cut = manager.head(STREAM)

@@ -23,8 +23,8 @@ from pravega_spark import (
     StreamCut,
     StreamManager,
 )
-from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.log import checkpoint
+from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -132,7 +132,7 @@ def test_new_reader_starts_from_state_files_and_checkpoint(
                 log = manager._stream(stream).log
                 snapshot = log.refresh()
                 assert snapshot is not None
-                checkpointing.maintain(log.reader, snapshot.version, checkpoint=True)
+                checkpoint.maintain(log.reader, snapshot.version, checkpoint=True)
     calls: list[str] = []
     store = FaultyStore(manager._store, lambda operation, key: calls.append(key))
     reader = EventReader(StreamLog(store, stream))
@@ -232,7 +232,7 @@ def test_delta_rs_reads_every_version_and_may_not_write(
         for number in range(5):
             writer.write_event(b"%d" % number).result()
     log = manager._stream(stream).log
-    checkpointing.maintain(log.reader, 3, checkpoint=True)
+    checkpoint.maintain(log.reader, 3, checkpoint=True)
     assert_delta_rs_agrees(manager, stream, s3, list(manager.read(stream)))
     url, options = f"{manager.root}/{stream}/events", s3.delta_rs_options
     counts = [

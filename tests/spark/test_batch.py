@@ -14,12 +14,11 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut, make_segment_id
 from pravega_spark.spark.session import session
 from pravega_spark.spark.worker_python import INTERPRETER
+from pravega_spark.values.segments import StreamCut, make_segment_id
 from tests.harness.small_streams import scale, write
 from tests.spark.conftest import Load
 

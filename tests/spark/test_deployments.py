@@ -15,8 +15,8 @@ from typing import Any
 import pyspark
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness import failpoints, jvm, spark_jars
 from tests.harness.s3_server import S3Server
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.native.jvm_bridge import plan_each_action
 from tests.harness.small_streams import write

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
-from pravega_spark.transactions.decision_log import DecisionLog
-from pravega_spark.transactions.joint_writer import JointWriter
+from pravega_spark.txn.decision_log import DecisionLog
+from pravega_spark.txn.joint import JointWriter
 from tests.harness.failpoints import at_failpoint
 from tests.harness.small_streams import write
 from tests.spark.conftest import Load, finish

@@ -17,17 +17,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 import pravega_spark
 from pravega_spark import TableInsert, TablePut
 from pravega_spark.errors import ConditionalTableUpdate
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
+from pravega_spark.key_value.folded_table import folded_table
+from pravega_spark.key_value.index import TableClock
 from pravega_spark.key_value.key_value_table import KeyValueTable
-from pravega_spark.key_value.table_clock import TableClock
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.retention.retention_options import RetentionOptions
-from pravega_spark.retention.retention_run import run_retention
-from pravega_spark.spark.key_value import changed_range, table_frame, table_scan
-from pravega_spark.spark.key_value.table_columns import entry_schema
-from pravega_spark.spark.key_value.table_settings import table_read_settings
+from pravega_spark.retention.run import RetentionOptions, run_retention
+from pravega_spark.spark.key_value import changed_range, scan
+from pravega_spark.spark.key_value import frame as key_value_frame
+from pravega_spark.spark.key_value.columns import entry_schema
+from pravega_spark.spark.key_value.options import table_read_settings
 from tests.harness.folded_tables import small_groups
 from tests.spark.conftest import finish
 
@@ -174,7 +174,7 @@ def test_frame_of_the_folded_table_is_exact_and_shows_the_same_versions(
     assert len(newest) == 60
     assert (newest["k08"], newest["k62"]) == (b"new", b"new")
     assert len(same(version=before)) == 60
-    monkeypatch.setattr(table_frame, "SCAN_CHANGED_BYTES", 0)  # as with many changes
+    monkeypatch.setattr(key_value_frame, "SCAN_CHANGED_BYTES", 0)  # as with many changes
     assert {row.key: bytes(row.value) for row in same()} == newest
     row = spark.read.format("pravega").options(root=root, metadata="KeyValueTables").load().first()
     assert row is not None
@@ -195,9 +195,9 @@ def test_condition_never_sees_a_key_that_is_not_there(
     each: int,
     scanned: int,
 ) -> None:
-    monkeypatch.setattr(table_frame, "_LISTED_KEYS", listed)
+    monkeypatch.setattr(key_value_frame, "_LISTED_KEYS", listed)
     monkeypatch.setattr(changed_range, "_ROWS_EACH", each)
-    monkeypatch.setattr(table_frame, "SCAN_CHANGED_BYTES", scanned)
+    monkeypatch.setattr(key_value_frame, "SCAN_CHANGED_BYTES", scanned)
     stock, least = table(key_type="long"), -(1 << 63)
     for n in (least, 7, 200, 300):
         stock.put(n, b"old")
@@ -224,7 +224,7 @@ def test_changes_that_fill_a_range_of_keys_are_not_looked_up(
     kind: str,
     secondary: int,
 ) -> None:
-    monkeypatch.setattr(table_frame, "_LISTED_KEYS", 0)
+    monkeypatch.setattr(key_value_frame, "_LISTED_KEYS", 0)
     stock = table(key_type=kind, secondary_key_length=secondary)
     primaries: dict[str, list[Any]] = {
         "long": [-(1 << 63), *range(40), (1 << 63) - 1],
@@ -277,8 +277,8 @@ def test_keys_of_all_types_are_left_out_of_the_folded_rows(
 def test_tasks_read_many_changes_themselves(
     table: Callable[..., KeyValueTable], root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_scan, "SCAN_CHANGED_BYTES", 0)
-    monkeypatch.setattr(table_scan, "FOLDED_FILE_BYTES", 4_096)
+    monkeypatch.setattr(scan, "SCAN_CHANGED_BYTES", 0)
+    monkeypatch.setattr(scan, "FOLDED_FILE_BYTES", 4_096)
     stock = table(partitions=2)
     dice = random.Random(7)
     for n in range(300):
@@ -290,7 +290,7 @@ def test_tasks_read_many_changes_themselves(
     stock.flush()
     settings = table_read_settings({"root": root, "table": NAME, "low": "k010"})
     schema = entry_schema(stock.configuration)
-    reader = table_scan.KeyValueTableReader(settings, stock.configuration, schema)
+    reader = scan.KeyValueTableReader(settings, stock.configuration, schema)
     planned = reader.partitions()
     assert 1 < len(planned) <= 8
     assert all(vars(part)["changes"] is None for part in planned)
@@ -457,7 +457,7 @@ def test_expired_entries_are_hidden_from_now_and_not_from_older_versions(
     def keys(**options: str) -> list[str]:
         settings = table_read_settings({"root": root, "table": NAME, "columns": "key", **options})
         schema = entry_schema(stock.configuration, ["key"])
-        reader = table_scan.KeyValueTableReader(settings, stock.configuration, schema)
+        reader = scan.KeyValueTableReader(settings, stock.configuration, schema)
         parts = reader.partitions()
         return [key for p in parts for b in reader.read(p) for key in b["key"].to_pylist()]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from pravega_spark.config.policies import StreamConfiguration
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import StreamConfiguration
-from pravega_spark.spark.monitor.metadata.metadata_reader import TABLES
+from pravega_spark.spark.monitor.metadata.reader import TABLES
 from tests.harness.small_streams import write
 
 

@@ -25,7 +25,7 @@ from pravega_spark import (
     register,
     stream_frame,
 )
-from pravega_spark.compaction import compaction_plan
+from pravega_spark.compaction import plan as compaction_plan
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.layout.read_plan import next_cut
 from pravega_spark.engine.stream.stream_log import StreamLog

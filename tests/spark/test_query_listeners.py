@@ -19,7 +19,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pravega_spark import StreamLagListener, StreamManager, stream_frame
 from pravega_spark.cli import main
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.reader_groups.group_lifecycle import open_group
+from pravega_spark.reader_groups.lifecycle import open_group
 from pravega_spark.spark.groups import group_listener
 from pravega_spark.spark.groups.group_listener import GroupListener
 from pravega_spark.spark.monitor import lag_listener
@@ -145,7 +145,7 @@ def test_store_that_hangs_delays_no_event_of_other_listeners(
 SCRIPT = """
 import sys, threading
 import pravega_spark as pravega
-from pravega_spark.reader_groups.group_lifecycle import open_group
+from pravega_spark.reader_groups.lifecycle import open_group
 from pravega_spark.spark.groups import group_listener
 
 spark = pravega.session(**{"spark.master": "local[1]", "spark.ui.enabled": "false"})

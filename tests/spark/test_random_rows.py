@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import pravega_spark
-from pravega_spark.compaction import compaction_plan
-from pravega_spark.engine.chunks import chunk_encoder
+from pravega_spark.compaction import plan
+from pravega_spark.engine.chunks import encoder
 from pravega_spark.schemas.column_types import shared_paths
 from tests.harness.tiers import IS_LONG, sized
 from tests.harness.typed_rows import SCHEMAS
@@ -67,8 +67,8 @@ def check(spark: SparkSession, world: World, data: st.DataObject) -> None:
 def test_rows_come_back_as_they_were_through_spark(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction_plan, "COMPACT_SETTLE_MS", -1)
-    monkeypatch.setattr(chunk_encoder, "ROW_GROUP_EVENTS", 4)
+    monkeypatch.setattr(plan, "COMPACT_SETTLE_MS", -1)
+    monkeypatch.setattr(encoder, "ROW_GROUP_EVENTS", 4)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
     @settings(

@@ -14,12 +14,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.spark.groups.group_listener import GroupListener
+from pravega_spark.values.segments import StreamCut
 from tests.harness.small_streams import scale, write
 from tests.spark.conftest import Load, finish
 

@@ -15,9 +15,9 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness.small_streams import write
 from tests.spark.conftest import Load, finish
 

@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pravega_spark import with_stream_watermark
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.errors import InvalidInput
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.spark.conftest import Load
 
 Run = Callable[[DataFrame], StreamingQuery]

@@ -11,10 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
+from pravega_spark.values.segments import StreamCut
 from tests.harness.small_streams import scale, write
 from tests.harness.truncating import truncate
 from tests.spark.conftest import Load, finish

@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
-from pravega_spark.transactions.manifests import Manifests
-from pravega_spark.transactions.transaction import Transaction
-from pravega_spark.transactions.transactional_writer import TransactionalWriter
+from pravega_spark.txn.manifests import Manifests
+from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.writer import TransactionalWriter
 from tests.harness.small_streams import write
 from tests.spark.conftest import Load, finish
 

@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.functions import expr
 
 from pravega_spark import StreamSchema
-from pravega_spark.engine.chunks import chunk_encoder
+from pravega_spark.config.policies import StreamConfiguration
+from pravega_spark.engine.chunks import encoder
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import StreamConfiguration
-from pravega_spark.spark.native.native_frame import frame as native_frame
+from pravega_spark.spark.native.frame import frame as native_frame
 from tests.spark.conftest import Load, finish
 
 EVERY_TYPE = """
@@ -83,7 +83,7 @@ def test_pushed_conditions_and_native_frames_skip_row_groups_and_keep_every_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The row groups of ten rows are made here: the writers of a frame are other processes."""
-    monkeypatch.setattr(chunk_encoder, "ROW_GROUP_EVENTS", 10)
+    monkeypatch.setattr(encoder, "ROW_GROUP_EVENTS", 10)
     odd = "IF(id % 10 = 7, double('NaN'), id / 20D) AS odd", "CAST(NULL AS INT) AS nothing"
     table = flights(spark, 40).withColumn("id", F.col("big")).selectExpr("*", *odd).drop("id")
     save(table, root, "s/given", schema="infer")

@@ -26,9 +26,9 @@ from pravega_spark import (
     StreamManager,
     Transaction,
 )
-from pravega_spark.arguments import shown
+from pravega_spark.config.policies import LimitUnit, RetentionType, ScalingPolicy
 from pravega_spark.errors import InvalidInput
-from pravega_spark.policies import LimitUnit, RetentionType, ScalingPolicy
+from pravega_spark.values.checks import shown
 
 _roots = itertools.count(1)
 S = "s/t"

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.stream import lifecycle, truncation
 from pravega_spark.engine.stream.fencing import fence
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.append_group import group_of
+from pravega_spark.engine.writing.group import group_of
 from pravega_spark.errors import (
     ConditionFailed,
     EventTooLarge,
@@ -24,9 +24,9 @@ from pravega_spark.errors import (
     WriterFenced,
 )
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.limits import MAX_EVENT_BYTES
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import EventPointer, StreamCut
+from pravega_spark.values.limits import MAX_EVENT_BYTES
+from pravega_spark.values.segments import EventPointer, StreamCut
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.offering import contended, offer
@@ -377,9 +377,8 @@ def test_lost_answer_of_the_commit_is_resolved_and_no_refusal(
 
 def test_batch_that_landed_is_a_success_though_its_condition_does_not_hold_any_more() -> None:
     """The same batch twice, as after an answer that was lost: the log knows it by its identity."""
-    from pravega_spark.engine.writing.append_condition import AppendCondition
-    from pravega_spark.engine.writing.append_draft import StagedBatch
-    from pravega_spark.engine.writing.batch_identity import SessionBatch
+    from pravega_spark.engine.writing.append import AppendCondition, StagedBatch
+    from pravega_spark.engine.writing.identity import SessionBatch
     from tests.harness.small_streams import staged
 
     stream = make_stream(Spy(), SYSTEM)

@@ -9,14 +9,13 @@ import pyarrow as pa
 import pytest
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
-from pravega_spark.engine.log import version_pins
+from pravega_spark.engine.log import retained
 from pravega_spark.engine.log.actions import REQUEST
-from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.state.state_table import StateTable, TableChange, TableState
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.tables.state_table import StateTable, TableChange, TableState
-from pravega_spark.limits import REQUEST_AFTER
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.values.limits import REQUEST_AFTER
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.small_streams import reopen, write
 
@@ -129,7 +128,7 @@ def save_cut(manager: StreamManager) -> Callable[[], object]:
 
 def pin(manager: StreamManager) -> Callable[[], object]:
     log = manager.stream(STREAM)._log().log
-    return lambda: version_pins.pin(log, "copy", keep_ms=60_000)
+    return lambda: retained.pin(log, "copy", keep_ms=60_000)
 
 
 def add_row(table: StateTable, name: str) -> None:

@@ -24,7 +24,7 @@ from pravega_spark.errors import (
     WriterFenced,
 )
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.limits import MAX_EVENT_BYTES, MAX_ROUTING_KEY_LENGTH
+from pravega_spark.values.limits import MAX_EVENT_BYTES, MAX_ROUTING_KEY_LENGTH
 from tests.harness.failpoints import at_failpoint, register
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 

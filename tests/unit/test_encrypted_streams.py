@@ -23,14 +23,14 @@ from pravega_spark import (
     set_kms,
 )
 from pravega_spark.engine.chunks.chunk import encode_events
-from pravega_spark.engine.chunks.chunk_encoder import ChunkEncoder
-from pravega_spark.engine.chunks.chunk_reader import read_range
-from pravega_spark.engine.chunks.chunk_writer import stage
+from pravega_spark.engine.chunks.encoder import ChunkEncoder
+from pravega_spark.engine.chunks.reader import read_range
 from pravega_spark.engine.chunks.routing import Router, split
+from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.key_management import KMS_VARIABLE
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.reroute import reroute
+from pravega_spark.engine.writing.append import reroute
 from pravega_spark.errors import (
     CorruptChunk,
     EventTooLarge,

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from pravega_spark import errors
+from pravega_spark.config.descriptions import TransactionStatus
+from pravega_spark.config.policies import StreamConfiguration
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import EventPointer, SegmentRange, StreamCut, TransactionStatus
-from pravega_spark.policies import StreamConfiguration
+from pravega_spark.values.segments import EventPointer, SegmentRange, StreamCut
 
 CLASSES = [
     found
@@ -40,14 +41,10 @@ SAMPLES: dict[str, Any] = {
     "str | None": "s/t",
     "bytes | str | int | None": b"key",
     "tuple[str, ...]": ("s/g", "s/h"),
-    "tuple[SegmentRange, ...]": (RANGE,),
-    "StreamCut | None": CUT,
-    "SegmentRange | None": RANGE,
-    "EventPointer | None": EventPointer("s/t", 1, 0, 4),
-    "StreamCut | EventPointer | int | str | None": EventPointer("s/t", 1, 0, 4),
-    "TransactionStatus | None": TransactionStatus.COMMITTED,
-    "StreamConfiguration | None": StreamConfiguration(tags={"eu"}),
+    "tuple[Any, ...]": (RANGE, TransactionStatus.COMMITTED),
+    "Any": (CUT, EventPointer("s/t", 1, 0, 4), StreamConfiguration(tags={"eu"})),
 }
+"""By type. Fields that hold values of streams are ``Any``: those stand above errors."""
 
 
 def fields_of(kind: type[PravegaSparkError]) -> dict[str, str]:

@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.log.actions import Body, Remove
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
-from pravega_spark.engine.stream import open_streams as streams
+from pravega_spark.engine.stream import stream_log as streams
 from pravega_spark.engine.stream.records import STREAM_DOMAIN
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate
@@ -36,15 +37,14 @@ from pravega_spark.errors import (
 )
 from pravega_spark.event_reader import EventReader, json_deserializer
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import (
-    Event,
+from pravega_spark.values.events import Event
+from pravega_spark.values.segments import (
     EventPointer,
     SegmentRange,
     StreamCut,
     make_segment_id,
     segment_text,
 )
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime
 from tests.harness.small_streams import make_stream, reopen, scale, write
 from tests.harness.small_tables import commit

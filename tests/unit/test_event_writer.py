@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.event_encoder import json_serializer
+from pravega_spark.engine.writing.encode import json_serializer
 from pravega_spark.errors import (
     CommitUnknown,
     EventTooLarge,
@@ -33,13 +33,13 @@ from pravega_spark.errors import (
     WriterFenced,
 )
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.limits import (
+from pravega_spark.values.limits import (
     MAX_ATOMIC_WRITE_BYTES,
     MAX_EVENT_BYTES,
     MAX_NOTE_LENGTH,
     WRITER_EVENT_BYTES,
 )
-from pravega_spark.model import EventPointer
+from pravega_spark.values.segments import EventPointer
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
@@ -339,7 +339,7 @@ def test_bad_writer_id_is_refused_before_anything_is_committed(name: Any) -> Non
 def test_full_buffer_blocks_writers_and_bounds_memory(
     event: bytes, buffer_bytes: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pravega_spark.engine.writing.write_batch.WRITER_BATCH_EVENTS", 4)
+    monkeypatch.setattr("pravega_spark.engine.writing.batch.WRITER_BATCH_EVENTS", 4)
     store, stream = stream_of()
     writer = EventStreamWriter(stream, buffer_bytes=buffer_bytes)
     written: list[int] = []

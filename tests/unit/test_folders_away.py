@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.config.descriptions import TransactionStatus
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import CorruptLog, Damaged, PravegaSparkError, StoreError
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import TransactionStatus
 
 S, OTHER, TABLE = "s/t", "s/other", "s/_kv_tables/table"
 PARTS = ["", "/events"]

@@ -22,14 +22,14 @@ import pyarrow as pa
 import pytest
 
 import pravega_spark
-from pravega_spark import process_locks
-from pravega_spark.engine.runtime import SYSTEM
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.key_value.table_update import TablePut
-from pravega_spark.lazy_property import lazy_property
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.config.stream_schema import StreamSchema
+from pravega_spark.engine.runtime.system import SYSTEM
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.updates import TablePut
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.stream_schema import StreamSchema
+from pravega_spark.primitives import process_locks
+from pravega_spark.primitives.lazy_property import lazy_property
 from tests.harness.tiers import sized
 
 pytestmark = [
@@ -476,12 +476,11 @@ def test_every_lock_that_a_child_may_meet_is_new_there() -> None:
     folder = Path(pravega_spark.__file__).parent
     others = {
         "engine/chunks/arrow_arrays.py",  # held across a fork
-        "engine/shared_calls.py",  # of one call, whose thread waits for it
-        "engine/store/unsynced_files.py",  # of a file, which a child forgets
-        "engine/writing/pending_writes.py",  # of one wait
-        "engine/writing/write_futures.py",  # a child drops the fields of futures
-        "engine/runtime.py",  # of the background's futures, which fail there
-        "process_locks.py",
+        "engine/runtime/shared_calls.py",  # of one call, whose thread waits for it
+        "engine/store/local_files.py",  # of a file, which a child forgets
+        "engine/writing/futures.py",  # a child drops the fields of futures
+        "engine/runtime/system.py",  # of the background's futures, which fail there
+        "primitives/process_locks.py",
     }
     own = re.compile(r"\b(threading\.)?(R?Lock|Condition)\(\)|cached_property\(|@cached_property")
     found = {

@@ -13,8 +13,8 @@ import pytest
 
 from pravega_spark.cli import main
 from pravega_spark.manager import StreamManager
-from pravega_spark.metrics.metric_values import MetricValues
-from pravega_spark.metrics.root_measurement import RootMeasurement
+from pravega_spark.metrics.catalog import MetricValues
+from pravega_spark.metrics.measurement import RootMeasurement
 from tests.harness.fake_runtime import SkippingRuntime
 
 YEAR = 365 * 86_400

@@ -13,9 +13,9 @@ from pravega_spark import (
     StreamManager,
 )
 from pravega_spark.errors import InvalidInput
-from pravega_spark.model import EventPointer, StreamCut, parse_segment
 from pravega_spark.spark import option_values
-from pravega_spark.units import parse_duration_ms, parse_size_bytes
+from pravega_spark.values.segments import EventPointer, StreamCut, parse_segment
+from pravega_spark.values.units import parse_duration_ms, parse_size_bytes
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 import pravega_spark
 from pravega_spark.errors import WriterFenced
-from pravega_spark.handles import ClosedByBlock, CommittedByBlock, NotPicklable
+from pravega_spark.values.handles import ClosedByBlock, CommittedByBlock, NotPicklable
 
 
 class _Handle(ClosedByBlock):

@@ -18,10 +18,10 @@ from pravega_spark import (
     set_kms,
 )
 from pravega_spark.engine import key_management
-from pravega_spark.engine.chunks import chunk_encoder
+from pravega_spark.engine.chunks import encoder
 from pravega_spark.engine.chunks.chunk import ChunkRef
-from pravega_spark.engine.chunks.chunk_file import open_chunk
-from pravega_spark.engine.chunks.small_chunks import read_together
+from pravega_spark.engine.chunks.file import open_chunk
+from pravega_spark.engine.chunks.reader import read_together
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CorruptChunk, KeyUnavailable, KmsUnavailable
 from tests.harness import file_kms
@@ -177,7 +177,7 @@ def test_encrypted_file_that_names_no_key_is_refused(
     rows: int, manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """pyarrow ends a process that asks for the metadata of its events."""
-    monkeypatch.setattr(chunk_encoder, "KEY_NAME", b"another name")
+    monkeypatch.setattr(encoder, "KEY_NAME", b"another name")
     write(manager, S, *(b"%099d" % n for n in range(rows)))
     stream, refs = chunks_of(manager)
     ref = refs[-1]

@@ -21,9 +21,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pravega_spark.byte_streams.byte_reader import ByteStreamReader
-from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
-from pravega_spark.engine.log import checkpointing
+from pravega_spark.byte_streams.reader import ByteStreamReader
+from pravega_spark.byte_streams.writer import ByteStreamWriter
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.log import checkpoint
 from pravega_spark.errors import (
     IllegalState,
     NoSuchCut,
@@ -36,20 +37,19 @@ from pravega_spark.errors import (
 from pravega_spark.event_reader import EventReader
 from pravega_spark.event_time.stream_time import StreamTime
 from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.key_value.table_update import TablePut
+from pravega_spark.key_value.folded_table import folded_table
+from pravega_spark.key_value.updates import TablePut
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import EventPointer, SegmentRange, StreamCut
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_reader import EventStreamReader
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.reader import EventStreamReader
 from pravega_spark.retention.stream_retention import StreamRetention
-from pravega_spark.scaling.stream_scaling import StreamScaling
-from pravega_spark.transactions.joint_transaction import JointTransaction
-from pravega_spark.transactions.transaction import Transaction
-from pravega_spark.transactions.transactional_writer import TransactionalWriter
+from pravega_spark.scaling.auto import StreamScaling
+from pravega_spark.txn.joint import JointTransaction
+from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.writer import TransactionalWriter
+from pravega_spark.values.segments import EventPointer, SegmentRange, StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime, memory
 from tests.harness.simulated_kills import Killed, kill
@@ -498,7 +498,7 @@ CASES = [(f"{name}-{n}", verb) for name, verbs in WRITES.items() for n, verb in 
 def maintenance_in_the_foreground() -> Iterator[None]:
     """Let each call maintain its logs itself: another thread would come to the call's stops."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpointing, "maintain_in_background", checkpointing._maintain_quietly)
+        patch.setattr(checkpoint, "maintain_in_background", checkpoint._maintain_quietly)
         yield
 
 

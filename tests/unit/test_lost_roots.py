@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import InvalidInput, RootChanged
 from pravega_spark.jobs.stream_tasks import find_streams

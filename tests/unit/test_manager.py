@@ -15,12 +15,13 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.runtime.system import SYSTEM
+from pravega_spark.engine.state import scopes
+from pravega_spark.engine.state.scopes import Scope
+from pravega_spark.engine.state.state_table import TableChange
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.tables import open_scopes
-from pravega_spark.engine.tables.scopes import Scope
-from pravega_spark.engine.tables.state_table import TableChange
 from pravega_spark.errors import (
     ConfigMismatch,
     CorruptChunk,
@@ -45,11 +46,10 @@ from pravega_spark.errors import (
     StreamSealed,
     TruncatedData,
 )
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import EventPointer, SegmentRange, StreamCut
-from pravega_spark.names import table_log
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.values.names import table_log
+from pravega_spark.values.segments import EventPointer, SegmentRange, StreamCut
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
@@ -518,9 +518,9 @@ def test_a_handle_of_a_group_keeps_no_rows_of_its_scope() -> None:
     filled_scope(spy, 600)
     group = manager_here(spy).create_reader_group("s/g", ["s/t"])
     group.online_readers()
-    scope = weakref.ref(open_scopes.open_scope(spy, "s"))
+    scope = weakref.ref(scopes.open_scope(spy, "s"))
     assert scope() is not None
-    open_scopes._open.reset()
+    scopes._open.reset()
     gc.collect()
     assert scope() is None
     assert group.online_readers() == []

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from pravega_spark import StreamManager
 from pravega_spark.errors import InvalidName
-from pravega_spark.names import MAX_NAME_LENGTH, MAX_SCOPE_LENGTH, is_name, split_group
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.query_member import QUERY
+from pravega_spark.values.names import MAX_NAME_LENGTH, MAX_SCOPE_LENGTH, is_name, split_group
 
 HARD = [".a", "..a", "...", "-", ".json", ".clock", "." * MAX_NAME_LENGTH,
         "." + "x" * (MAX_NAME_LENGTH - 1)]  # fmt: skip

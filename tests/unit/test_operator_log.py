@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.engine.log import commit_logging
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.log import commit
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import KeyRange, StreamCut
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.scaling.scale_commit import scale_stream
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
+from pravega_spark.scaling.commit import scale_stream
+from pravega_spark.values.segments import KeyRange, StreamCut
 from tests.harness.fake_runtime import SkippingRuntime
 from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.group_world import expired_after
@@ -218,7 +218,7 @@ def test_settings_and_fencing_tokens_are_logged(stream: StreamManager, log: LogL
 def test_long_parameter_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="pravega_spark"):
         body = Body("APPEND", {"cut": "x" * 1_000, "none": []})
-        commit_logging.log_commit("root/s/a", 7, body, "s/a")
+        commit.log_commit("root/s/a", 7, body, "s/a")
     (record,) = caplog.records
     assert record.levelname == "DEBUG"
     assert record.getMessage() == f"APPEND of root/s/a, version 7: cut={'x' * 200}..."

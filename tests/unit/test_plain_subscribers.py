@@ -18,7 +18,7 @@ from pravega_spark.errors import (
     NoSuchSubscriber,
     TruncatedData,
 )
-from pravega_spark.model import StreamCut
+from pravega_spark.values.segments import StreamCut
 from tests.harness.backup_world import copy_objects
 from tests.harness.backup_world import manager_of as copy_manager_of
 from tests.harness.failpoints import at_failpoint

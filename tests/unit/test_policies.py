@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.errors import InvalidConfiguration
-from pravega_spark.policies import (
+from pravega_spark.config.policies import (
     LimitUnit,
     RetentionPolicy,
     RetentionType,
@@ -16,7 +15,8 @@ from pravega_spark.policies import (
     ScalingPolicy,
     StreamConfiguration,
 )
-from pravega_spark.units import GIB, KIB, MIB, parse_duration_ms, parse_size_bytes
+from pravega_spark.errors import InvalidConfiguration
+from pravega_spark.values.units import GIB, KIB, MIB, parse_duration_ms, parse_size_bytes
 
 DAY_MS = 86_400_000
 SCALING = [

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.errors import InvalidConfiguration
-from pravega_spark.policies import LimitUnit, RetentionPolicy, RetentionType, ScalingPolicy
-from pravega_spark.policy_texts import (
+from pravega_spark.config.policies import LimitUnit, RetentionPolicy, RetentionType, ScalingPolicy
+from pravega_spark.config.policy_texts import (
     parse_retention,
     parse_scaling,
     retention_text,
     scaling_text,
 )
+from pravega_spark.errors import InvalidConfiguration
 
 SCALING = {
     "fixed:4": ScalingPolicy.fixed(4),

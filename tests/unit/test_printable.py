@@ -16,7 +16,6 @@ import pytest
 import yaml
 from rich.console import Console
 
-from pravega_spark.arguments import shown
 from pravega_spark.cli.output import (
     TableColumn,
     say,
@@ -28,13 +27,18 @@ from pravega_spark.cli.output import (
     show_table,
     show_value,
 )
-from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.errors import InvalidInput, StoreError
 from pravega_spark.jobs.launcher_stderr import complain
-from pravega_spark.jobs.round_progress import progress_text
-from pravega_spark.jobs.text_table import Cell, TextTable
-from pravega_spark.printable import is_printable, printable, printable_json, printable_lines
+from pravega_spark.jobs.report import Cell, TextTable, progress_text
+from pravega_spark.primitives.printable import (
+    is_printable,
+    printable,
+    printable_json,
+    printable_lines,
+)
 from pravega_spark.serve.page_files import FOLDER
+from pravega_spark.values.checks import shown
 
 HOSTILE = "\x1b[2Ja\nb\r\u202e\x9b1m\u2028\ud800"
 SHOWN = r"\x1b[2Ja\nb\r\u202e\x9b1m\u2028\ud800"

@@ -25,12 +25,12 @@ LATER = (
     "pravega_spark.compaction",
     "pravega_spark.event_",  # reader, writer and time
     "pravega_spark.key_value.key_value_table",
-    "pravega_spark.maintenance.auto_maintenance",
-    "pravega_spark.maintenance.maintenance_round",
-    "pravega_spark.reader_groups.group_reader",
+    "pravega_spark.maintenance.auto",
+    "pravega_spark.maintenance.round",
+    "pravega_spark.reader_groups.reader",
     "pravega_spark.retention",
     "pravega_spark.shared_state",
-    "pravega_spark.transactions",
+    "pravega_spark.txn",
 )
 """What a manager imports only for the verbs that need it."""
 
@@ -120,9 +120,9 @@ def test_command_about_streams_loads_no_layer_that_it_does_not_show(
 
 
 def test_readers_of_spark_import_neither_maintenance_nor_the_manager() -> None:
-    for name in ("batch_reader", "micro_batch_reader"):
+    for name in ("batch", "micro_batch"):
         loaded = run(f"import sys, pravega_spark.spark.read.{name}; print(*sys.modules)").split()
-        rare = ("compaction", "retention", "scaling", "transactions", "reader_groups", "manager")
+        rare = ("compaction", "retention", "scaling", "txn", "reader_groups", "manager")
         later = tuple(f"pravega_spark.{folder}" for folder in rare)
         assert f"pravega_spark.spark.read.{name}" in loaded
         assert not [found for found in loaded if found.startswith(later)]
@@ -144,20 +144,18 @@ def test_plan_of_a_first_batch_imports_nothing_that_it_does_not_need(root: str, 
         "reader.partitions(first, end), reader.reportLatestOffset()"
     )
     own = {name.removeprefix("pravega_spark.") for name in loaded if name.startswith("pravega_")}
-    assert "spark.read.micro_batch_reader" in own
+    assert "spark.read.micro_batch" in own
     for_others = {
-        "engine.log.table_sweep",
-        "engine.log.unreferenced_files",
+        "engine.log.sweep",
         "engine.store.retrying_store",
         "engine.stream.commit_builder",
-        "engine.stream.life_claim",
         "engine.stream.lifecycle",
         "engine.stream.past_cuts",
         "engine.stream.saved_cuts",
-        "engine.stream.time_search",
-        "engine.tables.maintenance_table",
-        "engine.tables.scopes",
-        "spark.read.stream_watermark",
+        "engine.stream.positions",
+        "engine.state.maintenance_table",
+        "engine.state.scopes",
+        "spark.read.watermark",
     }
     assert not own & for_others
 

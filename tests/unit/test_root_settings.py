@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.errors import InvalidConfiguration
-from pravega_spark.root_settings import (
+from pravega_spark.config.root_settings import (
     SETTING_NAMES,
     EffectiveSettings,
     SettingOrigin,
@@ -18,8 +17,9 @@ from pravega_spark.root_settings import (
     parse_flags,
     rule_of,
 )
-from pravega_spark.setting_rules import SettingValue
-from pravega_spark.units import duration_text, parse_duration_ms
+from pravega_spark.config.setting_rules import SettingValue
+from pravega_spark.errors import InvalidConfiguration
+from pravega_spark.values.units import duration_text, parse_duration_ms
 
 HOUR = 3_600_000
 PLACES = {SettingOrigin.ROOT: 1, SettingOrigin.STREAM: 2, SettingOrigin.FLAG: 3}

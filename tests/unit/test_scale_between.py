@@ -18,18 +18,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
+from pravega_spark.config.policies import StreamConfiguration
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import KeyRange, StreamCut
-from pravega_spark.policies import StreamConfiguration
-from pravega_spark.scaling import scale_commit
+from pravega_spark.scaling import commit
 from pravega_spark.spark import settings
 from pravega_spark.spark.read.columns import schema_of
 from pravega_spark.spark.source import PravegaDataSource
 from pravega_spark.spark.write.task_run import TaskRun
+from pravega_spark.values.segments import KeyRange, StreamCut
 from tests.harness.small_streams import staged
 
 pytestmark = pytest.mark.slow
@@ -162,7 +162,7 @@ def apply(stream: StreamLog, scale: Edges) -> None:
         segments = stream.view().active.segments
         inside = [s for s in segments if edges[0] <= s.key_range.low < edges[-1]]
         ranges = [KeyRange(low, high) for low, high in itertools.pairwise(edges)]
-        scale_commit.scale_stream(stream, [segment.segment_id for segment in inside], ranges)
+        commit.scale_stream(stream, [segment.segment_id for segment in inside], ranges)
 
 
 def compare(found: dict[str | None, list[int]], written: dict[str | None, list[int]]) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from pravega_spark.errors import InvalidInput, InvalidName, NoSuchScope, NoSuchStream, RootChanged
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import EventPointer, SegmentInfo
 from pravega_spark.stream import Stream
+from pravega_spark.values.segments import EventPointer, SegmentInfo
 from tests.harness.spy_store import Spy
 
 OWN_NAMES = {

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pravega_spark.config.stream_schema import StreamSchema
 from pravega_spark.errors import InvalidSchema, SchemaChangeRefused, SchemaMismatch
-from pravega_spark.stream_schema import StreamSchema
 from tests.harness.typed_rows import SCHEMAS, as_read, rows
 
 UTC = timezone.utc

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import InvalidStreamCut, TruncatedData
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import Event, SegmentRange, StreamCut
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.values.events import Event
+from pravega_spark.values.segments import SegmentRange, StreamCut
 from tests.harness.truncating import truncate
 
 S = "s/t"

@@ -23,9 +23,9 @@ from pravega_spark import (
     json_deserializer,
     json_serializer,
 )
-from pravega_spark.engine.chunks.event_format import format_of
-from pravega_spark.engine.chunks.where_reader import WhereExpression
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.chunks.format import format_of
+from pravega_spark.engine.chunks.reader import WhereExpression
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import (
     EventTooLarge,
     IllegalState,
@@ -589,7 +589,7 @@ def test_a_transaction_over_a_change_of_schema_commits_all_of_its_rows(
 def test_a_large_transaction_spills_rows_of_both_schemas(
     manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pravega_spark.transactions.transaction_buffer.TRANSACTION_BATCH_EVENTS", 4)
+    monkeypatch.setattr("pravega_spark.txn.transaction.TRANSACTION_BATCH_EVENTS", 4)
     with manager.create_transactional_writer(S) as writer, writer.begin_transaction() as one:
         one.write_events([row(delay=n) for n in range(9)], "UA")
         grow(manager)

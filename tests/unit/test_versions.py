@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pravega_spark
 from pravega_spark.engine.log.actions import ENGINE
-from pravega_spark.limits import DELTA_PACKAGE
+from pravega_spark.values.limits import DELTA_PACKAGE
 
 ROOT = Path(__file__).parents[2]
 

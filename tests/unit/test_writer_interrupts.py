@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import pravega_spark
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.event_writer import EventStreamWriter
 from tests.harness.line_interrupts import AtLine, interrupt, lines_in

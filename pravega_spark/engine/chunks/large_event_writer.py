@@ -7,15 +7,15 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from pravega_spark.arguments import shown
 from pravega_spark.engine.attached_objects import chunk_path, object_path
 from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events
-from pravega_spark.engine.chunks.chunk_writer import encode_chunks
-from pravega_spark.engine.chunks.large_event_reference import LargeEventReference, PayloadDigests
-from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.chunks.large_event import LargeEventReference, PayloadDigests
+from pravega_spark.engine.chunks.writer import encode_chunks
+from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import EventTooLarge, InvalidInput
-from pravega_spark.limits import (
+from pravega_spark.values.checks import shown
+from pravega_spark.values.limits import (
     LARGE_EVENT_BLOCK_BYTES,
     LARGE_EVENT_PIECE_BYTES,
     MAX_LARGE_EVENT_BYTES,

@@ -20,11 +20,11 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from pravega_spark.arguments import shown
 from pravega_spark.engine.chunks.arrow_arrays import column, mask, numbers
-from pravega_spark.engine.chunks.event_format import as_events
+from pravega_spark.engine.chunks.format import as_events
 from pravega_spark.errors import InvalidInput
-from pravega_spark.model import Segment
+from pravega_spark.values.checks import shown
+from pravega_spark.values.segments import Segment
 
 SEED: Final = 42
 """The seed of Spark's ``xxhash64``."""

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from pravega_spark.engine.layout.epochs import Lineage, few, overlapping, segment_of
 from pravega_spark.errors import InvalidStreamCut
-from pravega_spark.model import (
+from pravega_spark.values.segments import (
     END,
     NOT_REACHED,
     KeyRange,

@@ -7,15 +7,9 @@ from itertools import pairwise
 
 from pravega_spark.engine.layout.epochs import Layout, few, lowest_key, overlapping, split
 from pravega_spark.errors import InvalidConfiguration, StreamSealed
-from pravega_spark.limits import MAX_SEGMENTS
-from pravega_spark.model import (
-    Epoch,
-    KeyRange,
-    Segment,
-    make_segment_id,
-    segment_text,
-)
-from pravega_spark.units import count_text
+from pravega_spark.values.limits import MAX_SEGMENTS
+from pravega_spark.values.segments import Epoch, KeyRange, Segment, make_segment_id, segment_text
+from pravega_spark.values.units import count_text
 
 
 def first_epoch(count: int, first_number: int, number: int, created_ms: int) -> Epoch:

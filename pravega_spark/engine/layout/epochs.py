@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from pravega_spark.errors import NoSuchSegment
-from pravega_spark.model import (
+from pravega_spark.values.segments import (
     NOT_REACHED,
     Epoch,
     KeyRange,

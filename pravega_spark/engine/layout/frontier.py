@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pravega_spark.engine.layout.cut_validation import Cell, overlapping_cells
 from pravega_spark.engine.layout.epochs import Lineage
-from pravega_spark.model import END, NOT_REACHED, Segment, StreamCut
+from pravega_spark.values.segments import END, NOT_REACHED, Segment, StreamCut
 
 
 class Start(Protocol):

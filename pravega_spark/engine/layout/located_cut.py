@@ -24,7 +24,7 @@ from pravega_spark.engine.layout.cut_validation import (
 from pravega_spark.engine.layout.epochs import Layout, Lineage, few
 from pravega_spark.engine.layout.frontier import Frontier
 from pravega_spark.errors import InvalidStreamCut, TruncatedData
-from pravega_spark.model import (
+from pravega_spark.values.segments import (
     END,
     NOT_REACHED,
     Segment,

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pravega_spark.arguments import check_whole
 from pravega_spark.engine.layout.epochs import Layout
 from pravega_spark.engine.layout.frontier import Frontier
 from pravega_spark.engine.layout.located_cut import LocatedCut, reached
 from pravega_spark.errors import InvalidInput
-from pravega_spark.model import END, NOT_REACHED, SegmentRange, StreamCut
+from pravega_spark.values.checks import check_whole
+from pravega_spark.values.segments import END, NOT_REACHED, SegmentRange, StreamCut
 
 
 @dataclass(frozen=True, slots=True)

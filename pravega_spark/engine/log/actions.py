@@ -16,16 +16,16 @@ from typing import Any, TypeVar
 import xxhash
 
 from pravega_spark.engine.attached_objects import stored_bytes_of
-from pravega_spark.engine.json_codec import (
+from pravega_spark.engine.runtime.json_codec import (
     DECODE_ERRORS,
     decode_error_text,
     quoted,
     to_json,
     typed,
 )
-from pravega_spark.engine.principal import principal
+from pravega_spark.engine.runtime.principal import principal
 from pravega_spark.errors import CorruptLog, ForeignTable
-from pravega_spark.limits import CLOCK_SKEW_MS
+from pravega_spark.values.limits import CLOCK_SKEW_MS
 
 ENGINE = "pravega_spark/0.2.0"
 RESTORE = "RESTORE"

@@ -17,9 +17,8 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.engine.log.actions import Add
-from pravega_spark.engine.log.file_index import (
+from pravega_spark.engine.log.files import (
     OFFSET_COLUMN,
     SEGMENT_COLUMN,
     FileCell,
@@ -28,6 +27,7 @@ from pravega_spark.engine.log.file_index import (
     rows_of,
 )
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, to_json
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

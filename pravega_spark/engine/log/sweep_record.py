@@ -1,9 +1,13 @@
-"""What the sweeps of a table have done so far, so that the next one does only what is new.
+"""What the sweeps of a table have done so far, and counts of what they deleted.
 
 The record is one object, ``_pravega/sweep.json``, put at the end of each sweep. It counts only if
 its digest matches, the log still has the commit that it names, and all of its segments are intact;
 otherwise the next sweep lists all files and begins a new record. So does one sweep in about a day:
 it finds the files that a stalled process staged in a folder that was listed before.
+
+The counts are for people: nothing is decided on them. Each sweep that deleted something replaces
+the object, so it does not grow and costs the log no commit. Two sweeps at the same time may lose
+the count of one. A damaged or missing object counts from zero.
 """
 
 from __future__ import annotations
@@ -11,11 +15,10 @@ from __future__ import annotations
 import json
 from dataclasses import astuple, dataclass, field
 
+from pravega_spark.config.descriptions import FileTotals
 from pravega_spark.engine.attached_objects import with_attached
-from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.json_codec import DECODE_ERRORS, digested_line, to_digested_line
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.file_changes import (
+from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.files import (
     FORMAT,
     ChangesSegment,
     FileChanges,
@@ -25,9 +28,16 @@ from pravega_spark.engine.log.file_changes import (
     segment_key,
 )
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX, Snapshot
-from pravega_spark.engine.log.state_file import state_version
-from pravega_spark.limits import SWEEP_SEGMENT_FILES
-from pravega_spark.model import FileTotals
+from pravega_spark.engine.log.stored_state import state_version
+from pravega_spark.engine.runtime.failpoints import failpoint
+from pravega_spark.engine.runtime.json_codec import (
+    DECODE_ERRORS,
+    digested_line,
+    to_digested_line,
+    to_json,
+    typed,
+)
+from pravega_spark.values.limits import SWEEP_SEGMENT_FILES
 
 
 class SegmentLost(Exception):
@@ -282,3 +292,29 @@ def stored_notes(log: Log) -> tuple[set[str], int]:
     segments = {key for key in keys if key.startswith(f"{folder}/")}
     digests = (state_version(key) for key in keys if key.startswith(f"{checkpoints}/"))
     return {record_key(log.path), *segments}, max(digests, default=-1)
+
+
+def read_swept(log: Log) -> FileTotals:
+    """Return the number and bytes of the data files that sweeps have deleted."""
+    try:
+        record = json.loads(log.store.get(_key(log)))
+        return FileTotals(typed(record["files"], int), typed(record["bytes"], int))
+    except (FileNotFoundError, *DECODE_ERRORS):
+        return FileTotals()
+
+
+def add_swept(log: Log, deleted: FileTotals) -> None:
+    """Add what a sweep has just deleted."""
+    if deleted.files:
+        total = read_swept(log) + deleted
+        record = {"files": total.files, "bytes": total.size_bytes}
+        log.store.put(_key(log), to_json(record).encode() + b"\n", durable=False)
+
+
+def delete_swept(log: Log) -> None:
+    """Count from zero again, since the table's life has ended."""
+    log.store.delete([_key(log)])
+
+
+def _key(log: Log) -> str:
+    return f"{log.path}/_pravega/swept.json"

@@ -13,6 +13,43 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from pravega_spark.errors import InvalidInput
+
+_FORBIDDEN_PARTS = frozenset({"", ".", ".."})
+
+
+def check_key(key: str) -> str:
+    """Return ``key`` if it may name an object; raise InvalidInput if not.
+
+    A file name must not start with a dot: local stores stage files under such names, and listings
+    hide them. A folder may start with a dot, as names of scopes and streams may.
+    """
+    parts = key.split("/")
+    if not _FORBIDDEN_PARTS.isdisjoint(parts) or parts[-1][0] == "." or "\0" in key:
+        raise InvalidInput(
+            f"{key!r} is no key: join names by single '/'; none may be empty, '.' or '..' or hold "
+            "the character NUL, and the last may not start with a dot."
+        )
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """Return the folder ``prefix`` with a trailing slash, or "" for the root."""
+    folder = prefix.rstrip("/")
+    if not folder:
+        return ""
+    if not _FORBIDDEN_PARTS.isdisjoint(folder.split("/")) or "\0" in folder:
+        raise InvalidInput(
+            f"{prefix!r} is no folder: '.', '..', NUL and empty names are not allowed."
+        )
+    return folder + "/"
+
+
+def is_visible(key: str) -> bool:
+    """Return True if listings show ``key``: not a dotted file name, not a folder marker."""
+    name = key[key.rfind("/") + 1 :]
+    return name != "" and name[0] != "."
+
 
 class Put(enum.Enum):
     """The outcome of a ``put_if_absent``."""
@@ -230,3 +267,53 @@ class Store(Protocol):
         guarantee durability.
         """
         ...
+
+
+class WrappedStore:
+    """A store around another one, ``inner``; a subclass adds the calls that it changes."""
+
+    def __init__(self, inner: Store) -> None:
+        """Take the store that does the work."""
+        self.inner = inner
+
+    @property
+    def url(self) -> str:
+        """The root as a URL."""
+        return self.inner.url
+
+    @property
+    def storage(self) -> str:
+        """The kind and identity of the storage."""
+        return self.inner.storage
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a call costs microseconds."""
+        return self.inner.is_local
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether the storage has a clock of its own."""
+        return self.inner.has_clock
+
+    @property
+    def dated(self) -> Dated | None:
+        """The date of the newest response."""
+        return self.inner.dated
+
+    @property
+    def retry_seconds(self) -> float:
+        """For how long a call is repeated."""
+        return self.inner.retry_seconds
+
+    def stamp(self, key: str) -> object:
+        """Return the stamp of an object."""
+        return self.inner.stamp(key)
+
+    def hold_to(self, check: Callable[[], None]) -> None:
+        """Pass the check on."""
+        self.inner.hold_to(check)
+
+    def expect(self, prefix: str, *, is_there: bool) -> None:
+        """Pass the folder on."""
+        self.inner.expect(prefix, is_there=is_there)

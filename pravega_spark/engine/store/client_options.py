@@ -7,8 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from pravega_spark.errors import InvalidInput
-from pravega_spark.limits import CONNECT_TIMEOUT, LONGEST_TIMEOUT_MS, READ_TIMEOUT, RETRY_TIMEOUT
-from pravega_spark.units import parse_duration_ms
+from pravega_spark.values.limits import (
+    CONNECT_TIMEOUT,
+    LONGEST_TIMEOUT_MS,
+    READ_TIMEOUT,
+    RETRY_TIMEOUT,
+)
+from pravega_spark.values.units import parse_duration_ms
 
 TIMEOUTS = frozenset({"connect_timeout", "read_timeout"})
 """The options that :func:`with_timeouts` takes."""

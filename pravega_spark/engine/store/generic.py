@@ -1,8 +1,18 @@
-"""Any other fsspec file system as a store; the probe must accept it before use."""
+"""Any other fsspec file system as a store; the probe must accept it before use.
+
+If a connection drops before the answer, the library repeats the request. If the first request was
+applied and the second is refused (the token expired in between, a quota is full), the refusal
+alone would report an existing object as not created.
+
+Drivers raise their SDK's classes, which are known here by name: none of the SDKs is imported.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import datetime
+import errno
+import http.client
 import os
 import tempfile
 import time
@@ -14,12 +24,9 @@ import fsspec
 import pyarrow as pa
 from fsspec.spec import AbstractFileSystem
 
-from pravega_spark.engine.store.base import Entry, Put
-from pravega_spark.engine.store.generic_errors import is_denied, is_passing
-from pravega_spark.engine.store.object_keys import check_key, check_prefix, is_visible
-from pravega_spark.engine.store.object_sink import ObjectSink
+from pravega_spark.engine.store.base import Entry, Put, Store, check_key, check_prefix, is_visible
+from pravega_spark.engine.store.file_objects import ObjectSink
 from pravega_spark.engine.store.parallel_calls import in_parallel
-from pravega_spark.engine.store.refused_create import outcome_after_refusal
 from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import (
     InvalidInput,
@@ -28,6 +35,85 @@ from pravega_spark.errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from pravega_spark.values.names import is_number
+
+
+def outcome_after_refusal(
+    store: Store, key: str, refused: StoreError, cause: BaseException | None
+) -> Put:
+    """Raise the refusal only if the object does not exist.
+
+    Return EXISTS if it does (the caller reads it to find out whose it is), and UNKNOWN if that
+    cannot be checked.
+    """
+    try:
+        if store.exists(key):
+            return Put.EXISTS
+    except StoreError:
+        return Put.UNKNOWN
+    raise refused from cause
+
+
+_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
+_NO_ANSWER = (
+    ConnectionError,
+    EOFError,
+    TimeoutError,
+    asyncio.TimeoutError,
+    http.client.HTTPException,
+)
+_NO_ANSWER_NAMES = frozenset(
+    {"ClientConnectionError", "ClientPayloadError",  # aiohttp, which gcsfs uses
+     "ConnectTimeout", "ConnectionError", "ReadTimeout",  # requests
+     "ServiceRequestError", "ServiceResponseError",  # Azure's SDK
+     "TransportError",  # google-auth
+     "gaierror"}
+)  # fmt: skip
+_NETWORK = frozenset({errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.ETIMEDOUT})
+_DENIED = frozenset({401, 403})
+
+
+def is_denied(error: BaseException) -> bool:
+    """Return True if the credentials, or their rights, were refused."""
+    if isinstance(error, PermissionError) or _status(error) in _DENIED:
+        return True
+    return isinstance(error, OSError) and str(error).startswith("Forbidden: ")  # gcsfs says no more
+
+
+def is_passing(error: BaseException) -> bool:
+    """Return True if there was no answer, or one that asks to call again; also of a cause."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        status = _status(link)
+        if status is not None:
+            return status in _STATUS
+        if _has_no_answer(link):
+            return True
+        link = link.__cause__ or link.__context__
+    return False
+
+
+def _status(error: BaseException) -> int | None:
+    """Return the HTTP status that an error carries under one of its usual names."""
+    answer = getattr(error, "response", None)
+    found = [getattr(error, name, None) for name in ("status_code", "status", "code")]
+    for value in (*found, getattr(answer, "status_code", None)):
+        if is_number(str(value)) and 100 <= int(str(value)) < 600:
+            return int(str(value))
+    return None
+
+
+def _has_no_answer(error: BaseException) -> bool:
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return False
+    if isinstance(error, _NO_ANSWER):
+        return True
+    if any(kind.__name__ in _NO_ANSWER_NAMES for kind in type(error).__mro__):
+        return True
+    return isinstance(error, OSError) and error.errno in _NETWORK
+
 
 _UNABLE = (NotImplementedError, TypeError, ValueError)
 """Errors of a driver that does not support ``mode="create"``."""

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import CommitUnknown, StoreError
-from pravega_spark.limits import OUTAGE_LEASE_FRACTION
-from pravega_spark.process_locks import new_lock
+from pravega_spark.primitives.process_locks import new_lock
+from pravega_spark.values.limits import OUTAGE_LEASE_FRACTION
 
 _SHORTEST_SECONDS = 1.0
 """A shorter pause matters to no lease."""

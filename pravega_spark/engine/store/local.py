@@ -12,18 +12,26 @@ from typing import Any
 
 import pyarrow as pa
 
-from pravega_spark.engine.store.base import Entry, Put
-from pravega_spark.engine.store.durable_folders import REOPEN, DurableFolders
-from pravega_spark.engine.store.local_batch import finish_in, publish
+from pravega_spark.engine.store.base import Entry, Put, check_key, check_prefix
+from pravega_spark.engine.store.file_objects import ObjectSink
 from pravega_spark.engine.store.local_files import (
     ABSENT,
+    REOPEN,
+    DurableFolders,
+    ExpectedFolders,
     StagedFile,
     UnknownOutcome,
+    UnsyncedFiles,
+    discard_old,
     file_system,
+    finish_in,
     is_full,
     list_folder,
     lowest_folder,
+    make_folder,
     not_durable,
+    prune,
+    publish,
     read_file,
     redirected,
     refusal,
@@ -32,18 +40,9 @@ from pravega_spark.engine.store.local_files import (
     vanished,
     write_error,
 )
-from pravega_spark.engine.store.local_folders import (
-    ExpectedFolders,
-    discard_old,
-    make_folder,
-    prune,
-)
-from pravega_spark.engine.store.object_keys import check_key, check_prefix
-from pravega_spark.engine.store.object_sink import ObjectSink
 from pravega_spark.engine.store.reserve import Reserve, may_use_reserve
 from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.engine.store.store_cache import shared
-from pravega_spark.engine.store.unsynced_files import UnsyncedFiles
 from pravega_spark.errors import StoreError
 
 _PUBLISH_ATTEMPTS = 10

@@ -1,4 +1,9 @@
-"""Atomic files on POSIX: the system calls, and the meaning of their failures."""
+"""Files and folders of a local disk: atomic, exclusive, and durable in time.
+
+A commit waits for the disk twice, whatever it adds: its chunks, their folder and its own hidden
+file are fsynced together, which shares one write of the file system's journal. Only then does the
+commit get its name, and its folder is fsynced.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,17 @@ import io
 import itertools
 import os
 import re
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 
 import pyarrow as pa
 
-from pravega_spark.engine.store.base import Entry
-from pravega_spark.engine.store.object_keys import is_visible
+from pravega_spark.engine.runtime.system import SYSTEM
+from pravega_spark.engine.store.base import Entry, is_visible
+from pravega_spark.engine.store.reserve import Reserve, may_use_reserve
 from pravega_spark.errors import RootChanged, StoreError, StoreFull, StoreReadOnly, StoreRefused
 
 ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -384,3 +393,285 @@ def delete_old(folder: str, names: Sequence[str], before_ms: int) -> list[Entry]
                 os.unlink(path)
                 found.append(Entry(path, status.st_size, modified_ms))
     return found
+
+
+_ANCHORED_FOLDERS = 65_536
+"""Folders that are known to be durably reachable, three for each open stream; of more, any one is
+forgotten, and its ancestors are fsynced again."""
+REOPEN = "Check the disk, then open the root in a new process."
+
+
+class DurableFolders:
+    """The folders of one store in this process; thread-safe.
+
+    After a failed fsync of a folder, the kernel may report its lost entries as clean, so the
+    folder is refused from then on.
+    """
+
+    def __init__(self, top: str) -> None:
+        """Take ``top``, the lowest folder that exists: it needs no fsync."""
+        self.top = top
+        self.anchored = {top}
+        """Folders that are reachable after a crash."""
+        self._failed: set[str] = set()
+
+    def check(self, folder: str, path: str) -> None:
+        """Raise StoreError for a durable file in a folder whose fsync failed."""
+        if folder in self._failed:
+            reason = "an earlier fsync of its folder failed, so nothing here is durable"
+            raise StoreError(f"{path}: {reason}. {REOPEN}", url=path)
+
+    def find_missing(self, folder: str) -> None:
+        """Forget what is known of a folder and its ancestors that do not exist."""
+        while not os.path.isdir(folder) and folder != "/":
+            self.anchored.discard(folder)
+            folder = os.path.dirname(folder)
+        if len(folder) < len(self.top):  # the root itself was deleted after it was opened
+            self.top = folder
+
+    def sync(self, folder: str) -> None:
+        """Fsync the entries of a folder and, the first time, anchor it."""
+        if folder in self._failed:
+            raise UnknownOutcome(f"an earlier fsync of {folder} failed")
+        try:
+            sync_folder(folder)
+        except UnknownOutcome:
+            self._failed.add(folder)
+            raise
+        self.anchor(folder)
+
+    def anchor(self, folder: str) -> None:
+        """Fsync the ancestors of a folder, so that it can be reached after a crash."""
+        below = folder
+        try:
+            while below not in self.anchored and len(below) > len(self.top):
+                parent = os.path.dirname(below)
+                sync_folder(parent)
+                if len(self.anchored) >= _ANCHORED_FOLDERS:
+                    self.anchored.pop()
+                self.anchored.add(below)
+                below = parent
+        except UnknownOutcome:
+            self._failed |= {folder, below}
+            raise
+
+
+_ATTEMPTS = 10
+"""How often a folder is made again while other processes prune those above it."""
+_EXPECTED_FOLDERS = 65_536
+"""Of more, any one is forgotten, and made again if it is missing."""
+
+
+class ExpectedFolders:
+    """The folders of tables that this process has read, and those above them; thread-safe.
+
+    A folder comes with its first file. One that has been there and is missing was moved away: who
+    makes it again gets a file into it that is gone once the folder is put back.
+    """
+
+    def __init__(self, root: str) -> None:
+        """Begin without folders below the root."""
+        self._root = root
+        self._known: set[str] = set()
+
+    def note(self, folder: str, *, is_there: bool) -> None:
+        """Note a table's folder; if it is not there, forget it and those above it that are not."""
+        while len(folder) > len(self._root) and (is_there or not os.path.isdir(folder)):
+            if is_there:
+                if len(self._known) >= _EXPECTED_FOLDERS:
+                    self._known.pop()
+                self._known.add(folder)
+            else:
+                self._known.discard(folder)
+            folder = os.path.dirname(folder)
+
+    def check(self, folder: str) -> None:
+        """Raise StoreError if a folder cannot be made without one that was there before."""
+        while not os.path.isdir(folder) and len(folder) > len(self._root):
+            if folder in self._known:
+                raise StoreError(
+                    f"{folder} does not exist any more: this process has read a table in it, and "
+                    "the folder was removed, moved or unmounted since. Nothing was written. Put it "
+                    "back.",
+                    url=folder,
+                )
+            folder = os.path.dirname(folder)
+
+
+def make_folder(folder: str, reserve: Reserve) -> None:
+    """Create a folder and those above it; raise the error of a refused write.
+
+    On a full disk a piece of the reserve makes room, if this thread may use that.
+    """
+    for attempt in range(_ATTEMPTS):
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:  # perhaps another process pruned a folder above it
+            if is_full(error) and may_use_reserve() and reserve.drop():
+                continue
+            if not isinstance(error, FileNotFoundError) or attempt == _ATTEMPTS - 1:
+                raise refusal(error, folder) from error
+        else:
+            return
+
+
+def prune(folder: str, root: str) -> None:
+    """Delete a folder and those above it that are empty, below the root."""
+    with contextlib.suppress(OSError):  # not empty, or another process pruned it
+        while folder != root:
+            os.rmdir(folder)
+            folder = os.path.dirname(folder)
+
+
+def discard_old(root: str, before_ms: Callable[[], int], *, deep: bool) -> list[Entry]:
+    """Delete what killed processes left below a folder before a time; return it by its paths.
+
+    The time is asked for only if there is such a file.
+    """
+    found: list[Entry] = []
+    limit_ms: int | None = None
+    for folder, below, names in os.walk(root, onerror=None):
+        if not deep:
+            below.clear()
+        old = useless_once_old(names)
+        if old:
+            limit_ms = before_ms() if limit_ms is None else limit_ms
+            found += delete_old(folder, old, limit_ms)
+    return found
+
+
+_MOST_FILES = 64
+"""More files are fsynced at once: they hold descriptors, and may belong to abandoned batches."""
+
+
+class UnsyncedFiles:
+    """The named files of one store that may not be durable yet.
+
+    Thread-safe without a lock, because a fork would copy a locked one. A forked child forgets the
+    files, which only its parent commits.
+    """
+
+    def __init__(self, durable: DurableFolders) -> None:
+        """Begin without files."""
+        self._durable = durable
+        self._files: dict[str, UnsyncedFile] = {}
+        self._process = os.getpid()
+
+    def add(self, folder: str, path: str, staged: StagedFile) -> None:
+        """Take over a file that was written and named."""
+        if self._process != os.getpid():
+            self._files, self._process = {}, os.getpid()
+        self._files[path] = UnsyncedFile(self._durable, folder, path, staged)
+        for one in list(self._files.values())[:-_MOST_FILES]:
+            try:
+                one.sync_file()
+                one.sync_folder()
+            except StoreError:
+                continue  # it is kept, and raised to the commit that names it
+            self.forget([one.path])
+
+    def syncs(self, paths: Collection[str]) -> list[Callable[[], None]]:
+        """Return what makes those of the files that are not durable so; each raises StoreError.
+
+        The calls may run in any order and at once. Call :meth:`forget` after all have succeeded.
+        """
+        known = self._files
+        found = [one for path in paths if (one := known.get(path))] if known else []
+        folders = {one.folder: one.sync_folder for one in found}
+        return [*(one.sync_file for one in found), *folders.values()]
+
+    def forget(self, paths: Collection[str]) -> None:
+        """Forget files that are durable, or that are no concern of this store."""
+        known = self._files
+        for path in paths if known else ():
+            known.pop(path, None)
+
+
+class UnsyncedFile:
+    """A named file; of two threads that make it durable, the second one waits for the first."""
+
+    __slots__ = ("_durable", "_failure", "_lock", "_staged", "folder", "path")
+
+    def __init__(self, durable: DurableFolders, folder: str, path: str, staged: StagedFile) -> None:
+        """Keep the open file."""
+        self.folder, self.path = folder, path
+        self._durable = durable
+        self._lock = threading.Lock()
+        self._staged: StagedFile | None = staged
+        self._failure: OSError | UnknownOutcome | None = None
+
+    def sync_file(self) -> None:
+        """Make the content durable, once.
+
+        Raises StoreError, also ever after: the kernel may report lost content as clean.
+        """
+        with self._lock:
+            staged, self._staged = self._staged, None
+            if staged is not None:
+                try:
+                    staged.finish(durable=True)
+                except (OSError, UnknownOutcome) as error:
+                    self._failure = error
+                finally:
+                    staged.discard()
+        self._raise(self._failure)
+
+    def sync_folder(self) -> None:
+        """Make the name durable; raise StoreError, also ever after."""
+        failure: OSError | UnknownOutcome | None = None
+        try:
+            self._durable.sync(self.folder)
+        except (OSError, UnknownOutcome) as error:
+            failure = error
+        self._raise(failure)
+
+    def _raise(self, failure: OSError | UnknownOutcome | None) -> None:
+        if isinstance(failure, UnknownOutcome):
+            raise not_durable(failure, self.path) from failure
+        if failure is not None:
+            raise refusal(failure, self.path) from failure
+
+
+Anchor = Callable[[str], object]
+"""Makes a folder reachable after a crash."""
+
+
+def publish(files: Mapping[str, bytes | pa.Buffer], anchor: Anchor, *, nameless: bool) -> set[str]:
+    """Write new files durably, name them by their paths, and return their folders.
+
+    The caller fsyncs the folders, which must exist.
+    """
+    folders: dict[str, list[StagedFile]] = {}
+    with ExitStack() as discarded:
+        written: dict[str, StagedFile] = {}
+        for path, data in files.items():
+            folder = os.path.dirname(path)
+            file = written[path] = StagedFile(folder, nameless=nameless)
+            discarded.callback(file.discard)
+            folders.setdefault(folder, []).append(file)
+            file.write(data)
+        for folder, staged in folders.items():
+            finish_in(folder, staged, anchor)
+        for path, file in written.items():
+            if not file.link(path):
+                file.replace(path)
+    return set(folders)
+
+
+def finish_in(
+    folder: str,
+    staged: Iterable[StagedFile],
+    anchor: Anchor | None,
+    others: Sequence[Callable[[], object]] = (),
+) -> None:
+    """Finish written files durably while their folder is anchored and ``others`` run.
+
+    The fsyncs run in parallel: concurrent ones share one write of the file system's journal. An
+    error of the others counts most.
+    """
+    work = [*others[1:]]
+    if anchor is not None:
+        work.append(partial(anchor, folder))
+    work += [partial(file.finish, durable=True) for file in staged]
+    work += others[:1]  # the last one runs in this thread, and its error is raised
+    SYSTEM.each(lambda call: call(), work)

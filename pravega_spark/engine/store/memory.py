@@ -13,10 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pravega_spark.engine.store.base import Entry, Put
-from pravega_spark.engine.store.object_keys import check_key, check_prefix
+from pravega_spark.engine.store.base import Entry, Put, check_key, check_prefix
 from pravega_spark.engine.store.root_marker import is_same
-from pravega_spark.process_locks import new_rlock
+from pravega_spark.primitives.process_locks import new_rlock
 
 _NAMED: weakref.WeakValueDictionary[str, MemoryStore] = weakref.WeakValueDictionary()
 _private = itertools.count(1)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store.base import Store
-from pravega_spark.limits import CHECK_THREADS, OBJECT_CALLS, OBJECT_HELPERS
+from pravega_spark.values.limits import CHECK_THREADS, OBJECT_CALLS, OBJECT_HELPERS
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")

@@ -7,8 +7,8 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from pravega_spark.engine.log_fields import log_fields, own_logger
-from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
+from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.engine.store.base import Put, Store
 from pravega_spark.engine.store.reserve import set_aside
 from pravega_spark.engine.store.retries import pause_seconds

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from concurrent.futures import thread as pools
 from typing import TypeVar
 
-from pravega_spark.engine.log_fields import log_fields, own_logger
-from pravega_spark.engine.observers import observers
-from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
+from pravega_spark.engine.runtime.observers import observers
+from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.errors import StoreUnavailable
-from pravega_spark.limits import WRITER_EXIT_SECONDS
-from pravega_spark.units import duration_text
+from pravega_spark.values.limits import WRITER_EXIT_SECONDS
+from pravega_spark.values.units import duration_text
 
 logger = own_logger(__name__)
 

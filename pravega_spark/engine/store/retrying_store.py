@@ -3,20 +3,160 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from types import TracebackType
+from typing import IO, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from pravega_spark.engine.runtime import SYSTEM, Runtime
-from pravega_spark.engine.store.base import Entry, Put, Store
+from pravega_spark.engine.runtime.system import SYSTEM, Runtime
+from pravega_spark.engine.store.base import Entry, Put, Store, WrappedStore
 from pravega_spark.engine.store.client_options import split_options
-from pravega_spark.engine.store.repeated_reads import repeated
-from pravega_spark.engine.store.repeated_upload import RepeatedUpload
+from pravega_spark.engine.store.file_objects import ObjectSink, PositionedFile
 from pravega_spark.engine.store.retries import Retries
 from pravega_spark.engine.store.store_cache import shared
-from pravega_spark.engine.store.wrapped_store import WrappedStore
+from pravega_spark.errors import StoreError, StoreUnavailable
+
+
+def repeated(file: pa.NativeFile, retries: Retries) -> pa.NativeFile:
+    """Return a file of the same bytes whose reads are repeated; one in memory as it is."""
+    if isinstance(file, pa.BufferReader):
+        return file
+    return pa.PythonFile(_RepeatedFile(file, retries), mode="r")
+
+
+class _RepeatedFile(PositionedFile):
+    """Each read names its place, so that it can be repeated."""
+
+    def __init__(self, file: pa.NativeFile, retries: Retries) -> None:
+        super().__init__()
+        self._file = file
+        self._retries = retries
+        self._size: int | None = None
+
+    def _end(self) -> int:
+        if self._size is None:
+            self._size = self._file.size()
+        return self._size
+
+    def read(self, size: int = -1) -> Any:
+        position = self._position
+
+        def attempt() -> Any:
+            self._file.seek(position)
+            return self._file.read(None if size is None or size < 0 else size)
+
+        data = self._retries.call(attempt)
+        self._position = position + len(data)
+        return data
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+_MEMORY_BYTES = 8 << 20
+"""Of a larger object a copy is on the local disk, below TMPDIR, until it is stored."""
+
+
+class RepeatedUpload:
+    """Sends an object while it is written; after an outage sends it again, from its copy.
+
+    Without an outage the calls are those of the store's own ``writer``. Without space for the copy
+    the upload goes on, and an outage fails it.
+    """
+
+    def __init__(self, store: Store, key: str, retries: Retries) -> None:
+        """Begin to upload the object ``key``; its bytes are written to ``file``."""
+        self._store, self._key, self._retries = store, key, retries
+        self._copy: IO[bytes] | None = tempfile.SpooledTemporaryFile(  # noqa: SIM115 - see __exit__
+            _MEMORY_BYTES, prefix="pravega_spark-"
+        )
+        self._upload: AbstractContextManager[pa.NativeFile] | None = None
+        self._sink: pa.NativeFile | None = None
+        self.file = ObjectSink(self._write, _as_it_is).as_arrow()
+
+    def __enter__(self) -> RepeatedUpload:
+        """Begin the upload."""
+        with suppress(StoreUnavailable):
+            upload = self._store.writer(self._key)
+            self._sink = upload.__enter__()
+            self._upload = upload
+        return self
+
+    def _write(self, data: Any) -> None:
+        self._keep(data)
+        if self._sink is None:
+            return
+        try:
+            self._sink.write(data)
+        except StoreUnavailable as error:
+            self._abandon(error)
+            if self._copy is None:
+                raise
+
+    def _keep(self, data: Any) -> None:
+        if self._copy is not None:
+            try:
+                self._copy.write(data)
+            except OSError:  # no space
+                self._drop_copy()
+                if self._upload is None:
+                    raise
+
+    def _abandon(self, error: BaseException) -> None:
+        """Discard what was sent; the store's ``writer`` raises the error again."""
+        upload, self._upload, self._sink = self._upload, None, None
+        if upload is not None:
+            with suppress(StoreError):
+                upload.__exit__(type(error), error, error.__traceback__)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Complete the object, or leave its key as it was after an error of the block."""
+        try:
+            if error is None:
+                self._complete()
+            elif self._upload is not None:
+                self._upload.__exit__(kind, error, traceback)
+        finally:
+            self._drop_copy()
+
+    def _complete(self) -> None:
+        upload, self._upload = self._upload, None
+        if upload is not None:
+            try:
+                upload.__exit__(None, None, None)
+            except StoreUnavailable:
+                if self._copy is None:
+                    raise
+            else:
+                return
+        self._retries.call(self._send_copy)
+
+    def _send_copy(self) -> None:
+        assert self._copy is not None
+        self._copy.seek(0)
+        with self._store.writer(self._key) as sink:
+            shutil.copyfileobj(self._copy, sink, 1 << 20)
+
+    def _drop_copy(self) -> None:
+        if self._copy is not None:
+            self._copy.close()
+            self._copy = None
+
+
+def _as_it_is(error: Exception) -> Exception:
+    return error
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import InvalidInput, RootChanged, StoreRefused
-from pravega_spark.names import MAX_SCOPE_LENGTH, is_name
+from pravega_spark.values.names import MAX_SCOPE_LENGTH, is_name
 
 MARKER_KEY = "_pravega_spark.json"
 """The key of the root marker: it exists once the probe was passed."""

@@ -6,16 +6,20 @@ import contextlib
 import os
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import Any, Final
 from urllib.parse import unquote_plus, urlsplit
 from xml.etree import ElementTree
 
 import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError, ProfileNotFound
 
-from pravega_spark.engine.store.base import Dated, Entry, Put
-from pravega_spark.engine.store.object_keys import check_key, check_prefix, is_visible
+from pravega_spark.engine.runtime.system import SYSTEM
+from pravega_spark.engine.store.base import Dated, Entry, Put, check_key, check_prefix, is_visible
+from pravega_spark.engine.store.file_objects import ObjectSink, PositionedFile
 from pravega_spark.engine.store.parallel_calls import in_parallel
 from pravega_spark.engine.store.s3_client import (
     S3Client,
@@ -23,20 +27,254 @@ from pravega_spark.engine.store.s3_client import (
     header_date_ms,
     next_of,
     query_of,
+    refused,
 )
 from pravega_spark.engine.store.s3_errors import (
     KeysMissing,
     Meaning,
     delete_refusal,
+    is_empty_range,
     is_missing,
     meaning_of,
     refusal,
 )
-from pravega_spark.engine.store.s3_file import open_object, read_part
 from pravega_spark.engine.store.s3_settings import read_settings
-from pravega_spark.engine.store.s3_upload import abort_uploads, upload
 from pravega_spark.engine.store.store_cache import shared
-from pravega_spark.errors import InvalidInput
+from pravega_spark.errors import InvalidInput, StoreError, StoreReadOnly, StoreRefused
+from pravega_spark.values.names import is_number
+
+_WHOLE_BYTES = 8 << 20
+"""Objects up to this size are read completely; of larger ones, this much of the end is kept."""
+
+
+def open_object(client: S3Client, name: str, url: str) -> pa.NativeFile:
+    """Open the object with one request for its end, which is all of a small object.
+
+    A Parquet footer is at the end, so a large object needs further requests only for columns.
+    Raises ClientError and ConnectionError.
+    """
+    try:
+        reply = client.call("GetObject", name, headers={"Range": f"bytes=-{_WHOLE_BYTES}"})
+    except Exception as error:
+        if is_empty_range(error):
+            return pa.BufferReader(b"")
+        raise
+    # "bytes 100-199/200"; a server that ignores ranges sends everything without this header.
+    total = reply.headers.get("content-range", "").rpartition("/")[2]
+    size = int(total) if is_number(total) else len(reply.data)
+    if size == len(reply.data):
+        return pa.BufferReader(reply.data)
+    if len(reply.data) != min(size, _WHOLE_BYTES):
+        raise ConnectionError(f"the response has {len(reply.data)} bytes of {size}")
+    return pa.PythonFile(_RangeFile(client, name, url, size, reply.data), mode="r")
+
+
+def read_part(client: S3Client, name: str, start: int, end: int) -> bytes:
+    """Return bytes [start, end) of the object, fewer where it ends before; one request.
+
+    Raises ClientError and ConnectionError.
+    """
+    if start >= end:
+        end = start + 1  # a request shows whether the object exists
+        return read_part(client, name, start, end)[:0]
+    try:
+        reply = client.call("GetObject", name, headers={"Range": f"bytes={start}-{end - 1}"})
+    except Exception as error:
+        if is_empty_range(error):
+            return b""
+        raise
+    if "content-range" in reply.headers:
+        return reply.data
+    return reply.data[start:end]  # a server that ignores ranges sends everything
+
+
+class _RangeFile(PositionedFile):
+    """The bytes of a large object, fetched range by range; its end is in memory."""
+
+    def __init__(self, client: S3Client, name: str, url: str, size: int, tail: bytes):
+        super().__init__()
+        self._client = client
+        self._name = name
+        self._url = url
+        self._size = size
+        self._tail = tail
+
+    def _end(self) -> int:
+        return self._size
+
+    def read(self, size: int = -1) -> bytes:
+        start = self._position
+        end = self._size if size is None or size < 0 else min(self._size, start + size)
+        if start >= end:
+            return b""
+        tail_start = self._size - len(self._tail)
+        if start >= tail_start:
+            data = self._tail[start - tail_start : end - tail_start]
+        else:
+            data = self._range(start, end)
+        self._position = start + len(data)
+        return data
+
+    def _range(self, start: int, end: int) -> bytes:
+        headers = {"Range": f"bytes={start}-{end - 1}"}
+        try:
+            data = self._client.call("GetObject", self._name, headers=headers).data
+            if len(data) != end - start:
+                raise ConnectionError(f"the response has {len(data)} bytes, not {end - start}")
+            return data
+        except Exception as error:
+            if is_missing(error):
+                raise FileNotFoundError(f"{self._url} does not exist.") from error
+            raise refusal(error, self._url, "read") from error
+
+
+_PART_BYTES: Final = 8 << 20
+"""S3 allows 10,000 parts, 80 GB. A smaller object is sent as one."""
+_PARTS_UNDER_WAY: Final = 3
+"""Parts that are sent while the next one is filled; with it, the memory of an upload."""
+
+
+@contextlib.contextmanager
+def upload(client: S3Client, name: str, url: str) -> Iterator[pa.NativeFile]:
+    """Yield a file that becomes the object ``name`` at the end of the block.
+
+    If the block or a request fails, the upload is aborted. Of a killed process, its parts stay
+    until :func:`abort_uploads`.
+    """
+
+    def error_of(error: Exception) -> StoreError:
+        return error if isinstance(error, StoreError) else refusal(error, url, "put")
+
+    parts = _Parts(client, name)
+    try:
+        yield ObjectSink(parts.write, error_of).as_arrow()
+        try:
+            parts.finish()
+        except Exception as error:
+            raise error_of(error) from error
+    except BaseException:
+        with contextlib.suppress(Exception):  # the first error is the one to report
+            parts.abort()
+        raise
+
+
+class _Parts:
+    """The bytes of one object, of which full parts are sent in the background."""
+
+    def __init__(self, client: S3Client, name: str) -> None:
+        self._client = client
+        self._name = name
+        self._buffer = bytearray()
+        self._upload_id: str | None = None
+        self._tags: list[str] = []
+        self._sent: deque[Future[str]] = deque()
+
+    def write(self, data: Any) -> None:
+        rest = memoryview(data).cast("B")
+        while len(self._buffer) + len(rest) > _PART_BYTES:
+            taken = _PART_BYTES - len(self._buffer)
+            self._buffer += rest[:taken]
+            rest = rest[taken:]
+            self._send()
+        self._buffer += rest
+
+    def _send(self) -> None:
+        """Send the buffer as the next part; wait if too many are under way."""
+        if self._upload_id is None:
+            reply = self._client.call("CreateMultipartUpload", self._name, "uploads=")
+            started = reply.xml("InitiateMultipartUploadResult").findtext("UploadId")
+            if not started:
+                raise ConnectionError("the response has no UploadId")
+            self._upload_id = started
+        while len(self._sent) >= _PARTS_UNDER_WAY:
+            self._tags.append(self._sent.popleft().result())
+        number = len(self._tags) + len(self._sent) + 1
+        part, self._buffer = self._buffer, bytearray()
+        self._sent.append(SYSTEM.start(partial(self._put, self._upload_id, number, part)))
+
+    def _put(self, upload_id: str, number: int, part: bytearray) -> str:
+        query = query_of(partNumber=str(number), uploadId=upload_id)
+        body = memoryview(part)
+        tag = self._client.call("UploadPart", self._name, query, body=body).headers.get("etag")
+        if not tag:
+            raise ConnectionError("the response has no ETag")
+        return tag
+
+    def finish(self) -> None:
+        """Make the object of what was written."""
+        if self._upload_id is None:
+            self._client.call("PutObject", self._name, body=memoryview(self._buffer))
+            return
+        self._send()
+        self._tags += [part.result() for part in self._sent]
+        self._sent.clear()
+        root = ElementTree.Element("CompleteMultipartUpload")
+        for number, tag in enumerate(self._tags, 1):
+            part = ElementTree.SubElement(root, "Part")
+            ElementTree.SubElement(part, "PartNumber").text = str(number)
+            ElementTree.SubElement(part, "ETag").text = tag
+        operation, query = "CompleteMultipartUpload", query_of(uploadId=self._upload_id)
+        body = ElementTree.tostring(root)
+        reply = self._client.call(operation, self._name, query, body=body)
+        root = reply.xml("CompleteMultipartUploadResult", "Error")
+        if root.tag == "Error":  # S3 begins its answer before it knows the outcome
+            raise refused(operation, 500, reply.headers, reply.data)
+
+    def abort(self) -> None:
+        """Delete what was sent."""
+        wait(self._sent)
+        if self._upload_id is not None:
+            query = query_of(uploadId=self._upload_id)
+            self._client.call("AbortMultipartUpload", self._name, query)
+
+
+def abort_uploads(
+    client: S3Client, base: str, prefix: str, before_ms: Callable[[], int], *, deep: bool
+) -> list[Entry]:
+    """Abort the uploads below ``base + prefix`` that began before a time; return them.
+
+    Entries have the size 0, since S3 reports none. Servers without this listing, and credentials
+    without the right to it, leave the work to the bucket's lifecycle rules. Raises ClientError and
+    ConnectionError.
+    """
+    found: list[Entry] = []
+    limit_ms: int | None = None
+    for name, upload_id, began_ms in _uploads(client, base + prefix):
+        key = name[len(base) :]
+        if limit_ms is None:
+            limit_ms = before_ms()
+        if began_ms >= limit_ms or (not deep and "/" in key[len(prefix) :]):
+            continue
+        try:
+            client.call("AbortMultipartUpload", name, query_of(uploadId=upload_id))
+        except ClientError as error:  # finished or aborted by another process
+            if not is_missing(error):
+                raise
+        else:
+            found.append(Entry(key, 0, began_ms))
+    return found
+
+
+def _uploads(client: S3Client, prefix: str) -> Iterator[tuple[str, str, int]]:
+    """Yield name, id and time of each upload below the prefix."""
+    after = {"prefix": prefix, "encoding-type": "url", "uploads": ""}
+    while True:
+        try:
+            reply = client.call("ListMultipartUploads", query=query_of(**after))
+        except ClientError as error:
+            if isinstance(refusal(error, prefix, "list uploads"), (StoreReadOnly, StoreRefused)):
+                return
+            raise
+        page = reply.xml("ListMultipartUploadsResult")
+        for item in page.iterfind("Upload"):
+            name = unquote_plus(item.findtext("Key", ""))
+            yield name, item.findtext("UploadId", ""), date_ms(item.findtext("Initiated", ""))
+        marker = next_of(page, "NextKeyMarker")
+        if marker is None:
+            return
+        after["key-marker"] = unquote_plus(marker)
+        after["upload-id-marker"] = page.findtext("NextUploadIdMarker", "")
+
 
 _CONFLICT_ATTEMPTS = 8
 _CONFLICT_PAUSE_SECONDS = 0.05

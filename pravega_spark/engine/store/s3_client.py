@@ -1,4 +1,10 @@
-"""Requests to S3: one call here is one HTTP request, and nothing is sent twice unasked.
+"""Requests to S3: one call is one HTTP request, and nothing is sent twice unasked.
+
+A server that accepts connections and hangs shows nothing else than silence. The wait costs one poll
+of the socket a call, and no thread. A slow call of a server that answers others is no silence.
+
+http.client takes the end of a connection for the end of the headers, and without a Content-Length
+also for the end of the body. So an answer that was cut within its headers looks whole, and empty.
 
 botocore supplies the settings, the credentials, the form of each request and the signature;
 urllib3 sends it. botocore's own client takes several times the processor time of a request, asks
@@ -11,11 +17,13 @@ import base64
 import email.utils
 import functools
 import hashlib
+import http.client
+import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 from xml.etree import ElementTree
 
@@ -25,23 +33,162 @@ from botocore.awsrequest import AWSRequest
 from botocore.exceptions import ClientError, NoCredentialsError
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import HeaderParsingError
+from urllib3.util import wait_for_read
+from urllib3.util.response import assert_header_parsing
 
-from pravega_spark.engine.boot_clock import elapsed_seconds
-from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.engine.runtime.boot_clock import elapsed_seconds
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.store.base import Dated
-from pravega_spark.engine.store.s3_connection import checked, has_length
 from pravega_spark.engine.store.s3_errors import KeysMissing
 from pravega_spark.engine.store.s3_settings import Form, S3Settings
-from pravega_spark.engine.store.silence import Silence
 from pravega_spark.engine.store.supplier_log import taken_failures
-from pravega_spark.limits import OBJECT_CALLS, OBJECT_HELPERS
-from pravega_spark.process_locks import new_lock
+from pravega_spark.primitives.process_locks import new_lock
+from pravega_spark.values.limits import OBJECT_CALLS, OBJECT_HELPERS
+
+SILENCE_SECONDS = 5.0
+"""A server that has answered no call for so long, although one waits, is warned of: longer than a
+call to a busy server takes."""
+
+
+class Silence:
+    """The answers of one server to all calls of a client. Thread-safe."""
+
+    def __init__(self, report: Callable[[float], object] | None) -> None:
+        """Take what is told of a silence, by its length in seconds; None tells nobody."""
+        self._report = report
+        self._answered = time.monotonic()
+
+    def note_answer(self) -> None:
+        """Note that some call has been answered."""
+        self._answered = time.monotonic()
+
+    def await_answer(self, connection: Any, timeout: float | None) -> None:
+        """Wait until an answer begins on a socket; TimeoutError after ``timeout`` seconds.
+
+        While it waits, each SILENCE_SECONDS without an answer to any call of the client are
+        reported.
+        """
+        if self._report is None or timeout is None or _has_bytes(connection):
+            return
+        began = time.monotonic()
+        left = timeout
+        while left > 0:
+            if wait_for_read(connection, min(SILENCE_SECONDS, left)):
+                return
+            now = time.monotonic()
+            left = began + timeout - now
+            silent = now - max(began, self._answered)
+            if left > 0 and silent >= SILENCE_SECONDS:
+                self._report(silent)
+        raise TimeoutError("timed out")
+
+
+def _has_bytes(connection: socket.socket) -> bool:
+    """Return whether bytes of a TLS connection were read already, of which no poll knows."""
+    pending = getattr(connection, "pending", None)
+    return pending is not None and pending() > 0
+
+
+_ENDS = (b"\r\n", b"\n")
+"""The line after the last header."""
+
+
+class _Lines(Protocol):
+    def readline(self, limit: int = -1, /) -> bytes: ...
+    def close(self) -> None: ...
+
+
+class _LastLine:
+    """Passes lines on, and keeps the last one."""
+
+    def __init__(self, file: _Lines) -> None:
+        self._file = file
+        self.line = b""
+
+    def readline(self, limit: int = -1) -> bytes:
+        self.line = self._file.readline(limit)
+        return self.line
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _WholeResponse(http.client.HTTPResponse):
+    """A response whose headers are all there; ConnectionError otherwise."""
+
+    def begin(self) -> None:
+        if self.headers is not None:
+            return
+        file: Any = self.fp
+        lines = _LastLine(file)
+        self.fp = lines
+        try:
+            super().begin()
+        finally:
+            if self.fp is lines:  # None if the first line was wrong
+                self.fp = file
+        if lines.line not in _ENDS:
+            raise ConnectionResetError("the connection ended within the headers")
+        try:
+            assert_header_parsing(self.headers)
+        except HeaderParsingError as error:
+            raise ConnectionResetError(f"the headers are malformed: {error}") from error
+
+
+class _Connection(HTTPConnection):
+    response_class = _WholeResponse
+
+    def __init__(self, *arguments: Any, silence: Silence, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._silence = silence
+
+    def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]
+        self._silence.await_answer(self.sock, self.timeout)
+        return super().getresponse()
+
+
+class _SecureConnection(_Connection, HTTPSConnection):
+    pass
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _SecurePool(HTTPSConnectionPool):
+    ConnectionCls = _SecureConnection
+
+
+def checked(pool: urllib3.PoolManager, silence: Silence) -> urllib3.PoolManager:
+    """Return the pool, whose connections fail for an answer with incomplete headers.
+
+    They report a server that does not answer.
+    """
+    pool.pool_classes_by_scheme = {
+        "http": functools.partial(_Pool, silence=silence),  # type: ignore[dict-item]
+        "https": functools.partial(_SecurePool, silence=silence),  # type: ignore[dict-item]
+    }
+    return pool
+
+
+def has_length(response: urllib3.BaseHTTPResponse) -> bool:
+    """Return whether the end of the body was known before the end of the connection."""
+    headers = response.headers
+    return (
+        headers.get("content-length", "").strip().isdigit()
+        or headers.get("transfer-encoding", "").lower() == "chunked"
+        or response.status in (204, 304)
+    )
+
 
 logger = own_logger(__name__)
 
 _EXPIRED = frozenset({"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired"})
 """Codes of a refusal after which the credentials are read again."""
-_DENIED = frozenset({400, 401, 403})
+_DENIED_STATUS = frozenset({400, 401, 403})
 _REDIRECTS = frozenset({301, 307, 400})
 _WITH_BODY = frozenset({"PUT", "POST"})
 _ANSWERED_WITH_BODY = frozenset({"GET", "POST"})
@@ -183,7 +330,7 @@ class S3Client:
         status = metadata["HTTPStatusCode"]
         # The response to a HEAD has no body to name the reason.
         is_expired = error.response["Error"]["Code"] in _EXPIRED | {str(status)}
-        if status not in _DENIED or not is_expired or used is None or self._settings.keys:
+        if status not in _DENIED_STATUS or not is_expired or used is None or self._settings.keys:
             return False
         with self._lock:
             if self._frozen() == used:
@@ -273,7 +420,7 @@ class S3Client:
         if request.method in _ANSWERED_WITH_BODY and not has_length(response):
             raise ConnectionError("the response has no Content-Length, so it may be cut")
         self._note(response.headers.get("date", ""))
-        if response.status not in _DENIED and keys is not None and self._may_renew():
+        if response.status not in _DENIED_STATUS and keys is not None and self._may_renew():
             self._has_worked = True
         if response.status >= 300:
             raise refused(operation, response.status, response.headers, response.data)

@@ -34,7 +34,7 @@ from pravega_spark.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from pravega_spark.names import is_number
+from pravega_spark.values.names import is_number
 
 _CREDENTIALS = (
     CredentialRetrievalError,

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 
 import xxhash
 
-from pravega_spark.engine.json_codec import digested_line, to_digested_line
 from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.log.state_file import state_version
+from pravega_spark.engine.log.stored_state import state_version
+from pravega_spark.engine.runtime.json_codec import digested_line, to_digested_line
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.records import (
     NOTE_PREFIX,

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.engine.stream.range_reader import read_range
+from pravega_spark.engine.stream.read import read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.limits import CLOCK_SKEW_MS
-from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.values.limits import CLOCK_SKEW_MS
+from pravega_spark.values.segments import SegmentRange, StreamCut
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pravega_spark.arguments import check_whole
 from pravega_spark.engine.layout.epochs import epoch_at
-from pravega_spark.engine.stream.history_table import read_history
+from pravega_spark.engine.stream.history import read_history
 from pravega_spark.engine.stream.past_epochs import life_of
 from pravega_spark.engine.stream.records import EPOCH_PREFIX, decode_epoch
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput
-from pravega_spark.model import Epoch
+from pravega_spark.values.checks import check_whole
+from pravega_spark.values.segments import Epoch
 
 
 def is_by_time(

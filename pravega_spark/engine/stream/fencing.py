@@ -5,9 +5,8 @@ The rules are S2's. It is cooperation, not access control: an append without a t
 
 from __future__ import annotations
 
-from pravega_spark.arguments import check_text
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.commit_log import Proposal
+from pravega_spark.engine.log.commit import Proposal
 from pravega_spark.engine.stream.records import FENCE_DOMAIN, FenceRecord, StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -17,8 +16,9 @@ from pravega_spark.errors import (
     InvalidInput,
     StreamSealed,
 )
-from pravega_spark.limits import MAX_FENCING_TOKEN_BYTES
-from pravega_spark.names import has_utf8
+from pravega_spark.values.checks import check_text
+from pravega_spark.values.limits import MAX_FENCING_TOKEN_BYTES
+from pravega_spark.values.names import has_utf8
 
 
 def check_fencing_token(what: str, token: str) -> str:

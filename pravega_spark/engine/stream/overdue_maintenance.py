@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.config.policies import ScalingType
+from pravega_spark.engine.state.maintenance_table import (
+    intervals_ms,
+    open_maintenance,
+    overdue_text,
+)
+from pravega_spark.engine.stream.configuration import read_sources
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.stream_settings import read_sources
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.tables.maintenance_entry import intervals_ms, overdue_text
-from pravega_spark.engine.tables.maintenance_table import open_maintenance
 from pravega_spark.errors import Damaged
-from pravega_spark.model import MaintenanceKind
-from pravega_spark.names import split_log
-from pravega_spark.policies import ScalingType
+from pravega_spark.values.names import split_log
 
 
 def overdue_maintenance(stream: StreamLog, view: StreamView) -> dict[MaintenanceKind, str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pravega_spark.arguments import check_whole
-from pravega_spark.engine.log.log_reader import snapshot_at
+from pravega_spark.engine.log.reader import snapshot_at
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput, TruncatedData
-from pravega_spark.model import StreamCut
+from pravega_spark.values.checks import check_whole
+from pravega_spark.values.segments import StreamCut
 
 
 def cut_at(stream: StreamLog, view: StreamView, version: int) -> StreamCut:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json, typed
 from pravega_spark.engine.layout.epochs import Layout, Lineage, no_such_segment
-from pravega_spark.engine.stream.history_table import HistoryOwner, HistoryRow, read_history
+from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, to_json, typed
+from pravega_spark.engine.stream.history import HistoryOwner, HistoryRow, read_history
 from pravega_spark.engine.stream.records import (
     EPOCH_PREFIX,
     SEGMENT_PREFIX,
@@ -22,8 +22,8 @@ from pravega_spark.engine.stream.records import (
 )
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog, DataLoss
-from pravega_spark.lazy_property import lazy_property
-from pravega_spark.model import Epoch
+from pravega_spark.primitives.lazy_property import lazy_property
+from pravega_spark.values.segments import Epoch
 
 FIRST_LIFE = 1
 

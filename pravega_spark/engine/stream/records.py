@@ -27,15 +27,33 @@ from functools import lru_cache, wraps
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
-from pravega_spark.arguments import shown
-from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json, typed
+from pravega_spark.config.policies import StreamConfiguration
+from pravega_spark.config.stream_schema import StreamSchema
 from pravega_spark.engine.log.snapshot import MANY_PREFIXES
-from pravega_spark.engine.text_cache import cached_by_text
+from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, to_json, typed
+from pravega_spark.engine.runtime.text_cache import cached_by_text
 from pravega_spark.errors import CorruptLog
-from pravega_spark.limits import DECODED_TEXT_CHARACTERS
-from pravega_spark.model import Epoch, KeyRange, Segment, StreamCut
-from pravega_spark.policies import StreamConfiguration
-from pravega_spark.stream_schema import StreamSchema
+from pravega_spark.values.checks import shown
+from pravega_spark.values.limits import DECODED_TEXT_CHARACTERS
+from pravega_spark.values.segments import Epoch, KeyRange, Segment, StreamCut
+
+_PREFIX = "_"
+
+
+def anonymous_id(version: int, token: str) -> str:
+    """Return an id for a writer without a user's id; it contains the version of its opening."""
+    return f"{_PREFIX}{version}.{token}"
+
+
+def is_anonymous(writer_id: str) -> bool:
+    """Return True if :func:`anonymous_id` made the id; users' ids do not begin with ``_``."""
+    return writer_id.startswith(_PREFIX)
+
+
+def opened_at(writer_id: str) -> int:
+    """Return the version at which an anonymous writer was opened."""
+    return int(writer_id.removeprefix(_PREFIX).partition(".")[0])
+
 
 STREAM_DOMAIN = "pravega.stream"
 EPOCH_PREFIX = "pravega.epoch."

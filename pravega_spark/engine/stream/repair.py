@@ -19,10 +19,10 @@ from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog, NoSuchScope, NoSuchStream, StoreReadOnly
-from pravega_spark.names import copied_back_advice, log_title, split_log
+from pravega_spark.values.names import copied_back_advice, log_title, split_log
 
 if TYPE_CHECKING:
-    from pravega_spark.engine.tables.scopes import Scope
+    from pravega_spark.engine.state.scopes import Scope
 
 _Value = TypeVar("_Value")
 
@@ -80,8 +80,8 @@ def check_begun(stream: StreamLog) -> None:
     """
     if stream.newest() is not None:
         return
-    from pravega_spark.engine.stream.life_claim import has_log
-    from pravega_spark.engine.tables.open_scopes import open_scope
+    from pravega_spark.engine.state.scopes import open_scope
+    from pravega_spark.engine.stream.lifecycle import has_log
 
     scope, path = split_log(stream.name)
     with contextlib.suppress(NoSuchScope):
@@ -106,10 +106,14 @@ def repair(stream: StreamLog, index: Scope | None = None) -> bool:
     ``index`` is the scope of the stream if the caller has opened it. Raises NoSuchScope, and
     CorruptLog if the stream has lost its log.
     """
+    from pravega_spark.engine.state.scopes import (
+        open_scope,
+        row_configuration,
+        row_domains,
+        row_name,
+    )
     from pravega_spark.engine.stream import lifecycle
-    from pravega_spark.engine.stream.life_claim import take_over
-    from pravega_spark.engine.tables.open_scopes import open_scope
-    from pravega_spark.engine.tables.scopes import row_configuration, row_domains, row_name
+    from pravega_spark.engine.stream.lifecycle import take_over
 
     scope, path = split_log(stream.name)
     index = index or open_scope(stream.store, scope, stream.runtime)

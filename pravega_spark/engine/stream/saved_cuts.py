@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json, typed
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.commit_log import Proposal
+from pravega_spark.engine.log.commit import Proposal
+from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, to_json, typed
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import ConfigMismatch, CorruptLog, IllegalState, NoSuchCut
-from pravega_spark.limits import MAX_SAVED_CUTS
-from pravega_spark.model import StreamCut
-from pravega_spark.names import check_cut
+from pravega_spark.values.limits import MAX_SAVED_CUTS
+from pravega_spark.values.names import check_cut
+from pravega_spark.values.segments import StreamCut
 
 CUT_PREFIX = "pravega.cut."
 

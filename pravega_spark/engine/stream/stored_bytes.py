@@ -11,19 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from pravega_spark.config.descriptions import FileTotals
+from pravega_spark.config.root_settings import EffectiveSettings
 from pravega_spark.engine.attached_objects import attached_object, attached_to, with_attached
+from pravega_spark.engine.log.retained import UNDATED, VersionAges, pin_text, pins
 from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.log.sweep_record import removed_since_retention_mark
-from pravega_spark.engine.log.swept_totals import read_swept
-from pravega_spark.engine.log.version_ages import UNDATED, VersionAges
-from pravega_spark.engine.log.version_pins import pin_text, pins
+from pravega_spark.engine.log.sweep_record import read_swept, removed_since_retention_mark
 from pravega_spark.engine.store.base import Entry
-from pravega_spark.engine.stream.history_table import history_log
+from pravega_spark.engine.stream.history import history_log
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.model import FileTotals
-from pravega_spark.root_settings import EffectiveSettings
-from pravega_spark.units import duration_text, utc_text
+from pravega_spark.values.units import duration_text, utc_text
 
 
 class StorageKind(enum.Enum):

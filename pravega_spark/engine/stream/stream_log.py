@@ -1,4 +1,8 @@
-"""An open stream: its log, immutable typed views of it, and its chunks by offset."""
+"""An open stream: its log, immutable typed views of it, and its chunks by offset.
+
+Times of commits never decrease. So after one commit by a host whose clock is ahead, the log's time
+lies in the future until that time has come, whoever commits.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +13,27 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from pravega_spark.engine.chunks.chunk import ChunkRef, first_gap
-from pravega_spark.engine.chunks.event_format import EventFormat
 from pravega_spark.engine.chunks.footer import checked_digest
-from pravega_spark.engine.chunks.large_event_reference import checked_attachment
-from pravega_spark.engine.json_codec import DECODE_ERRORS
+from pravega_spark.engine.chunks.format import EventFormat
+from pravega_spark.engine.chunks.large_event import checked_attachment
 from pravega_spark.engine.key_management import ChunkKey
 from pravega_spark.engine.layout.epochs import Layout
-from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.actions import Add
-from pravega_spark.engine.log.commit_log import Committed, Log, Proposal
-from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
-from pravega_spark.engine.log.log_tail import LogTail
+from pravega_spark.engine.log.commit import Committed, Log, Proposal
+from pravega_spark.engine.log.files import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.runtime import SYSTEM, Runtime
-from pravega_spark.engine.store import Store
+from pravega_spark.engine.log.tail import LogTail
+from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS
+from pravega_spark.engine.runtime.system import SYSTEM, Runtime
+from pravega_spark.engine.store import Store, open_store
+from pravega_spark.engine.store.open_objects import OpenObjects
 from pravega_spark.engine.store.root_marker import way_on
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import (
-    CorruptLog,
-    DataLoss,
-    NoSuchStream,
-    TruncatedData,
-)
-from pravega_spark.model import SegmentRange
-from pravega_spark.names import log_title, split_log
+from pravega_spark.errors import CorruptLog, DataLoss, NoSuchStream, TruncatedData
+from pravega_spark.values.limits import CLOCK_SKEW_MS, OPEN_STREAM_BYTES
+from pravega_spark.values.names import log_title, split_log
+from pravega_spark.values.segments import SegmentRange
 
 Sizes = dict[tuple[int, int], int]
 """Bytes of a segment before an offset, by both."""
@@ -60,7 +61,7 @@ class StreamLog:
         self.path = events_path(name)
         self.runtime = runtime
         self.log = Log(store, self.path, runtime)
-        self.log.maintain = checkpointing.maintain_in_background
+        self.log.maintain = checkpoint.maintain_in_background
         self.tail = LogTail(self.log)
         self._view: StreamView | None = None
         self._past = partial(_past_layout, store, name, runtime)
@@ -335,21 +336,21 @@ class StreamLog:
         return ref.base_bytes if ref.base_offset == offset else ref
 
     def _bytes_inside(self, ref: ChunkRef, offset: int) -> int:
-        from pravega_spark.engine.chunks import chunk_search  # late: planners read no chunk
+        from pravega_spark.engine.chunks import search  # late: planners read no chunk
 
-        return chunk_search.bytes_before(self.store, self.path, ref, offset)
+        return search.bytes_before(self.store, self.path, ref, offset)
 
     def offset_after(self, rng: SegmentRange, size_bytes: int) -> tuple[int, int]:
         """Return the first offset of a range with at least ``size_bytes`` before it, and the bytes.
 
         Bytes are the segment's, from its creation. A range that ends earlier returns its end.
         """
-        from pravega_spark.engine.chunks import chunk_search  # late: planners read no chunk
+        from pravega_spark.engine.chunks import search  # late: planners read no chunk
 
         for ref in self._all_chunks(rng):
             if ref.base_bytes + ref.event_bytes >= size_bytes:
                 left = size_bytes - ref.base_bytes
-                offset, size = chunk_search.offset_after(self.store, self.path, ref, left)
+                offset, size = search.offset_after(self.store, self.path, ref, left)
                 if offset < rng.end:
                     return offset, ref.base_bytes + size
         return rng.end, self.bytes_at(rng.segment_id, rng.end)
@@ -399,3 +400,32 @@ def chunk_ref(add: Add, where: str) -> ChunkRef:
             "copy.",
             path=f"{where}/{add.path}",
         ) from error
+
+
+def clock_ahead_seconds(stream: StreamLog, view: StreamView) -> float:
+    """Return how far the log's time lies in the future; 0 within the usual skew of clocks."""
+    ahead_ms = view.timestamp_ms - stream.runtime.now_ms()
+    return ahead_ms / 1_000 if ahead_ms > CLOCK_SKEW_MS else 0.0
+
+
+def committed_ms(stream: StreamLog, view: StreamView) -> int:
+    """Return the time of the newest commit; that of its object if the log's lies in the future.
+
+    Only then this asks the storage, once.
+    """
+    if not clock_ahead_seconds(stream, view):
+        return view.timestamp_ms
+    dated_ms = stream.store.modified_ms(stream.log.reader.key(view.version))
+    return view.timestamp_ms if dated_ms is None else dated_ms
+
+
+_open = OpenObjects(StreamLog, lambda stream: stream.log.held_bytes, OPEN_STREAM_BYTES)
+
+
+def open_stream(root: str | Store, name: str, runtime: Runtime = SYSTEM) -> StreamLog:
+    """Return this process's stream of that root and name; it need not exist yet.
+
+    Streams with another runtime than the system's are not kept.
+    """
+    store = open_store(root) if isinstance(root, str) else root
+    return _open.get(store, name) if runtime is SYSTEM else StreamLog(store, name, runtime)

@@ -10,29 +10,32 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.config.descriptions import FileTotals
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.clock_record import Now, read_now
-from pravega_spark.engine.log.commit_log import Proposal
-from pravega_spark.engine.log.horizon import encode_log_domain
-from pravega_spark.engine.log.log_cleanup import delete_ended_log
+from pravega_spark.engine.log.clock import Now, read_now
+from pravega_spark.engine.log.commit import Proposal
+from pravega_spark.engine.log.retained import VersionAges, encode_log_domain, is_pinned
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
-from pravega_spark.engine.log.sweep_preview import preview_sweep
-from pravega_spark.engine.log.swept_totals import add_swept, delete_swept
-from pravega_spark.engine.log.table_sweep import (
+from pravega_spark.engine.log.sweep import (
     SweepResult,
     add_results,
+    delete_ended_log,
+    delete_unreferenced_files,
     finish_sweep,
     prepare_sweep,
+    preview_sweep,
     sweep_table,
 )
-from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
-from pravega_spark.engine.log.version_ages import VersionAges
-from pravega_spark.engine.log.version_pins import is_pinned
+from pravega_spark.engine.log.sweep_record import add_swept, delete_swept
+from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.store.reserve import frees
 from pravega_spark.engine.stream import archived_records
-from pravega_spark.engine.stream.history_merge import merge_history
-from pravega_spark.engine.stream.history_table import HistoryRow, append_history, history_log
+from pravega_spark.engine.stream.history import (
+    HistoryRow,
+    append_history,
+    history_log,
+    merge_history,
+)
 from pravega_spark.engine.stream.lifecycle import DELETION
 from pravega_spark.engine.stream.records import (
     NOTE_PREFIX,
@@ -40,11 +43,10 @@ from pravega_spark.engine.stream.records import (
     SUBSCRIBER_PREFIX,
     WRITER_PREFIX,
     StreamState,
+    is_anonymous,
 )
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.stream.writer_ids import is_anonymous
-from pravega_spark.model import FileTotals
 
 
 @frees

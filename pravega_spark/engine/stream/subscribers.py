@@ -15,16 +15,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from pravega_spark.config.descriptions import SubscriberInfo
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.commit_log import Proposal
+from pravega_spark.engine.log.commit import Proposal
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.records import SUBSCRIBER_PREFIX, SubscriberRecord
 from pravega_spark.engine.stream.stream_log import Sizes, StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import GenerationMismatch, InvalidStreamCut, NoSuchSubscriber
-from pravega_spark.model import StreamCut, SubscriberInfo
-from pravega_spark.names import FOLD_SUBSCRIBER, check_subscriber, is_group
+from pravega_spark.values.names import FOLD_SUBSCRIBER, check_subscriber, is_group
+from pravega_spark.values.segments import StreamCut
 
 UNSUBSCRIBED, IDLE = "unsubscribed", "idle"
 """Reasons for the removal of a subscriber."""

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from pravega_spark.engine.chunks.event_format import RAW, EventFormat, format_of
-from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json, typed
-from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
+from pravega_spark.config.stream_schema import StreamSchema
+from pravega_spark.engine.chunks.format import RAW, EventFormat, format_of
+from pravega_spark.engine.log.files import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, to_json, typed
 from pravega_spark.errors import CorruptLog
-from pravega_spark.stream_schema import StreamSchema
 
 _SYSTEM_COLUMNS: Final[Mapping[str, str]] = {
     SEGMENT_COLUMN: "long",

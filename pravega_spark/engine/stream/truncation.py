@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.commit_log import Proposal
+from pravega_spark.engine.log.commit import Proposal
+from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.store.reserve import frees
-from pravega_spark.engine.stream.chunk_actions import RemovedChunks
-from pravega_spark.engine.stream.history_table import HistoryRow, append_history
+from pravega_spark.engine.stream.commit_builder import RemovedChunks
+from pravega_spark.engine.stream.history import HistoryRow, append_history
 from pravega_spark.engine.stream.past_epochs import epoch_row
 from pravega_spark.engine.stream.records import (
     SAMPLE_PREFIX,
@@ -34,8 +34,8 @@ from pravega_spark.engine.stream.records import (
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import HeldBySubscriber, InvalidStreamCut, PravegaSparkError
-from pravega_spark.model import StreamCut, segment_epoch
-from pravega_spark.names import FOLD_SUBSCRIBER
+from pravega_spark.values.names import FOLD_SUBSCRIBER
+from pravega_spark.values.segments import StreamCut, segment_epoch
 
 BytesAt = Callable[[int, int], int]
 

@@ -53,14 +53,9 @@ from pravega_spark.errors import (
     NoSuchStream,
     StaleIdentity,
 )
-from pravega_spark.lazy_property import lazy_property
-from pravega_spark.model import (
-    END,
-    Epoch,
-    StreamCut,
-    segment_epoch,
-)
-from pravega_spark.names import log_title
+from pravega_spark.primitives.lazy_property import lazy_property
+from pravega_spark.values.names import log_title
+from pravega_spark.values.segments import END, Epoch, StreamCut, segment_epoch
 
 _Call = ParamSpec("_Call")
 _Record = TypeVar("_Record")

@@ -1,25 +1,168 @@
-"""The rules of watermarks: what the times that writers noted say together. Pure, no I/O.
+"""Watermarks: the times that writers noted, and the rules of what they say together.
+
+| domain | record |
+| --- | --- |
+| ``pravega.mark.<writer id>`` | WriterMark: the time, the position, whether the writer is there |
+| ``pravega.watermark.<version>`` | Watermark: both bounds, and the cut |
 
 A writer's mark says: all that I write after this position is of this time or later. The lowest time
 of all writers that still write is the watermark's lower bound, and the furthest of their positions
 is its cut. So every event whose time was noted as earlier lies before the cut. Bounds and cut never
 go back. A writer that is behind the last watermark, because it came back or is new, holds the next
 one until it has caught up, has left, or is silent for too long.
+
+Whoever asks computes the newest watermark from the marks, recorded or not. Its lower bound is the
+lowest time of the writers that are there, or the highest of those that left if none is there, and
+not below the recorded one. So a note of a writer that is there, whose time only grows, cannot lower
+it, nor can a writer that leaves: its time joins the highest ones. Two changes can: a writer that is
+new or comes back with an earlier time, and a mark that is removed. The commit of these records the
+watermark that the marks before it show.
 """
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from pravega_spark.config.descriptions import TimeWindow, Watermark, WriterMark
 from pravega_spark.engine.layout.epochs import Layout
 from pravega_spark.engine.layout.frontier import Frontier
 from pravega_spark.engine.layout.located_cut import LocatedCut, Order, locate, reached
-from pravega_spark.engine.stream.time_marks import REMOVED_US, marks_of, watermarks_of
+from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, to_json, typed
+from pravega_spark.engine.runtime.text_cache import cached_by_text
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import InvalidStreamCut
-from pravega_spark.model import END, NOT_REACHED, StreamCut, TimeWindow, Watermark, WriterMark
+from pravega_spark.errors import CorruptLog, InvalidStreamCut
+from pravega_spark.values.checks import MAX_TIME_US, MIN_TIME_US
+from pravega_spark.values.limits import DECODED_TEXT_CHARACTERS, MAX_WATERMARKS
+from pravega_spark.values.segments import END, NOT_REACHED, StreamCut
+
+MARK_PREFIX = "pravega.mark."
+WATERMARK_PREFIX = "pravega.watermark."
+REMOVED_US = -(1 << 63)
+"""The time of a mark that was removed: it counts for no bound, only its position for the cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeNote:
+    """What a commit says about its writer's time: the time (None: as before), or that it leaves."""
+
+    writer_id: str
+    time_us: int | None
+    leaves: bool = False
+    began: int | None = None
+    """The version that began the transaction, if it is the note of one."""
+
+    def after(self, earlier: TimeNote | None) -> TimeNote:
+        """Return one note that says what an earlier one and then this one say."""
+        if earlier is None:
+            return self
+        times = [time for time in (earlier.time_us, self.time_us) if time is not None]
+        began = [version for version in (earlier.began, self.began) if version is not None]
+        return TimeNote(
+            self.writer_id, max(times, default=None), self.leaves, max(began, default=None)
+        )
+
+
+def encode_mark(mark: WriterMark) -> str:
+    """Return the JSON text of a mark."""
+    return to_json([mark.time_us, mark.version, mark.is_alive, _cells(mark.cut)])
+
+
+def encode_watermark(watermark: Watermark) -> str:
+    """Return the JSON text of a watermark; its version is in the name of the domain."""
+    return to_json([watermark.lower_us, watermark.upper_us, _cells(watermark.cut)])
+
+
+def mark_of(view: StreamView, writer_id: str) -> WriterMark | None:
+    """Return the mark of a writer as it is stored, or None."""
+    text = view.snapshot.domains.get(f"{MARK_PREFIX}{writer_id}")
+    return None if text is None else _decode_mark(view, writer_id, text)
+
+
+def marks_of(view: StreamView) -> list[WriterMark]:
+    """Return the marks of all writers, by id.
+
+    A writer that has left is there as long as a transaction that it began before is open.
+    """
+    domains = view.snapshot.domains
+    marks = [
+        _decode_mark(view, name.removeprefix(MARK_PREFIX), domains[name])
+        for name in sorted(view.snapshot.names(MARK_PREFIX))
+    ]
+    if not view.snapshot.open or all(mark.is_alive for mark in marks):
+        return marks
+    began: dict[str, int] = {}
+    for opened in view.transactions.values():
+        if opened.writer_id is not None:
+            first = began.get(opened.writer_id, opened.version)
+            began[opened.writer_id] = min(first, opened.version)
+    return [
+        replace(mark, is_alive=True) if left_after(mark, began.get(mark.writer_id)) else mark
+        for mark in marks
+    ]
+
+
+def left_after(mark: WriterMark | None, began: int | None) -> bool:
+    """Return whether a stored mark's writer has left after it began a transaction, if it did."""
+    if mark is None or began is None or mark.is_alive or mark.time_us == REMOVED_US:
+        return False
+    return began < mark.version
+
+
+def watermarks_of(view: StreamView) -> list[Watermark]:
+    """Return the watermarks that the log's state holds, oldest first."""
+    domains = view.snapshot.domains
+    found = (
+        (int(name.removeprefix(WATERMARK_PREFIX)), domains[name])
+        for name in view.snapshot.names(WATERMARK_PREFIX)
+    )
+    try:
+        return [_decode_watermark(view.stream, view.life, v, text) for v, text in sorted(found)]
+    except DECODE_ERRORS as error:
+        raise _damaged(view, "a watermark", error) from error
+
+
+def _decode_mark(view: StreamView, writer_id: str, text: str) -> WriterMark:
+    try:
+        return _decoded_mark(view.stream, view.life, writer_id, text)
+    except DECODE_ERRORS as error:
+        raise _damaged(view, f"the mark of writer {writer_id}", error) from error
+
+
+@cached_by_text(DECODED_TEXT_CHARACTERS)
+def _decoded_mark(stream: str, life: int, writer_id: str, text: str) -> WriterMark:
+    time_us, version, is_alive, cells = json.loads(text)
+    cut = StreamCut(stream, life, dict(cells))
+    known_us = time_us if time_us == REMOVED_US else _clamped(time_us)
+    return WriterMark(writer_id, known_us, cut, typed(version, int), bool(is_alive))
+
+
+@cached_by_text(DECODED_TEXT_CHARACTERS)
+def _decode_watermark(stream: str, life: int, version: int, text: str) -> Watermark:
+    lower_us, upper_us, cells = json.loads(text)
+    cut = StreamCut(stream, life, dict(cells))
+    return Watermark(_clamped(lower_us), _clamped(upper_us), cut, version)
+
+
+def _clamped(time_us: object) -> int:
+    """Return a stored time within the years 1 to 9999; early commits did not check theirs."""
+    return min(max(typed(time_us, int), MIN_TIME_US), MAX_TIME_US)
+
+
+def _damaged(view: StreamView, what: str, error: Exception) -> CorruptLog:
+    return CorruptLog(
+        f"{view.snapshot.where}: version {view.version} of the log holds a damaged record of "
+        f"{what}: {error!r}; restore it from a copy.",
+        path=view.snapshot.where,
+        version=view.version,
+    )
+
+
+def _cells(cut: StreamCut) -> list[list[int]]:
+    return [[segment_id, offset] for segment_id, offset in cut]
 
 
 class Bounds(NamedTuple):
@@ -192,3 +335,66 @@ def latest_window(before: TimeWindow | None, found: TimeWindow) -> TimeWindow:
     if upper_us is not None and before.upper_us is not None:
         upper_us = max(before.upper_us, upper_us)
     return TimeWindow(lower_us, upper_us)
+
+
+def noted_changes(
+    view: StreamView, notes: Iterable[TimeNote], positions: Mapping[int, int]
+) -> dict[str, str | None]:
+    """Return the domains that the notes of the next commit change.
+
+    ``positions`` are the tail after that commit: so all that the writers wrote before lies before
+    it. A time never goes back: what the log holds may be newer, by whatever way it came there.
+    A transaction of a writer that has left since does not bring it back: its events only move the
+    position.
+    """
+    marks = []
+    for note in notes:
+        known = mark_of(view, note.writer_id)
+        before_us = None if known is None else known.time_us
+        times = [time for time in (note.time_us, before_us) if time is not None]
+        if not times:
+            continue  # it leaves, and its mark was dropped before
+        cut = StreamCut(view.stream, view.life, positions)
+        is_left, version = note.leaves, view.version + 1
+        if known is not None and left_after(known, note.began):
+            is_left, version = True, known.version
+        marks.append(WriterMark(note.writer_id, max(times), cut, version, not is_left))
+    return mark_changes(view, marks)
+
+
+def mark_changes(view: StreamView, marks: Sequence[WriterMark]) -> dict[str, str | None]:
+    """Return the domains that the next commit changes to set these marks."""
+    domains: dict[str, str | None] = {
+        f"{MARK_PREFIX}{mark.writer_id}": encode_mark(mark) for mark in marks
+    }
+    entering_us = [mark.time_us for mark in marks if _enters_or_is_removed(view, mark)]
+    if entering_us:
+        domains |= _recorded(view, min(entering_us))
+    return domains
+
+
+def _enters_or_is_removed(view: StreamView, mark: WriterMark) -> bool:
+    """Return whether a mark can lower what is shown; of a writer that is there it cannot."""
+    if mark.time_us == REMOVED_US:
+        return True
+    known = mark_of(view, mark.writer_id) if mark.is_alive else None
+    return mark.is_alive and (known is None or not known.is_alive)
+
+
+def _recorded(view: StreamView, time_us: int) -> dict[str, str | None]:
+    """Return the domains that record what a view shows, if a new mark of that time could lower it.
+
+    If the state is full, it takes the place of the last one: only an update, which can write the
+    history, thins the older ones.
+    """
+    known, marks = watermarks_of(view), marks_of(view)
+    bounds = next_advance(known, marks).bounds
+    if bounds is None or time_us >= bounds.lower_us:
+        return {}
+    shown = watermark_at(view, bounds, known, marks)
+    domains: dict[str, str | None] = {
+        f"{WATERMARK_PREFIX}{view.version + 1}": encode_watermark(shown)
+    }
+    if len(known) >= MAX_WATERMARKS:
+        domains[f"{WATERMARK_PREFIX}{known[-1].version}"] = None
+    return domains

@@ -8,17 +8,17 @@ import time
 from typing import Any
 
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.time_marks import TimeNote, mark_of
-from pravega_spark.engine.writing.event_times import EventTimes
-from pravega_spark.engine.writing.write_futures import WriteFuture
-from pravega_spark.engine.writing.write_queue import WriteQueue
+from pravega_spark.engine.stream.watermarks import TimeNote, mark_of
+from pravega_spark.engine.writing.encode import EventTimes
+from pravega_spark.engine.writing.futures import WriteFuture
+from pravega_spark.engine.writing.queue import WriteQueue
 from pravega_spark.errors import IllegalState, InvalidInput, InvalidTime
-from pravega_spark.limits import (
+from pravega_spark.primitives.process_locks import new_rlock
+from pravega_spark.values.limits import (
     AUTOMATIC_NOTE_BACK_MS,
     AUTOMATIC_NOTE_SECONDS,
     EVENT_TIME_NOTE_SECONDS,
 )
-from pravega_spark.process_locks import new_rlock
 
 
 class NotedTimes:

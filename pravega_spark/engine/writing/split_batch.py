@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import xxhash
 
-from pravega_spark.engine.json_codec import DECODE_ERRORS, digested_line, to_digested_line
+from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, digested_line, to_digested_line
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import CorruptLog
 

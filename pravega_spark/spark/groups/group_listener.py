@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pravega_spark.engine.log_fields import log_fields, own_logger
-from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
+from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.errors import StoreError
-from pravega_spark.limits import GROUP_EXIT_SECONDS, GROUP_INTERVAL_MS
-from pravega_spark.reader_groups.group_lifecycle import open_group
+from pravega_spark.reader_groups.lifecycle import open_group
 from pravega_spark.reader_groups.query_member import acknowledge_batch
 from pravega_spark.spark.jvm.run_listener import Progress, RunListener, end_offsets
 from pravega_spark.spark.source_offsets import decode, owner_of, present
+from pravega_spark.values.limits import GROUP_EXIT_SECONDS, GROUP_INTERVAL_MS
 
 logger = own_logger(__name__)
 

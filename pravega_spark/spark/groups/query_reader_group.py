@@ -11,13 +11,13 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.engine.runtime.failpoints import failpoint
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.parallel_calls import in_rounds
-from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import begun_view
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import (
     ConfigMismatch,
     InvalidOption,
@@ -26,12 +26,12 @@ from pravega_spark.errors import (
     ReinitializationRequired,
     TruncatedData,
 )
-from pravega_spark.model import StreamCut
-from pravega_spark.reader_groups.group_configuration import GroupRetention, ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_lifecycle import open_group
+from pravega_spark.reader_groups.configuration import GroupRetention, ReaderGroupConfiguration
+from pravega_spark.reader_groups.lifecycle import open_group
 from pravega_spark.reader_groups.query_member import QueryMember
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffsets, stale_error
+from pravega_spark.values.segments import StreamCut
 
 logger = own_logger(__name__)
 

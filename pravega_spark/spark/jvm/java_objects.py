@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any
 
-from pravega_spark.process_locks import new_lock
+from pravega_spark.primitives.process_locks import new_lock
 
 _KNOWN = "_pravega_spark_compiled"
 _lock = new_lock()

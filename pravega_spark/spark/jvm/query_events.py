@@ -8,8 +8,8 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.engine.log_fields import log_fields, own_logger
-from pravega_spark.process_locks import new_lock
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
+from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.spark.jvm.java_objects import java_object
 
 if TYPE_CHECKING:

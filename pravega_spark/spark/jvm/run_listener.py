@@ -16,10 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
-from pravega_spark.limits import BACKGROUND_EXIT_SECONDS
-from pravega_spark.process_locks import new_lock
+from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.spark.jvm.query_events import drain, jvm_listener
 from pravega_spark.spark.source_offsets import find_record
+from pravega_spark.values.limits import BACKGROUND_EXIT_SECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (

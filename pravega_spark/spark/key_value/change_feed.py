@@ -15,18 +15,16 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType, TimestampType
 
-from pravega_spark.key_value.change_columns import entries_of_events
-from pravega_spark.key_value.folded_rows import RowLayout
-from pravega_spark.key_value.table_change_log import advised
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.key_value.table_key import KeyType
-from pravega_spark.names import table_of_log
-from pravega_spark.spark.key_value.table_columns import TableProjection
-from pravega_spark.spark.read.batch_reader import PravegaBatchReader
-from pravega_spark.spark.read.input_partitions import read_range_events, read_ranges
-from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
-from pravega_spark.spark.read.planned_ranges import PlannedRange
+from pravega_spark.key_value.change_log import advised
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.keys import KeyType
+from pravega_spark.key_value.rows import RowLayout, entries_of_events
+from pravega_spark.spark.key_value.columns import TableProjection
+from pravega_spark.spark.read.batch import PravegaBatchReader
+from pravega_spark.spark.read.micro_batch import PravegaStreamReader
+from pravega_spark.spark.read.partitions import PlannedRange, read_range_events, read_ranges
 from pravega_spark.spark.settings import ReadSettings
+from pravega_spark.values.names import table_of_log
 
 EVENT_COLUMNS = StructType(
     [

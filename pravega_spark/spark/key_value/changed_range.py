@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pravega_spark.key_value.folded_file import FileReader, FoldedFile
-from pravega_spark.key_value.folded_rows import RowLayout, SortKey, first_key, last_key
-from pravega_spark.key_value.folded_state import rows_between
-from pravega_spark.key_value.sorted_rows import with_changes
-from pravega_spark.key_value.table_key import TableKey
-from pravega_spark.key_value.table_snapshot import TableSnapshot
-from pravega_spark.limits import SCAN_CHANGED_BYTES
+from pravega_spark.key_value.folded_files import FileReader, FoldedFile
+from pravega_spark.key_value.folded_table import rows_between
+from pravega_spark.key_value.keys import TableKey
+from pravega_spark.key_value.rows import RowLayout, SortKey, first_key, last_key, with_changes
+from pravega_spark.key_value.snapshot import TableSnapshot
+from pravega_spark.values.limits import SCAN_CHANGED_BYTES
 
 _ROWS_EACH = 2
 """The driver reads at most so many folded rows for each changed key."""

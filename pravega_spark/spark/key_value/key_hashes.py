@@ -17,10 +17,10 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import StagedTooLate, StoreError
-from pravega_spark.limits import KEY_BLOCK_ROWS, KEY_MERGE_ROWS, KEY_RUN_ROWS, MESSAGE_KEYS
+from pravega_spark.values.limits import KEY_BLOCK_ROWS, KEY_MERGE_ROWS, KEY_RUN_ROWS, MESSAGE_KEYS
 
 Hashes = NDArray[np.uint64]
 _STORED: Final = np.dtype("<u8")

@@ -14,8 +14,8 @@ from typing import Any
 
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.errors import InvalidInput
-from pravega_spark.names import is_number
 from pravega_spark.spark.source_offsets import find_record
+from pravega_spark.values.names import is_number
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from pravega_spark.engine.log_fields import log_fields, own_logger
-from pravega_spark.limits import LAG_HISTORY_BATCHES
-from pravega_spark.process_locks import new_lock
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
+from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.spark.jvm.run_listener import Progress, RunListener
 from pravega_spark.spark.monitor.query_lag import QueryLag, SourceLag, lag_of
+from pravega_spark.values.limits import LAG_HISTORY_BATCHES
 
 logger = own_logger(__name__)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.backlog import backlog, files, oldest_seconds
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import InvalidInput
 from pravega_spark.spark.source_offsets import (
     StreamOffset,
@@ -23,7 +23,7 @@ from pravega_spark.spark.source_offsets import (
     owner_of,
     present,
 )
-from pravega_spark.units import age_text, count_text, size_text
+from pravega_spark.values.units import age_text, count_text, size_text
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

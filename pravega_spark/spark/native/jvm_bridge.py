@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.errors import IllegalState
 from pravega_spark.spark import native
 from pravega_spark.spark.jvm.java_objects import java_object

@@ -18,9 +18,9 @@ from pravega_spark.engine.stream.records import SEGMENT_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption
-from pravega_spark.model import END, SegmentRange, segment_epoch, segment_text
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.spark.source_offsets import Coverage, StreamOffset
+from pravega_spark.values.segments import END, SegmentRange, segment_epoch, segment_text
 
 _WAYS_ON = (
     "start a query with a new checkpoint folder, or set failOnDataLoss to false to go on without "

@@ -25,8 +25,8 @@ from pyspark.sql.types import (
 
 from pravega_spark.engine.chunks.arrow_arrays import constant
 from pravega_spark.errors import InvalidOption
-from pravega_spark.model import segment_number
 from pravega_spark.spark.key_encoding import decode_keys
+from pravega_spark.values.segments import segment_number
 
 CREATE_TIME = 0
 """The value of ``timestamp_type``: the writer sets timestamps, like Kafka's CreateTime."""

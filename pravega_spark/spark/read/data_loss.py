@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from pravega_spark.engine.layout.located_cut import LocatedCut, lost_text
-from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import is_away
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import RootChanged, TruncatedData
-from pravega_spark.model import SegmentRange
+from pravega_spark.values.segments import SegmentRange
 
 logger = own_logger(__name__)
 

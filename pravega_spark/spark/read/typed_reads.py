@@ -11,19 +11,19 @@ from functools import lru_cache
 
 from pyspark.sql.types import StructType
 
-from pravega_spark.engine.log_fields import log_fields, own_logger
+from pravega_spark.config.stream_schema import StreamSchema
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.store.root_marker import is_away
-from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import begun_view
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption, NoSuchScope, NoSuchStream
-from pravega_spark.names import log_title
 from pravega_spark.spark.read.columns import Column, check_schema, columns_of
-from pravega_spark.spark.read.stream_discovery import matching_streams, planned_view
+from pravega_spark.spark.read.discovery import matching_streams, planned_view
 from pravega_spark.spark.settings import ReadSettings
-from pravega_spark.stream_schema import StreamSchema
+from pravega_spark.values.names import log_title
 
 logger = own_logger(__name__)
 

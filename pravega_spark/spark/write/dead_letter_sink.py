@@ -17,26 +17,24 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pravega_spark.engine.stream.letter_stream import SUFFIX
+from pravega_spark.dead_letters import SUFFIX
 from pravega_spark.errors import InvalidOption
 from pravega_spark.spark.settings import WriteSettings
-from pravega_spark.spark.write.commit_messages import TaskCommitMessage
+from pravega_spark.spark.write.columns import TypedColumns
 from pravega_spark.spark.write.dead_letters import letters, plan_letters
-from pravega_spark.spark.write.frame_target import FramePlan
 from pravega_spark.spark.write.joined_batches import joined
-from pravega_spark.spark.write.many_streams_sink import (
+from pravega_spark.spark.write.many_streams import (
     ManyStreamsMessage,
     commit_batch,
     commit_each,
     complete_parts,
 )
-from pravega_spark.spark.write.numbered_write import application_batch
-from pravega_spark.spark.write.repeated_write import check_repeated
+from pravega_spark.spark.write.messages import TaskCommitMessage
+from pravega_spark.spark.write.numbered import application_batch, check_repeated
+from pravega_spark.spark.write.plan import StagingPlan
 from pravega_spark.spark.write.sink import PravegaBatchWriter, PravegaStreamWriter
-from pravega_spark.spark.write.staging_plan import StagingPlan
-from pravega_spark.spark.write.staging_threads import StagingThreads
-from pravega_spark.spark.write.task_staging import ChunkStager
-from pravega_spark.spark.write.typed_columns import TypedColumns
+from pravega_spark.spark.write.staging import ChunkStager, StagingThreads
+from pravega_spark.spark.write.target import FramePlan
 
 
 class DeadLetterBatchWriter(PravegaBatchWriter):

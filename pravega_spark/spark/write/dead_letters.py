@@ -12,19 +12,19 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pravega_spark.dead_letters import SUFFIX, letter_configuration, letter_problem
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA
-from pravega_spark.engine.stream.letter_stream import SUFFIX, letter_configuration, letter_problem
-from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption, NoSuchStream
-from pravega_spark.limits import MAX_ROUTING_KEY_LENGTH
+from pravega_spark.schemas.fit import BadRow
 from pravega_spark.schemas.letter_text import letter_of_row
-from pravega_spark.schemas.table_fit import BadRow
 from pravega_spark.spark.settings import WriteSettings
-from pravega_spark.spark.write.staging_plan import StagingPlan, plan_staging
+from pravega_spark.spark.write.columns import TypedColumns
+from pravega_spark.spark.write.plan import StagingPlan, plan_staging
 from pravega_spark.spark.write.task_run import TaskRun
-from pravega_spark.spark.write.typed_columns import TypedColumns
+from pravega_spark.values.limits import MAX_ROUTING_KEY_LENGTH
 
 
 def check_letters(settings: WriteSettings, view: StreamView) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from pravega_spark.limits import ROUTE_BYTES
+from pravega_spark.values.limits import ROUTE_BYTES
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,5 +1,8 @@
 """The sink: tasks stage chunks, the driver commits them once, and a repeated batch is skipped.
 
+The tasks route by the transaction's epoch, so a scale during the write changes nothing: the commit
+of the transaction brings its events into the active epoch. Until then no reader sees the write.
+
 With the option ``transaction`` the driver adds the chunks to the transaction instead.
 
 ``abort`` never deletes anything: Spark calls it also after a commit whose outcome it did not see.
@@ -8,6 +11,7 @@ With the option ``transaction`` the driver adds the chunks to the transaction in
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,25 +23,133 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pravega_spark.engine.log_fields import log_fields, own_logger
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.writing.batch_origin import BatchOrigin
+from pravega_spark.engine.chunks.chunk import StagedChunk
+from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
+from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutcome
+from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.writing.identity import BatchOrigin, NumberedBatch, decode_origin
 from pravega_spark.errors import InvalidOption, PravegaSparkError
 from pravega_spark.spark.kafka_values import warn_of_leftovers
 from pravega_spark.spark.settings import WriteSettings
-from pravega_spark.spark.write import transaction_write
-from pravega_spark.spark.write.commit_messages import (
-    TaskCommitMessage,
-    chunks_of,
-    commit_chunks,
-    complete,
+from pravega_spark.spark.write.messages import TaskCommitMessage, chunks_of, commit_chunks, complete
+from pravega_spark.spark.write.numbered import (
+    application_batch,
+    application_writer,
+    attempt_of,
+    check_equal,
+    check_left,
+    check_repeated,
+    check_same_rows,
+    known_origins,
+    query_batch,
+    staged_digest,
 )
-from pravega_spark.spark.write.frame_target import FramePlan, plan_in_task, plan_on_driver
-from pravega_spark.spark.write.numbered_write import application_batch, attempt_of, query_batch
-from pravega_spark.spark.write.repeated_write import check_repeated, check_same_rows, known_origins
-from pravega_spark.spark.write.stopped_batch import check_left
+from pravega_spark.spark.write.plan import StagingPlan
+from pravega_spark.spark.write.staging import stage
+from pravega_spark.spark.write.target import FramePlan, columns_of, plan_in_task, plan_on_driver
 from pravega_spark.spark.write.task_run import TaskRun, application
-from pravega_spark.spark.write.task_staging import stage
+from pravega_spark.txn import lifecycle
+from pravega_spark.txn.lifecycle import check_accepts_writes, last_write
+from pravega_spark.txn.manifests import PLAIN_WRITE, Manifest, Manifests, chunk_folder
+from pravega_spark.txn.transaction import Transaction
+
+
+def plan(
+    settings: WriteSettings, transaction_id: str, frame: StructType
+) -> tuple[FramePlan, Sequence[BatchOrigin | None] | None]:
+    """Return the plan of a write, and where the write came from that has its number already.
+
+    The second is None if the transaction does not have the number.
+
+    Raises NoSuchStream, NoSuchTransaction, or TxnFailed if the transaction is not open, before any
+    task has run.
+    """
+    stream = open_stream(settings.root, settings.stream)
+    view = existing_view(stream)
+    opened = _open_transaction(view, transaction_id)
+    entries = _writable_entries(stream, transaction_id)
+    segments = view.epoch(opened.epoch).segments
+    folder = chunk_folder(transaction_id)
+    staging = StagingPlan(
+        stream.root_url,
+        stream.name,
+        view.life,
+        view.version,
+        segments,
+        folder,
+        stream.chunk_key,
+        view.event_format.schema,
+    )
+    found = FramePlan(staging, columns_of(frame, settings, staging.schema))
+    if settings.application is None:
+        return found, None
+    name, number = settings.application
+    last = last_write(entries, replace(PLAIN_WRITE, writer=application_writer(name), number=number))
+    return found, None if last is None else (decode_origin(last.origin),)
+
+
+def add_chunks(
+    settings: WriteSettings,
+    transaction_id: str,
+    chunks: Sequence[StagedChunk],
+    identity: NumberedBatch | None,
+) -> bool:
+    """Add the tasks' chunks, all or none; False if the transaction already has this numbered write.
+
+    Raises BatchConflict if that is another write, TxnFailed if the transaction is no longer open,
+    and CommitUnknown if the outcome is unknown.
+    """
+    stream = open_stream(settings.root, settings.stream)
+    transaction = Transaction(stream, transaction_id)
+    if identity is None:
+        if chunks:
+            transaction._add_chunks(chunks)
+        return True
+    write = replace(PLAIN_WRITE, writer=identity.writer_id, number=identity.number)
+    last = last_write(Manifests(stream, transaction_id).read(), write)
+    if last is not None:
+        _check_same(stream, transaction_id, identity, last, chunks)
+        return False
+    if not chunks:
+        return True
+    write = replace(write, origin=identity.source.origin(None).encode())
+    return transaction._add_chunks(chunks, write)
+
+
+def _check_same(
+    stream: StreamLog,
+    transaction_id: str,
+    identity: NumberedBatch,
+    last: Manifest,
+    chunks: Sequence[StagedChunk],
+) -> None:
+    """Raise BatchConflict if the known number is that of another write."""
+    where = f"transaction {transaction_id} of stream {stream.name}"
+    before = decode_origin(last.origin)
+    origin = identity.source.origin(before)
+    origin.check(where, identity.writer_id, identity.number, last.number, before)
+    if chunks and origin.needs_rows_of(before) and last.number == identity.number:
+        here, given = staged_digest(stream, last.chunks), staged_digest(stream, chunks)
+        check_equal(where, identity, here, given)
+
+
+def _open_transaction(view: StreamView, transaction_id: str) -> OpenTransaction:
+    """Return an open transaction of the stream; raise TxnFailed if it has ended."""
+    found = lifecycle.find(view, transaction_id)
+    if isinstance(found, TransactionOutcome):
+        raise lifecycle.ended_error(view.stream, found)
+    return found
+
+
+def _writable_entries(stream: StreamLog, transaction_id: str) -> Sequence[Manifest]:
+    """Return the manifests of a transaction; raise TxnFailed if it accepts no more events."""
+    manifests = Manifests(stream, transaction_id)
+    entries = manifests.read()
+    check_accepts_writes(manifests)
+    return entries
+
 
 logger = own_logger(__name__)
 
@@ -73,7 +185,7 @@ class PravegaBatchWriter(DataSourceArrowWriter):
             )
         if settings.transaction is not None:
             transaction_id = settings.transaction
-            self._plan, self._known = transaction_write.plan(settings, transaction_id, schema)
+            self._plan, self._known = plan(settings, transaction_id, schema)
             return
         self._plan = plan_on_driver(settings, schema)
         self._known = known_origins(settings, self._written())
@@ -116,7 +228,7 @@ class PravegaBatchWriter(DataSourceArrowWriter):
         chunks = chunks_of(messages)
         transaction_id = self.settings.transaction
         if transaction_id is not None:
-            return transaction_write.add_chunks(self.settings, transaction_id, chunks, identity)
+            return add_chunks(self.settings, transaction_id, chunks, identity)
         if not chunks and self._known is not None:
             check_repeated(self.settings, self._written(), identity)
             return False

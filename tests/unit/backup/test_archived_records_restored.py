@@ -6,9 +6,14 @@ import pytest
 
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.archived_records import archive_folder, find_writer
-from pravega_spark.engine.writing.batch_identity import NumberedBatch, SessionBatch
-from pravega_spark.engine.writing.batch_origin import BatchOrigin, BatchSource, origin_of
-from pravega_spark.engine.writing.writer_sessions import open_session
+from pravega_spark.engine.writing.identity import (
+    BatchOrigin,
+    BatchSource,
+    NumberedBatch,
+    SessionBatch,
+    open_session,
+    origin_of,
+)
 from pravega_spark.errors import PravegaSparkError
 from tests.harness.backup_world import World, copy_objects, manager_of, stream_of
 from tests.harness.failpoints import at_failpoint

@@ -21,13 +21,12 @@ from pravega_spark.errors import (
     StaleIdentity,
     TableSealed,
 )
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
+from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.key_value.key_value_table import KeyValueTable
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.retention.retention_options import RetentionOptions
-from pravega_spark.retention.retention_run import run_retention
+from pravega_spark.retention.run import RetentionOptions, run_retention
 from tests.harness import failpoints
 from tests.harness.backup_world import copy_objects, manager_of
 from tests.harness.failpoints import at_failpoint

@@ -11,9 +11,9 @@ from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import IllegalState, NoSuchStream
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
+from pravega_spark.values.segments import StreamCut
 from tests.harness.backup_world import World, events_in, manager_of, numbers, stream_of
 from tests.harness.failpoints import at_failpoint, register
 from tests.harness.simulated_kills import Killed, kill_at_visit

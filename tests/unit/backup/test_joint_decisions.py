@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.manager import StreamManager
-from pravega_spark.reader_groups.reader_transaction import ReaderTransaction
-from pravega_spark.transactions import settlement
+from pravega_spark.reader_groups.transaction import ReaderTransaction
+from pravega_spark.txn import settlement
 
 STREAMS = ("s/x", "s/y")
 

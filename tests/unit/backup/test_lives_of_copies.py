@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.stream.life_claim import draw_life
+from pravega_spark.engine.stream.lifecycle import draw_life
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.batch_identity import SessionBatch
-from pravega_spark.engine.writing.writer_sessions import open_session
+from pravega_spark.engine.writing.identity import SessionBatch, open_session
 from pravega_spark.errors import (
     BadKeyVersion,
     CorruptLog,
@@ -19,11 +18,11 @@ from pravega_spark.errors import (
     NoSuchStream,
     StaleIdentity,
 )
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import EventPointer
+from pravega_spark.values.segments import EventPointer
 from tests.harness.backup_world import World, copy_objects, manager_of, stream_of
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.failpoints import at_failpoint
@@ -346,7 +345,7 @@ def test_a_folded_table_whose_life_was_lost_fails_alone(
     monkeypatch: pytest.MonkeyPatch, counted: bool
 ) -> None:
     if counted:  # as earlier releases did
-        for module in ("engine.stream.life_claim", "backup.new_life"):
+        for module in ("engine.stream.lifecycle", "backup.restore"):
             monkeypatch.setattr(
                 f"pravega_spark.{module}.draw_life", lambda runtime, above: above + 1
             )

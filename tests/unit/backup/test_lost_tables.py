@@ -6,7 +6,7 @@ import pytest
 
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CorruptLog
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from tests.harness.backup_world import World, events_in, manager_of, numbers
 
 FOLDERS = ("s/t", "s/_kv_tables/k", "s/_reader_groups/g")

@@ -7,19 +7,17 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.backup.table_backup import TableCopier
-from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.version_ages import VersionAges
-from pravega_spark.engine.log.version_pins import Pin, pin, pins, release, release_expired
+from pravega_spark.backup.copy import TableCopier
+from pravega_spark.engine.log import checkpoint
+from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.retained import Pin, VersionAges, pin, pins, release, release_expired
+from pravega_spark.engine.state.settings_table import SettingsTable
+from pravega_spark.engine.state.state_table import TableChange
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.engine.stream.stream_sweep import sweep_deleted_stream, sweep_stream
-from pravega_spark.engine.tables.settings_table import SettingsTable
-from pravega_spark.engine.tables.state_table import TableChange
-from pravega_spark.engine.writing.batch_identity import SessionBatch
-from pravega_spark.engine.writing.writer_sessions import open_session
+from pravega_spark.engine.writing.identity import SessionBatch, open_session
 from pravega_spark.errors import (
     CorruptLog,
     DataLoss,
@@ -32,10 +30,10 @@ from pravega_spark.errors import (
     TooBusy,
     TxnFailed,
 )
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.limits import CLEANUP_WAIT_SECONDS
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
+from pravega_spark.values.limits import CLEANUP_WAIT_SECONDS
+from pravega_spark.values.segments import StreamCut
 from tests.harness import failpoints
 from tests.harness.backup_world import (
     World,
@@ -147,7 +145,7 @@ def test_sweep_keeps_the_commits_that_a_backup_is_copying(point: str) -> None:
     def clean_up() -> None:
         """Write a checkpoint above the pinned version, so that a clean-up would pass the pin."""
         world.grow(1)
-        checkpointing.maintain(log.reader, world.stream.view().version, checkpoint=True)
+        checkpoint.maintain(log.reader, world.stream.view().version, checkpoint=True)
         sweep_all(world)
 
     with at_failpoint(point, clean_up) as reached:
@@ -166,9 +164,9 @@ def test_sweep_keeps_the_commits_that_a_backup_is_copying(point: str) -> None:
 def test_without_a_pin_the_same_sweep_makes_the_backup_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("horizon", "table_sweep"):
+    for module in ("retained", "sweep"):
         monkeypatch.setattr(f"pravega_spark.engine.log.{module}.is_pinned", lambda snapshot: False)
-    monkeypatch.setattr("pravega_spark.engine.log.table_sweep._held", lambda snapshot, ages: [])
+    monkeypatch.setattr("pravega_spark.engine.log.sweep._held", lambda snapshot, ages: [])
     world = World(commits=10)
 
     def truncate_and_sweep() -> None:
@@ -400,10 +398,10 @@ def test_copy_of_a_backup_killed_anywhere_is_refused_until_a_repetition_finishes
     point: str, nth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, copy = World(commits=8), MemoryStore()
-    checkpointing.maintain(world.stream.log.reader, 5, checkpoint=True)
+    checkpoint.maintain(world.stream.log.reader, 5, checkpoint=True)
     world.manager.create_reader_group("s/g", ["s/t"])
     with monkeypatch.context() as patched:
-        patched.setattr("pravega_spark.backup.table_backup.release", lambda *_: None)
+        patched.setattr("pravega_spark.backup.copy.release", lambda *_: None)
         failpoints.register(point, kill_at_visit(nth))
         try:
             with pytest.raises(Killed):

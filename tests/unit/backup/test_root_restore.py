@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.backup.table_restore import RestoredTable
-from pravega_spark.engine.log import checkpointing
+from pravega_spark.backup.restore import RestoredTable
+from pravega_spark.engine.log import checkpoint
+from pravega_spark.engine.state.due_hints import DUE_FOLDER
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.tables.due_hints import DUE_FOLDER
-from pravega_spark.engine.writing.batch_identity import NumberedBatch
+from pravega_spark.engine.writing.identity import NumberedBatch
 from pravega_spark.errors import (
     CorruptLog,
     DataLoss,
@@ -99,7 +99,7 @@ def test_log_with_a_missing_or_torn_commit_is_restored_to_the_version_before() -
 
 def test_state_file_after_a_missing_commit_saves_the_later_versions() -> None:
     world = World(commits=9)
-    checkpointing.maintain(world.stream.log.reader, 7, checkpoint=True)
+    checkpoint.maintain(world.stream.log.reader, 7, checkpoint=True)
     copy = copy_objects(
         world.store, wanted=lambda key: not key.endswith("_delta_log/" + "3".zfill(20) + ".json")
     )

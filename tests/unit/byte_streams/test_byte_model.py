@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pravega_spark.byte_streams import block_queue, byte_positions, byte_windows
-from pravega_spark.encryption_policy import EncryptionPolicy
-from pravega_spark.engine.chunks import chunk_encoder
+from pravega_spark.byte_streams import positions, writer
+from pravega_spark.byte_streams import reader as byte_stream_reader
+from pravega_spark.config.encryption import EncryptionPolicy
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.chunks import encoder
 from pravega_spark.engine.key_management import KMS_VARIABLE, set_kms
 from pravega_spark.errors import EventTooLarge, SegmentTruncated
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness import file_kms
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.file_kms import MasterKeys
@@ -34,11 +35,11 @@ BLOCK = 64
 @pytest.fixture(autouse=True)
 def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks, windows and row groups so small that a few hundred bytes have many of them."""
-    monkeypatch.setattr(block_queue, "BLOCK_BYTES", BLOCK)
-    monkeypatch.setattr(block_queue, "_PART_BYTES", 4 * BLOCK)
-    monkeypatch.setattr(byte_windows, "WINDOW_BYTES", 2 * BLOCK)
-    monkeypatch.setattr(byte_positions, "_SMALL_CHUNK_BYTES", 2 * BLOCK)
-    monkeypatch.setattr(chunk_encoder, "ROW_GROUP_BYTES", 3 * BLOCK)
+    monkeypatch.setattr(writer, "BLOCK_BYTES", BLOCK)
+    monkeypatch.setattr(writer, "_PART_BYTES", 4 * BLOCK)
+    monkeypatch.setattr(byte_stream_reader, "WINDOW_BYTES", 2 * BLOCK)
+    monkeypatch.setattr(positions, "_SMALL_CHUNK_BYTES", 2 * BLOCK)
+    monkeypatch.setattr(encoder, "ROW_GROUP_BYTES", 3 * BLOCK)
     lower_limits(monkeypatch)
 
 

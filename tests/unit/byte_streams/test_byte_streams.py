@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pravega_spark.byte_streams.byte_positions import ByteSegment
+from pravega_spark.byte_streams.positions import ByteSegment
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import (
     FencingTokenMismatch,
@@ -35,9 +36,8 @@ from pravega_spark.errors import (
     TruncatedData,
     WriterFenced,
 )
-from pravega_spark.limits import BLOCK_BYTES, PREFETCH_CHUNKS
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.values.limits import BLOCK_BYTES, PREFETCH_CHUNKS
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.page_examples import REPOSITORY
 from tests.harness.spy_store import Spy
@@ -273,7 +273,7 @@ def test_a_buffer_may_be_used_again_after_a_write(manager: StreamManager) -> Non
 def test_writes_wait_while_the_buffer_is_full(
     manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pravega_spark.byte_streams.byte_writer.BYTE_BUFFER_BYTES", 1)
+    monkeypatch.setattr("pravega_spark.byte_streams.writer.BYTE_BUFFER_BYTES", 1)
     writer = manager.create_byte_writer(S)
     writer._queue._buffer_bytes = writer._queue.limit_bytes = 2 * BLOCK_BYTES
     most = 0

@@ -6,9 +6,9 @@ import io
 
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.errors import CorruptChunk, DataLoss, SegmentTruncated
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.large_streams import WINDOW, lower_limits, objects
 from tests.harness.spy_store import Spy

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
+from pravega_spark.byte_streams.writer import ByteStreamWriter
 from pravega_spark.errors import (
     FencingTokenMismatch,
     InvalidInput,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
-from pravega_spark.limits import BLOCK_BYTES
+from pravega_spark.byte_streams.writer import ByteStreamWriter
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.values.limits import BLOCK_BYTES
 from tests.harness.failpoints import at_failpoint
 
 S = "s/bytes"

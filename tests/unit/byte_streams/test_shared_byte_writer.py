@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pravega_spark import ScalingPolicy, StreamConfiguration
-from pravega_spark.byte_streams.byte_writer import ByteStreamWriter
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.byte_streams.writer import ByteStreamWriter
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.manager import StreamManager
 from tests.harness.line_interrupts import AtLine, interrupt, lines_in

@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.byte_streams import block_queue
-from pravega_spark.byte_streams.byte_positions import ByteSegment
-from pravega_spark.byte_streams.byte_windows import ByteWindows
-from pravega_spark.engine.open_objects import OpenObjects
-from pravega_spark.engine.stream import open_streams
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.byte_streams import writer as byte_stream_writer
+from pravega_spark.byte_streams.positions import ByteSegment
+from pravega_spark.byte_streams.reader import ByteWindows
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.store.open_objects import OpenObjects
+from pravega_spark.engine.stream import stream_log
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.errors import SegmentTruncated
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.reading_world import Process
 from tests.harness.truncating import truncate
@@ -26,7 +25,7 @@ S = "s/b"
 def test_all_users_of_a_stream_know_its_head_however_many_streams_a_process_opens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_streams, "_open", OpenObjects(StreamLog, lambda stream: 1, 2))
+    monkeypatch.setattr(stream_log, "_open", OpenObjects(StreamLog, lambda stream: 1, 2))
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
     for name in (S, "s/1", "s/2", "s/3"):
@@ -45,7 +44,7 @@ def test_all_users_of_a_stream_know_its_head_however_many_streams_a_process_open
 
 def of_blocks(monkeypatch: pytest.MonkeyPatch) -> tuple[StreamManager, StreamManager, bytes]:
     """Return two processes, and the 100 bytes of a stream: one chunk of ten blocks."""
-    monkeypatch.setattr(block_queue, "BLOCK_BYTES", 10)
+    monkeypatch.setattr(byte_stream_writer, "BLOCK_BYTES", 10)
     clock = FakeRuntime()
     store = memory(clock)
     near, far = Process(clock, store), Process(clock, store)

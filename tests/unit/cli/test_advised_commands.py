@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
+from pravega_spark.values.segments import StreamCut
 from tests.harness.web_world import changing_client, new_manager
 from tests.unit.cli.conftest import Shell
 

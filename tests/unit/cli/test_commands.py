@@ -17,17 +17,18 @@ import pytest
 
 from pravega_spark.cli import main
 from pravega_spark.cli.commands import FAILED, MISUSED, commands
-from pravega_spark.engine.stream import open_streams
+from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.config.policies import RetentionPolicy, StreamConfiguration
+from pravega_spark.engine.state.maintenance_table import MaintenanceTable, open_maintenance
+from pravega_spark.engine.stream import stream_log
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.tables.maintenance_table import MaintenanceTable, open_maintenance
 from pravega_spark.jobs.maintenance import parse as parse_job
-from pravega_spark.maintenance.kind_schedule import KindSchedule
-from pravega_spark.maintenance.root_maintenance import RoundStop
+from pravega_spark.maintenance.round import RoundStop
+from pravega_spark.maintenance.schedule import KindSchedule
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import MaintenanceKind, StreamCut
-from pravega_spark.policies import RetentionPolicy, StreamConfiguration
 from pravega_spark.spark.monitor.checkpoint_folder import last_committed_batch
 from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffset, encode
+from pravega_spark.values.segments import StreamCut
 from tests.harness.folder_state import wait_for_maintenance, write_times
 from tests.harness.small_streams import created, write
 
@@ -400,7 +401,7 @@ def test_a_round_of_maintenance_ends_with_one_json_object(run: Any, manager: Str
     (log / f"{0:020d}.json").write_text("garbage")
     for hint in log.parent.glob("_pravega/**/*.json"):
         hint.unlink()
-    open_streams._open.reset()
+    stream_log._open.reset()
     status, out, err = run("maintain", "--full", "--kinds", "retention,scaling")
     assert (status, json.loads(out.splitlines()[-1])["failed"]) == (FAILED, 2)
     assert "maintain: scaling, retention of stream s/kept: CorruptLog" in err

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.encryption_policy import EncryptionPolicy
+from pravega_spark.config.encryption import EncryptionPolicy
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.config.stream_schema import StreamSchema
 from pravega_spark.errors import StoreError
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.stream_schema import StreamSchema
 from tests.harness.failpoints import at_failpoint
 from tests.unit.cli.conftest import Shell
 

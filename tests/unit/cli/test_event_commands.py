@@ -15,7 +15,7 @@ import pytest
 
 from pravega_spark.engine.chunks.routing import position
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import Segment, StreamCut
+from pravega_spark.values.segments import Segment, StreamCut
 from tests.unit.cli.conftest import Shell
 
 

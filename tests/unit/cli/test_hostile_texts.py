@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from pravega_spark.policies import StreamConfiguration
+from pravega_spark.config.policies import StreamConfiguration
 from tests.unit.cli.conftest import Shell
 
 FORGED = "gold\nnyc/forged  ACTIVE\x1b[2J\u202e"

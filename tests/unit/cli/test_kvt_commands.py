@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 from pravega_spark.cli.commands import FAILED, MISUSED
-from pravega_spark.key_value import fold_due
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.key_value.table_entry import TableEntry
+from pravega_spark.key_value import fold
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.entry import TableEntry
 from tests.unit.cli.conftest import Shell
 
 
@@ -65,7 +65,7 @@ def test_tables_are_created_listed_described_and_deleted(
     assert not found["fold_due"]
     assert found["fold"].startswith("is due at 2")
     assert (found["unfolded_changes"], found["folded_entries"], found["tags"]) == (1, 0, ["gold"])
-    monkeypatch.setattr(fold_due, "FOLD_CHANGES", 1)
+    monkeypatch.setattr(fold, "FOLD_CHANGES", 1)
     assert shell.json("kvt", "describe", "s/t")["fold_due"]
     text = "is due: each process that opens the table reads 1 change"
     assert f"FOLD              {text}\n" in shell.ok("kvt", "describe", "s/t")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.cli import main
-from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.repair import begun_view, check_begun
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -68,7 +68,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = (tmp_path / "first").rename(tmp_path / "second")  # no process has it open
     (root / "s/t").rename(tmp_path / "stream")
     (root / "s/_kv_tables/k").rename(tmp_path / "table")
-    monkeypatch.setattr("pravega_spark.engine.stream.life_claim._PAUSES_S", ())
+    monkeypatch.setattr("pravega_spark.engine.stream.lifecycle._PAUSES_S", ())
     monkeypatch.setenv("PRAVEGA_SPARK_ROOT", str(root))
     return root
 
@@ -219,7 +219,7 @@ def test_page_begins_no_stream(root: Path) -> None:
 
 def test_state_file_of_a_log_that_was_lost_meanwhile_is_damage(tmp_path: Path) -> None:
     with pytest.raises(CorruptLog, match=r"s/t/events: version 0 of the log is missing"):
-        checkpointing.maintain(StreamLog(LocalStore(str(tmp_path)), "s/t").log.reader, 2)
+        checkpoint.maintain(StreamLog(LocalStore(str(tmp_path)), "s/t").log.reader, 2)
 
 
 def test_creation_that_goes_on_meanwhile_is_waited_for(tmp_path: Path) -> None:

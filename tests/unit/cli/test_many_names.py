@@ -12,10 +12,10 @@ import pytest
 
 from pravega_spark.cli.many_names import look_at_each
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream import open_streams
+from pravega_spark.engine.stream import stream_log
 from pravega_spark.errors import NoSuchStream
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.limits import CHECK_THREADS
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.values.limits import CHECK_THREADS
 from tests.harness.folder_state import wait_for_maintenance
 from tests.unit.cli.conftest import Shell
 
@@ -99,7 +99,7 @@ def test_names_alone_look_into_no_stream_group_or_table(shell: Shell, asked: lis
         shell.manager.create_key_value_table(f"s/t{number}", KeyValueTableConfiguration())
     wait_for_maintenance()
     for noun, names in (("stream", "0 1 2 3 4"), ("reader-group", "g0 g1"), ("kvt", "t0 t1")):
-        open_streams._open.reset()
+        stream_log._open.reset()
         asked.clear()
         found = shell.ok(noun, "ls", "s", "-q")
         assert all(f"s/{name}" in found for name in names.split())
@@ -115,7 +115,7 @@ def test_a_list_asks_the_same_for_each_stream_however_many_there_are(
         for number in range(count):
             shell.manager.create_stream(f"{scope}/{number}")
         wait_for_maintenance()
-        open_streams._open.reset()
+        stream_log._open.reset()
         asked.clear()
         assert len(shell.json("stream", "ls", scope)) == count
         per_stream = Counter(key.split("/")[1] for key in asked if "/events/" in key)
@@ -125,11 +125,11 @@ def test_a_list_asks_the_same_for_each_stream_however_many_there_are(
 
 
 def test_the_number_of_scopes_costs_no_rows_of_them(shell: Shell, asked: list[str]) -> None:
-    from pravega_spark.engine.tables import open_scopes
+    from pravega_spark.engine.state import scopes
 
     shell.manager.create_stream("s/t")
     wait_for_maintenance()
-    open_scopes._open.reset()
+    scopes._open.reset()
     asked.clear()
     assert shell.ok("scope", "ls", "-q").split() == ["other", "s"]
     assert not [key for key in asked if "/_scope/data/" in key]

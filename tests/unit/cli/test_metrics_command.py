@@ -63,7 +63,7 @@ def test_unusable_input_is_refused_with_the_way_on(
     assert main(["metrics", "--max-streams", "0"]) == 2
     assert "max_streams" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    monkeypatch.delitem(sys.modules, "pravega_spark.metrics.prometheus_export", raising=False)
+    monkeypatch.delitem(sys.modules, "pravega_spark.metrics.prometheus", raising=False)
     assert main(["metrics"]) == 1
     assert "pip install 'pravega-spark[metrics]'" in capsys.readouterr().err
 

@@ -11,12 +11,12 @@ import pytest
 
 from pravega_spark.cli import reader_group_listing
 from pravega_spark.cli.commands import FAILED, MISUSED
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.stream import subscribers
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import NoSuchReaderGroup, ReinitializationRequired
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.values.segments import StreamCut
 from tests.harness.small_streams import append, scale, staged, write
 from tests.unit.cli.conftest import CommandLine
 

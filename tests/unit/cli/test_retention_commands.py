@@ -7,9 +7,9 @@ import json
 import pytest
 
 from pravega_spark.cli.commands import FAILED, MISUSED
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.config.policies import RetentionPolicy, StreamConfiguration
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import RetentionPolicy, StreamConfiguration
 from tests.harness.small_streams import write
 from tests.unit.cli.conftest import CommandLine
 

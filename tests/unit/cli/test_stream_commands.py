@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from pravega_spark.model import StreamCut
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.values.segments import StreamCut
 from tests.unit.cli.conftest import Shell
 
 

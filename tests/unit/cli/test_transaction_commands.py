@@ -7,9 +7,9 @@ import json
 import pytest
 
 from pravega_spark.cli.commands import FAILED, MISUSED
+from pravega_spark.config.descriptions import TransactionStatus
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import TransactionStatus
-from pravega_spark.transactions.transactional_writer import TransactionalWriter
+from pravega_spark.txn.writer import TransactionalWriter
 from tests.unit.cli.conftest import CommandLine
 
 COMMITTED, ABORTED = TransactionStatus.COMMITTED, TransactionStatus.ABORTED

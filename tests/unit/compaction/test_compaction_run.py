@@ -10,23 +10,21 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.compaction import merge_commit
-from pravega_spark.compaction.compaction_options import CompactionOptions
-from pravega_spark.compaction.compaction_plan import plan_compaction
-from pravega_spark.compaction.compaction_run import run_compaction
-from pravega_spark.compaction.merge_commit import commit_merged
-from pravega_spark.compaction.merge_range import MergedRange, MergeRange
-from pravega_spark.compaction.range_merge import merge_range
-from pravega_spark.engine.chunks import chunk_reader
-from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
-from pravega_spark.engine.chunks.delta_stats import NO_BOUNDS, ColumnBounds
-from pravega_spark.engine.log import checkpointing
+from pravega_spark.compaction import merge
+from pravega_spark.compaction.merge import commit_merged, merge_range
+from pravega_spark.compaction.plan import CompactionOptions, plan_compaction
+from pravega_spark.compaction.result import MergedRange, MergeRange
+from pravega_spark.compaction.run import run_compaction
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.chunks import reader
+from pravega_spark.engine.chunks.chunk import NO_BOUNDS, ChunkRef, ColumnBounds, StagedChunk
+from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.actions import Commit
-from pravega_spark.engine.log.horizon import raise_horizon
+from pravega_spark.engine.log.retained import raise_horizon
 from pravega_spark.engine.stream import lifecycle
-from pravega_spark.engine.stream.range_reader import read_range
+from pravega_spark.engine.stream.positions import TimeSearch
+from pravega_spark.engine.stream.read import read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.errors import (
     InvalidConfiguration,
@@ -37,10 +35,10 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import Event, SegmentRange, StreamCut
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.transactions import sweeper
-from pravega_spark.units import parse_size_bytes
+from pravega_spark.txn import sweeper
+from pravega_spark.values.events import Event
+from pravega_spark.values.segments import SegmentRange, StreamCut
+from pravega_spark.values.units import parse_size_bytes
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, SkippingRuntime, manager_of, memory
 from tests.harness.fault_plans import Rule
@@ -318,7 +316,7 @@ def decoded(text: str) -> MergedRange:
 
 def test_huge_compactions_are_several_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = filled(segments=3)
-    monkeypatch.setattr(merge_commit, "COMMIT_ACTIONS", 50)
+    monkeypatch.setattr(merge, "COMMIT_ACTIONS", 50)
     result = run_compaction(stream, OPTIONS)
     assert (len(result.versions), result.ranges, result.files_after) == (3, 3, 3)
 
@@ -451,7 +449,7 @@ def test_a_damaged_chunk_among_many_is_left_alone_and_all_others_are_merged(
 
 
 def rows_of_chunk(stream: StreamLog, ref: ChunkRef) -> list[dict[str, Any]]:
-    batches = chunk_reader.read(stream.store, stream.path, ref, ref.base_offset, ref.end)
+    batches = reader.read(stream.store, stream.path, ref, ref.base_offset, ref.end)
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -685,9 +683,9 @@ def test_error_of_an_option_names_the_argument(given: Any, text: str) -> None:
 def test_run_that_replaces_many_files_lets_the_next_open_read_a_state_file(
     limit: int, writes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merge_commit, "_REPLACED_FILES", limit)
+    monkeypatch.setattr(merge, "_REPLACED_FILES", limit)
     stream = filled(chunks=40)
-    stream.log.maintain = lambda log, version: checkpointing.maintain(log.reader, version)
+    stream.log.maintain = lambda log, version: checkpoint.maintain(log.reader, version)
     done = run_compaction(stream, OPTIONS)
     assert done.files_removed == 39
     assert stream.log.reader.hint().state == (done.versions[-1] if writes else -1)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.compaction.merge_plan import (
+from pravega_spark.compaction.plan import (
     CHUNK_OVERHEAD_BYTES,
     FULL_FRACTION,
     LiveChunk,

@@ -11,32 +11,32 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.compaction import compaction_plan
-from pravega_spark.compaction.compaction_options import CompactionOptions
-from pravega_spark.compaction.compaction_plan import CompactionPlan, plan_compaction, plan_stream
-from pravega_spark.compaction.compaction_result import CompactionResult
-from pravega_spark.compaction.compaction_run import run_compaction
-from pravega_spark.compaction.merge_commit import commit_merged
-from pravega_spark.compaction.merge_range import MergedRange
-from pravega_spark.compaction.plan_record import (
+from pravega_spark.compaction import plan as compaction_plan
+from pravega_spark.compaction.merge import commit_merged, merge_range
+from pravega_spark.compaction.plan import (
     FULL_LOOK_MS,
     NEW_CHUNKS,
+    CompactionOptions,
+    CompactionPlan,
     PlanRecord,
     decode_record,
+    plan_compaction,
+    plan_stream,
     read_record,
     record_key,
 )
-from pravega_spark.compaction.range_merge import merge_range
+from pravega_spark.compaction.result import CompactionResult, MergedRange
+from pravega_spark.compaction.run import run_compaction
 from pravega_spark.engine.chunks.chunk import StagedChunk
-from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.log.file_index import FileIndex
+from pravega_spark.engine.log import checkpoint
+from pravega_spark.engine.log.files import FileIndex
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.engine.writing.append import append
 from pravega_spark.errors import StoreReadOnly
-from pravega_spark.model import StreamCut
+from pravega_spark.values.segments import StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule
@@ -166,9 +166,9 @@ def test_a_plan_with_a_record_reads_nothing_old_however_many_files_are_live(
     for _ in range(4):
         absent_chunks(stream, [TARGET] * 500)
     reader = stream.log.reader
-    checkpointing.maintain(reader, stream.view().version, checkpoint=True)
+    checkpoint.maintain(reader, stream.view().version, checkpoint=True)
     grow(stream, 5)
-    checkpointing.maintain(reader, stream.view().version)
+    checkpoint.maintain(reader, stream.view().version)
     assert run_compaction(reopen(stream), OPTIONS).files_before == 2_005
     found: list[int] = []
     find = FileIndex.find

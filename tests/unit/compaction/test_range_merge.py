@@ -11,15 +11,13 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from pravega_spark.compaction.compaction_options import CompactionOptions
-from pravega_spark.compaction.compaction_plan import plan_compaction
-from pravega_spark.compaction.compaction_run import run_compaction
-from pravega_spark.compaction.merge_commit import commit_merged
-from pravega_spark.compaction.range_merge import MERGED_BY_OTHERS, merge_range
-from pravega_spark.engine.chunks import chunk_encoder, chunk_reader, row_group_buffer
-from pravega_spark.engine.chunks.chunk_encoder import ChunkEncoder
+from pravega_spark.compaction.merge import MERGED_BY_OTHERS, commit_merged, merge_range
+from pravega_spark.compaction.plan import CompactionOptions, plan_compaction
+from pravega_spark.compaction.run import run_compaction
+from pravega_spark.engine.chunks import encoder, reader, writer
+from pravega_spark.engine.chunks.encoder import ChunkEncoder
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.limits import READ_AHEAD_PARTS
+from pravega_spark.values.limits import READ_AHEAD_PARTS
 from tests.harness.fake_runtime import SkippingRuntime
 from tests.harness.small_streams import make_stream, write
 
@@ -53,9 +51,9 @@ def peak_of_merge(chunks: int) -> int:
 def test_memory_is_bounded_by_row_groups_and_not_by_the_range(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (chunk_encoder, row_group_buffer, chunk_reader):
+    for module in (encoder, writer, reader):
         monkeypatch.setattr(module, "ROW_GROUP_BYTES", 1_000_000)
-    monkeypatch.setattr(chunk_reader, "READ_AHEAD_BYTES", 250_000)
+    monkeypatch.setattr(reader, "READ_AHEAD_BYTES", 250_000)
     peaks = [peak_of_merge(chunks) for chunks in (60, 240)]
     assert peaks[0] > 500_000
     assert peaks[1] < 6_000_000
@@ -85,9 +83,9 @@ def test_inputs_are_read_ahead_while_a_row_group_is_written(
         write(stream, [("k", b"%d" % n)])
     runtime.skip(100)
     (rng,) = plan_compaction(stream, OPTIONS)
-    for module in (chunk_encoder, row_group_buffer):
+    for module in (encoder, writer):
         monkeypatch.setattr(module, "ROW_GROUP_EVENTS", 2)
-    monkeypatch.setattr(chunk_reader, "READ_AHEAD_BYTES", 1)  # a read for each chunk
+    monkeypatch.setattr(reader, "READ_AHEAD_BYTES", 1)  # a read for each chunk
     encode = ChunkEncoder.write
     # Those of the first row group, of the next one, which is complete, and of the one after it.
     expected = 2 + 2 + READ_AHEAD_PARTS - 1

@@ -8,13 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from pravega_spark.compaction.compaction_options import CompactionOptions
-from pravega_spark.compaction.compaction_plan import plan_stream
-from pravega_spark.compaction.compaction_result import CompactionResult
-from pravega_spark.compaction.compaction_run import expected_result, run_compaction
+from pravega_spark.compaction.plan import CompactionOptions, plan_stream
+from pravega_spark.compaction.result import CompactionResult
+from pravega_spark.compaction.run import expected_result, run_compaction
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate
-from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.values.segments import SegmentRange, StreamCut
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_streams import make_stream, reopen, write
 from tests.harness.spy_store import Spy

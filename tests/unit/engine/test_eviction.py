@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.eviction import ChanceCache
+from pravega_spark.engine.runtime.eviction import ChanceCache
 
 
 @given(

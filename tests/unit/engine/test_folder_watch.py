@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine import folder_watch
-from pravega_spark.engine.folder_watch import watch_folder
+from pravega_spark.engine.runtime import folder_watch
+from pravega_spark.engine.runtime.folder_watch import watch_folder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 

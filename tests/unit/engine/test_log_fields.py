@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import pravega_spark
-from pravega_spark.engine.log_fields import log_fields
+from pravega_spark.engine.runtime.log_fields import log_fields
 from pravega_spark.manager import StreamManager
 
 PACKAGE = Path(pravega_spark.__file__).parent

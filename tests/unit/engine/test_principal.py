@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pravega_spark import StreamManager, set_principal
-from pravega_spark.engine.principal import PRINCIPAL_VARIABLE
+from pravega_spark.engine.runtime.principal import PRINCIPAL_VARIABLE
 from pravega_spark.errors import InvalidInput
 
 

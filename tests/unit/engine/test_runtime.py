@@ -11,9 +11,9 @@ from collections.abc import Generator
 
 import pytest
 
-from pravega_spark.engine import shared_calls
-from pravega_spark.engine.runtime import SYSTEM
-from pravega_spark.limits import STORAGE_THREADS
+from pravega_spark.engine.runtime import shared_calls
+from pravega_spark.engine.runtime.system import SYSTEM
+from pravega_spark.values.limits import STORAGE_THREADS
 
 WAIT = 240.0
 
@@ -141,7 +141,7 @@ def test_the_last_call_has_the_error_that_counts_then_the_first(
 def test_a_process_waits_at_its_end_for_calls_of_daemon_threads() -> None:
     program = """if True:
         import threading, time
-        from pravega_spark.engine.runtime import SYSTEM
+        from pravega_spark.engine.runtime.system import SYSTEM
         begun = threading.Barrier(3)
         def work(item):
             begun.wait(240)

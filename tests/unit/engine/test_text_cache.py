@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine import text_cache
 from pravega_spark.engine.layout import epoch_changes
 from pravega_spark.engine.log import snapshot
+from pravega_spark.engine.runtime import text_cache
+from pravega_spark.engine.runtime.text_cache import cached_by_text
 from pravega_spark.engine.stream import records
-from pravega_spark.engine.text_cache import cached_by_text
-from pravega_spark.limits import DECODED_TEXT_CHARACTERS
+from pravega_spark.values.limits import DECODED_TEXT_CHARACTERS
 
 
 def counted(limit: int) -> tuple[Any, list[str]]:

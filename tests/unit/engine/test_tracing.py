@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from pravega_spark.engine import tracing
+from pravega_spark.engine.runtime import tracing
 from pravega_spark.errors import StreamSealed
 from pravega_spark.manager import StreamManager
 

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 
 from pravega_spark import json_serializer
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.time_marks import marks_of
+from pravega_spark.config.descriptions import WriterMark
+from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.stream.watermarks import marks_of
 from pravega_spark.engine.writing import noted_times
-from pravega_spark.engine.writing.event_times import EventTimes
+from pravega_spark.engine.writing.encode import EventTimes
 from pravega_spark.errors import (
     IllegalState,
     InvalidConfiguration,
@@ -23,11 +24,10 @@ from pravega_spark.errors import (
     PravegaSparkError,
     StoreError,
 )
-from pravega_spark.limits import EVENT_TIME_NOTE_SECONDS
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import WriterMark
-from pravega_spark.transactions import transaction_buffer
-from pravega_spark.transactions.transactional_writer import TransactionalWriter
+from pravega_spark.txn import transaction as txn_transaction
+from pravega_spark.txn.writer import TransactionalWriter
+from pravega_spark.values.limits import EVENT_TIME_NOTE_SECONDS
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.fault_plans import Rule
 from tests.harness.transaction_world import World
@@ -343,8 +343,8 @@ def test_a_write_that_the_storage_failed_tells_a_transaction_no_time(
     with TransactionalWriter(world.stream, "tx", times=EventTimes(int, 0)) as writer:
         transaction = writer.begin_transaction()
         transaction.write_event(b"10", "k")
-        monkeypatch.setattr(transaction_buffer, "TRANSACTION_BATCH_BYTES", 1)
-        monkeypatch.setattr(transaction_buffer, "TRANSACTION_BUFFER_BYTES", 1)
+        monkeypatch.setattr(txn_transaction, "TRANSACTION_BATCH_BYTES", 1)
+        monkeypatch.setattr(txn_transaction, "TRANSACTION_BUFFER_BYTES", 1)
         world.store.rules.add(Rule(StoreError("the disk is full"), "put*", "*/data/*"))
         with pytest.raises(StoreError):
             transaction.write_event(b"90", "k")

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.layout.frontier import Frontier
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate, reached
 from pravega_spark.engine.stream import watermarks
@@ -13,8 +14,7 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import furthest
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import END, NOT_REACHED, KeyRange, StreamCut
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.values.segments import END, NOT_REACHED, KeyRange, StreamCut
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 
 S = "s/t"

@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pravega_spark.arguments import MAX_TIME_US, MIN_TIME_US
+from pravega_spark.config.descriptions import Watermark
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.commit_log import Proposal
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.time_marks import MARK_PREFIX, WATERMARK_PREFIX
+from pravega_spark.engine.log.commit import Proposal
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.stream.watermarks import MARK_PREFIX, WATERMARK_PREFIX
 from pravega_spark.errors import InvalidInput, InvalidTime
-from pravega_spark.model import StreamCut, Watermark
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.values.checks import MAX_TIME_US, MIN_TIME_US
+from pravega_spark.values.segments import StreamCut
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 
 S = "s/t"
@@ -162,7 +163,7 @@ def test_notes_of_writers_that_are_there_or_ahead_record_nothing(world: World) -
 
 def test_watermarks_that_newcomers_record_do_not_outgrow_the_state(world: World) -> None:
     with ExitStack() as stack:
-        for module in ("engine.stream.mark_changes", "event_time.watermark_update"):
+        for module in ("engine.stream.watermarks", "event_time.watermark_update"):
             stack.enter_context(patch(f"pravega_spark.{module}.MAX_WATERMARKS", 4))
         for n in range(1, 10):
             world.note(0, 10 * n)

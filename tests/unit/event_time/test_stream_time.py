@@ -10,11 +10,12 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
+from pravega_spark.config.descriptions import TimeWindow, Watermark
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.runtime import SYSTEM
-from pravega_spark.engine.stream.history_table import read_history
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.runtime.system import SYSTEM
+from pravega_spark.engine.stream.history import read_history
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.writing.noted_times import NotedTimes
 from pravega_spark.errors import (
     IllegalState,
@@ -29,8 +30,7 @@ from pravega_spark.errors import (
 from pravega_spark.event_time import watermark_update
 from pravega_spark.event_time.stream_time import StreamTime
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.model import StreamCut, TimeWindow, Watermark
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.values.segments import StreamCut
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.small_streams import make_stream, reopen
 from tests.harness.spy_store import Spy

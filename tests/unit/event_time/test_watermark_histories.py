@@ -8,14 +8,15 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from pravega_spark.config.descriptions import Watermark
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import TruncatedData
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import END, EventPointer, Watermark
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.txn.transaction import Transaction
+from pravega_spark.values.segments import END, EventPointer
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 
 S = "s/t"

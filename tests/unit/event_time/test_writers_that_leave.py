@@ -7,16 +7,15 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from pravega_spark.engine.stream.mark_changes import noted_changes
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.time_marks import TimeNote, mark_of
+from pravega_spark.config.descriptions import WriterMark
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.stream.watermarks import TimeNote, mark_of, noted_changes
 from pravega_spark.errors import WriterFenced
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import WriterMark
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.transactions.transaction import Transaction
-from pravega_spark.transactions.transactional_writer import TransactionalWriter
+from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.writer import TransactionalWriter
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 
 S = "s/t"

@@ -9,17 +9,17 @@ from shutil import copytree, rmtree
 import pytest
 
 from pravega_spark.cli import main
-from pravega_spark.engine.json_codec import to_digested_line
+from pravega_spark.config.policies import StreamConfiguration
 from pravega_spark.engine.log import sweep_record
+from pravega_spark.engine.runtime.json_codec import to_digested_line
+from pravega_spark.engine.state.due_hints import DUE_FOLDER
+from pravega_spark.engine.state.scopes import Scope
 from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.engine.stream.archived_records import archive
-from pravega_spark.engine.tables.due_hints import DUE_FOLDER
-from pravega_spark.engine.tables.scopes import Scope
 from pravega_spark.engine.writing.split_batch import SplitBatch, StreamPart
 from pravega_spark.errors import CorruptLog
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import StreamConfiguration
-from pravega_spark.reader_groups.reader_leases import Heartbeat
+from pravega_spark.reader_groups.leases import Heartbeat
 from tests.unit.integrity.test_stream_integrity import fsck
 
 

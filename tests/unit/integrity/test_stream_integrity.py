@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.cli import main
-from pravega_spark.encryption_policy import EncryptionPolicy
+from pravega_spark.config.encryption import EncryptionPolicy
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.key_management import KMS_VARIABLE, set_kms
-from pravega_spark.engine.log.checkpointing import maintain
+from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.engine.state.scopes import Scope
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.archived_records import archive
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.tables.scopes import Scope
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.integrity.log_integrity import Integrity
 from pravega_spark.integrity.root_integrity import check_root
 from pravega_spark.integrity.stream_integrity import check_stream
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
+from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness import file_kms
 from tests.harness.file_kms import MasterKeys
 from tests.harness.folder_state import wait_for_maintenance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pravega_spark.jobs.copy_errors import text_of
+from pravega_spark.jobs.copy_runner import text_of
 
 MALFORMED = (
     ": org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading "

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from pravega_spark.jobs import round_progress
-from pravega_spark.jobs.round_progress import RoundProgress, progress_text
+from pravega_spark.jobs import report
+from pravega_spark.jobs.report import RoundProgress, progress_text
 
 
 class Terminal(io.StringIO):
@@ -29,8 +29,8 @@ def test_line_has_count_last_stream_and_the_time_left() -> None:
 
 def shown(monkeypatch: pytest.MonkeyPatch, out: io.StringIO, prog: str) -> str:
     """Return what is on stderr after a block of three looks."""
-    monkeypatch.setattr(round_progress, "LINE_SECONDS", 0.01)
-    monkeypatch.setattr(round_progress, "_BAR_SECONDS", 0.01)
+    monkeypatch.setattr(report, "LINE_SECONDS", 0.01)
+    monkeypatch.setattr(report, "_BAR_SECONDS", 0.01)
     monkeypatch.setattr(sys, "stderr", out)
     looks = 0
 

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.stream import open_streams
+from pravega_spark.engine.stream import stream_log
 from pravega_spark.errors import RootChanged, StoreError
 from pravega_spark.jobs import job_runner, maintenance
 from pravega_spark.jobs.job_runner import Report
 from pravega_spark.jobs.signals import StopSignal
-from pravega_spark.maintenance.stream_work import WorkOptions
-from pravega_spark.maintenance.unit_work import RoundTask, do_task
+from pravega_spark.maintenance.work import RoundTask, WorkOptions, do_task
 from pravega_spark.manager import StreamManager
 from tests.harness.folder_state import wait_for_maintenance
 
@@ -74,7 +73,7 @@ def test_kinds_that_failed_by_one_error_share_a_line_and_count_one_by_one(
     wait_for_maintenance()
     log = tmp_path / "root/s/bad/events/_delta_log"
     max(log.glob("*.json")).write_text("garbage")
-    open_streams._open.reset()
+    stream_log._open.reset()
 
     def spread(
         _: Any, root: str, tasks: Sequence[RoundTask], options: WorkOptions, **_told: Any

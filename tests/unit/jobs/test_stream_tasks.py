@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.engine.stream import open_streams
+from pravega_spark.engine.stream import stream_log
 from pravega_spark.errors import (
     CorruptLog,
     InvalidInput,
@@ -73,7 +73,7 @@ def test_what_was_deleted_since_it_was_found_is_left_out(root: str) -> None:
 def test_broken_stream_is_found(root: str) -> None:
     for commit in Path(root, "a/x/events/_delta_log").glob("*.json"):
         commit.write_bytes(commit.read_bytes()[:-30])
-    open_streams._open.reset()  # as in another process
+    stream_log._open.reset()  # as in another process
     with pytest.raises(CorruptLog):
         StreamManager(root).stream_exists("a/x")
     assert find_streams(root, [], ["a/x"])[1] == ["a/x"]

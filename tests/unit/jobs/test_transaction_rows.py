@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.config.root_settings import SettingSources, parse_flags
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import NoSuchStream
 from pravega_spark.jobs.transaction_rows import ROW_SCHEMA, Row, sweep
 from pravega_spark.manager import StreamManager
-from pravega_spark.root_settings import SettingSources, parse_flags
-from pravega_spark.transactions import transaction_decisions
-from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
-from pravega_spark.transactions.manifests import Manifests
+from pravega_spark.txn import lifecycle
+from pravega_spark.txn.manifests import Manifest, ManifestKind, Manifests
 from tests.harness.transaction_world import let_expire
 
 EVERY = ("open", "expired", "prepared", "committing", "aborting")
@@ -36,7 +35,7 @@ def ids(tmp_path: Path) -> dict[str, str]:
     made["prepared"].prepare()
     made["committing"].commit(wait=False)
     stream = open_stream(str(tmp_path), "s/a")
-    transaction_decisions.put_closing_manifest(
+    lifecycle.put_closing_manifest(
         Manifests(stream, made["aborting"].id), Manifest(ManifestKind.ABORTING)
     )
     lease = tmp_path / f"s/a/transactions/{made['expired'].id}/lease.json"

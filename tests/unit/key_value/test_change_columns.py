@@ -9,12 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pravega_spark.errors import CorruptChunk
-from pravega_spark.key_value import change_columns
-from pravega_spark.key_value.change_codec import decode_change, encode_change
-from pravega_spark.key_value.change_columns import entries_of_events
-from pravega_spark.key_value.change_sorter import ChangeSorter
-from pravega_spark.key_value.folded_rows import RowLayout
-from pravega_spark.key_value.table_key import KeyType, TableKey
+from pravega_spark.key_value import rows as key_value_rows
+from pravega_spark.key_value.changes import decode_change, encode_change
+from pravega_spark.key_value.keys import KeyType, TableKey
+from pravega_spark.key_value.rows import ChangeSorter, RowLayout, entries_of_events
 
 KEYS = st.builds(TableKey, st.binary(min_size=1, max_size=4), st.binary(max_size=2))
 LONG_KEYS = st.builds(TableKey, st.binary(min_size=120, max_size=140), st.binary(max_size=200))
@@ -52,7 +50,7 @@ def test_columns_of_changes_are_what_the_codec_decodes(changes: Any) -> None:
 
 
 def test_short_keys_are_decoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(change_columns, "decode_change", None)
+    monkeypatch.setattr(key_value_rows, "decode_change", None)
     keys = [TableKey(b"%d" % n, b"\x00" * (n % 3)) for n in range(1_000)]
     payloads = [encode_change(k, None if n % 7 == 0 else b"v%d" % n) for n, k in enumerate(keys)]
     table = entries_of_events(0, events(payloads), np.full(1_000, 5))

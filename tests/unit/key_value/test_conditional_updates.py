@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy
 from pravega_spark.engine.layout.epochs import split
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import (
@@ -20,19 +21,13 @@ from pravega_spark.errors import (
     NoSuchKey,
     StoreError,
 )
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.entry import KeyVersion, TableEntry
 from pravega_spark.key_value.key_value_table import KeyValueTable
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.key_value.table_entry import KeyVersion, TableEntry
-from pravega_spark.key_value.table_update import (
-    TableInsert,
-    TableModification,
-    TablePut,
-    TableRemove,
-)
+from pravega_spark.key_value.updates import TableInsert, TableModification, TablePut, TableRemove
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import KeyRange
-from pravega_spark.policies import ScalingPolicy
-from pravega_spark.scaling.scale_commit import scale_stream
+from pravega_spark.scaling.commit import scale_stream
+from pravega_spark.values.segments import KeyRange
 from tests.harness.failpoints import register
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule

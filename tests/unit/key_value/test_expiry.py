@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.compaction.compaction_options import CompactionOptions
-from pravega_spark.compaction.compaction_plan import plan_compaction
+from pravega_spark.compaction.plan import CompactionOptions, plan_compaction
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import BadKeyVersion
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
+from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.key_value.key_value_table import KeyValueTable
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.key_value.table_snapshot import table_snapshot
+from pravega_spark.key_value.snapshot import table_snapshot
 from pravega_spark.manager import StreamManager
-from pravega_spark.spark.key_value.table_scan import changed_rows
+from pravega_spark.spark.key_value.scan import changed_rows
 from tests.harness.fake_runtime import DatedDisk, FakeRuntime, manager_of
 
 T, LOG = "s/t", "s/_kv_tables/t"

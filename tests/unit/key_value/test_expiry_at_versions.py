@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 
 

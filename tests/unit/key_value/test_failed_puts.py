@@ -7,9 +7,9 @@ from concurrent.futures import wait
 import pytest
 
 from pravega_spark.errors import StoreFull
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.entry import PutFuture
 from pravega_spark.key_value.key_value_table import KeyValueTable
-from pravega_spark.key_value.put_future import PutFuture
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule

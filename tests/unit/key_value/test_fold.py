@@ -10,18 +10,16 @@ from pravega_spark import StreamManager
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream, StaleIdentity
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.key_value import fold_due as fold_due_module
-from pravega_spark.key_value.change_codec import encode_change
-from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.fold_due import NEVER, FoldDue, fold_due
+from pravega_spark.key_value import fold as fold_due_module
+from pravega_spark.key_value.changes import encode_change
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.fold import NEVER, FoldDue, fold, fold_due
 from pravega_spark.key_value.folded_table import FoldedTable
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.key_value.table_key import KeyType, TableKey
-from pravega_spark.model import KeyRange
-from pravega_spark.names import FOLD_SUBSCRIBER
-from pravega_spark.retention.retention_options import RetentionOptions
-from pravega_spark.retention.retention_run import run_retention
-from pravega_spark.scaling.scale_commit import scale_stream
+from pravega_spark.key_value.keys import KeyType, TableKey
+from pravega_spark.retention.run import RetentionOptions, run_retention
+from pravega_spark.scaling.commit import scale_stream
+from pravega_spark.values.names import FOLD_SUBSCRIBER
+from pravega_spark.values.segments import KeyRange
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.folded_tables import scanned

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy
 from pravega_spark.engine.layout.epochs import split
 from pravega_spark.engine.stream.truncation import truncate
-from pravega_spark.key_value.change_codec import Change
-from pravega_spark.key_value.entries_at import FoldedPart
+from pravega_spark.key_value.changes import Change, FoldedPart
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import KeyRange, StreamCut, make_segment_id
-from pravega_spark.policies import ScalingPolicy
-from pravega_spark.scaling.scale_commit import scale_stream
+from pravega_spark.scaling.commit import scale_stream
+from pravega_spark.values.segments import KeyRange, StreamCut, make_segment_id
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 
 T = "s/t"

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pravega_spark.engine.log.horizon import raise_horizon
-from pravega_spark.engine.log.table_sweep import sweep_table
+from pravega_spark.engine.log.retained import raise_horizon
+from pravega_spark.engine.log.sweep import sweep_table
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CorruptChunk, CorruptLog, DataLoss, InvalidInput
-from pravega_spark.key_value.change_codec import Change
+from pravega_spark.key_value.changes import Change
 from pravega_spark.key_value.folded_table import FoldedTable
-from pravega_spark.key_value.table_key import KeyType, TableKey
+from pravega_spark.key_value.keys import KeyType, TableKey
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.folded_tables import after, entries, in_parts, scanned, small_groups
@@ -164,7 +164,7 @@ def test_a_cold_get_takes_two_calls_and_a_warm_one_a_single_call() -> None:
 
 
 def test_footers_are_kept_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pravega_spark.key_value.folded_file.FOOTER_CACHE_BYTES", 20_000)
+    monkeypatch.setattr("pravega_spark.key_value.folded_files.FOOTER_CACHE_BYTES", 20_000)
     table = folded(file_bytes=20_000)
     with small_groups(20):
         merge(table, numbered(range(20_000)))

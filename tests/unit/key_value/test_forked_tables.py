@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pravega_spark.errors import ForkedProcess
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
 from tests.harness.transaction_world import results_of_child
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.config.policies import StreamConfiguration
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import (
     InvalidInput,
@@ -17,14 +18,13 @@ from pravega_spark.errors import (
     StaleIdentity,
     TableSealed,
 )
-from pravega_spark.key_value.entries_at import IN_CHUNK
+from pravega_spark.key_value.changes import IN_CHUNK
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.entry import TableEntry
+from pravega_spark.key_value.index import TableIndex
 from pravega_spark.key_value.key_value_table import KeyValueTable
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.key_value.table_entry import TableEntry
-from pravega_spark.key_value.table_index import TableIndex
-from pravega_spark.key_value.table_update import TablePut
+from pravega_spark.key_value.updates import TablePut
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import StreamConfiguration
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.simulated_kills import Killed, kill

@@ -12,11 +12,10 @@ import pytest
 
 from pravega_spark import StreamManager
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.key_value.folded_source import folded_table
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.key_value.shared_table import table_configuration
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.retention.retention_options import RetentionOptions
-from pravega_spark.retention.retention_run import run_retention
+from pravega_spark.retention.run import RetentionOptions, run_retention
 from tests.harness.failpoints import PROJECT, variables
 from tests.harness.folded_tables import scanned
 
@@ -27,7 +26,7 @@ import sys
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
+from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.key_value.shared_table import table_configuration
 log = StreamLog(open_store(sys.argv[1]), {LOG!r})
 fold(log, folded_table(log, table_configuration(log.view())))

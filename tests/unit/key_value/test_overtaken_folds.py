@@ -10,21 +10,19 @@ import pytest
 
 from pravega_spark import StreamManager
 from pravega_spark.engine.layout.epochs import split
-from pravega_spark.engine.log.horizon import raise_horizon
-from pravega_spark.engine.log.table_sweep import sweep_table
+from pravega_spark.engine.log.retained import raise_horizon
+from pravega_spark.engine.log.sweep import sweep_table
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.errors import TooBusy, TruncatedData
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
-from pravega_spark.key_value.folded_table import FoldedTable
+from pravega_spark.key_value.folded_table import FoldedTable, folded_table
 from pravega_spark.key_value.shared_table import table_configuration
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.key_value.table_snapshot import table_snapshot
-from pravega_spark.model import KeyRange
-from pravega_spark.retention.retention_options import RetentionOptions
-from pravega_spark.retention.retention_run import run_retention
-from pravega_spark.scaling.scale_commit import scale_stream
+from pravega_spark.key_value.snapshot import table_snapshot
+from pravega_spark.retention.run import RetentionOptions, run_retention
+from pravega_spark.scaling.commit import scale_stream
+from pravega_spark.values.segments import KeyRange
 from tests.harness.failpoints import at_failpoint, register
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.releases import run_release

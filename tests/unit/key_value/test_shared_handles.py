@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import IllegalState, ObjectClosed, PravegaSparkError, StoreFull
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.key_value import key_value_table
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.key_value_table import KeyValueTable
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
 from tests.harness.spy_store import Spy
 

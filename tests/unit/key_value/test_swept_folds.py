@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from pravega_spark.engine.log.table_sweep import sweep_table
+from pravega_spark.engine.log.sweep import sweep_table
 from pravega_spark.errors import BadKeyVersion, DataLoss
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
+from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.key_value.key_value_table import KeyValueTable
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.key_value.table_update import TablePut
+from pravega_spark.key_value.updates import TablePut
 from pravega_spark.manager import StreamManager
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory

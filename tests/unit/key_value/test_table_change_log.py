@@ -16,15 +16,14 @@ from pravega_spark.errors import (
     StaleIdentity,
     TruncatedData,
 )
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.fold import fold
-from pravega_spark.key_value.folded_source import folded_table
+from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.key_value.key_value_table import KeyValueTable
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.model import KeyRange
-from pravega_spark.reader_groups.group_reader import EventStreamReader
-from pravega_spark.retention.retention_options import RetentionOptions
-from pravega_spark.retention.retention_run import run_retention
-from pravega_spark.scaling.scale_commit import scale_stream
+from pravega_spark.reader_groups.reader import EventStreamReader
+from pravega_spark.retention.run import RetentionOptions, run_retention
+from pravega_spark.scaling.commit import scale_stream
+from pravega_spark.values.segments import KeyRange
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 
 NAME = "shop/stock"

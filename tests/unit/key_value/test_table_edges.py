@@ -16,10 +16,10 @@ from pravega_spark.errors import (
     StaleIdentity,
     TableSealed,
 )
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.entry import KeyVersion
 from pravega_spark.key_value.key_value_table import KeyValueTable
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.key_value.table_entry import KeyVersion
-from pravega_spark.key_value.table_update import TableInsert, TablePut, TableRemove
+from pravega_spark.key_value.updates import TableInsert, TablePut, TableRemove
 from pravega_spark.manager import StreamManager
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 

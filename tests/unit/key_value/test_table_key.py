@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pravega_spark.config.policies import ScalingPolicy
 from pravega_spark.errors import CorruptChunk, InvalidConfiguration, InvalidInput
-from pravega_spark.key_value.change_codec import decode_change, encode_change
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.key_value.table_entry import KeyVersion
-from pravega_spark.key_value.table_key import Key, KeyCodec, KeyType, TableKey
-from pravega_spark.policies import ScalingPolicy
+from pravega_spark.key_value.changes import decode_change, encode_change
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.entry import KeyVersion
+from pravega_spark.key_value.keys import Key, KeyCodec, KeyType, TableKey
 
 CODECS: dict[KeyType, tuple[KeyCodec, st.SearchStrategy[Any]]] = {
     KeyType.BYTES: (KeyCodec("s/t", KeyType.BYTES), st.binary(min_size=1)),

@@ -18,17 +18,15 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.config.policies import RetentionPolicy, StreamConfiguration
+from pravega_spark.engine.state.maintenance_table import MaintenanceTable, entry_of
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.tables.maintenance_entry import entry_of
-from pravega_spark.engine.tables.maintenance_table import MaintenanceTable
 from pravega_spark.errors import InvalidConfiguration
-from pravega_spark.maintenance import auto_maintenance, maintenance_share
-from pravega_spark.maintenance.auto_maintenance import AutoMaintenance
-from pravega_spark.maintenance.maintenance_share import SharePace
+from pravega_spark.maintenance import auto
+from pravega_spark.maintenance.auto import AutoMaintenance, SharePace
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import MaintenanceKind
-from pravega_spark.policies import RetentionPolicy, StreamConfiguration
 from tests.harness.spy_store import Spy
 
 pytestmark = pytest.mark.slow
@@ -41,10 +39,10 @@ FAST = SharePace(wake_seconds=0.05)
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Wake-ups follow each other at once, and nothing of a test goes on after it."""
-    monkeypatch.setattr(auto_maintenance, "AUTO_FIRST_SECONDS", 0.05)
-    monkeypatch.setattr(auto_maintenance, "PACE", FAST)
+    monkeypatch.setattr(auto, "AUTO_FIRST_SECONDS", 0.05)
+    monkeypatch.setattr(auto, "PACE", FAST)
     yield
-    roots = auto_maintenance._roots
+    roots = auto._roots
     roots.stop_all()
     roots.reset()
     wait_until(lambda: not threads())
@@ -252,12 +250,12 @@ def test_a_child_of_a_fork_maintains_only_what_it_opens_itself(root: Path) -> No
 SLOW = """
 import sys, threading, time
 from pravega_spark import StreamManager
-from pravega_spark.maintenance import auto_maintenance
-from pravega_spark.maintenance.maintenance_share import SharePace
-from pravega_spark.maintenance.stream_maintenance import RootStreams
+from pravega_spark.maintenance import auto
+from pravega_spark.maintenance.auto import SharePace
+from pravega_spark.maintenance.auto import RootStreams
 
-auto_maintenance.AUTO_FIRST_SECONDS = 0.01
-auto_maintenance.PACE = SharePace(wake_seconds=0.05)
+auto.AUTO_FIRST_SECONDS = 0.01
+auto.PACE = SharePace(wake_seconds=0.05)
 maintain = RootStreams.maintain
 begun = threading.Event()
 
@@ -325,7 +323,7 @@ def test_after_the_kill_of_a_process_another_one_continues_its_share(root: Path)
 def test_the_claim_of_a_killed_process_of_another_machine_ends_by_the_clock(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pravega_spark.engine.tables import maintenance_table
+    from pravega_spark.engine.state import maintenance_table
 
     monkeypatch.setattr(maintenance_table, "CLAIM_MS", 1_500)
     with monkeypatch.context() as patch:
@@ -341,14 +339,14 @@ def test_an_unexpected_error_ends_nothing(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failures = iter([RuntimeError("a defect")] * 2)
-    work = maintenance_share.MaintenanceShares._work
+    work = auto.MaintenanceShares._work
 
     def fail(self: Any) -> bool:
         for error in failures:
             raise error
         return work(self)
 
-    monkeypatch.setattr(maintenance_share.MaintenanceShares, "_work", fail)
+    monkeypatch.setattr(auto.MaintenanceShares, "_work", fail)
     with StreamManager(root, maintain="auto"):
         wait_until(lambda: len(finished(root)) == len(MaintenanceKind))
     assert caplog.text.count("a defect") == 1

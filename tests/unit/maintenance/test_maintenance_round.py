@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.config.descriptions import MaintenanceKind, TransactionStatus
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.config.root_settings import AUTO, EffectiveSettings
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.engine.log.version_ages import VersionAges
+from pravega_spark.engine.log.retained import VersionAges
+from pravega_spark.engine.state.due_hints import DUE_FOLDER
+from pravega_spark.engine.state.maintenance_table import JOB, MaintenanceTable
 from pravega_spark.engine.stream import time_limit
-from pravega_spark.engine.tables.due_hints import DUE_FOLDER
-from pravega_spark.engine.tables.maintenance_table import JOB, MaintenanceTable
 from pravega_spark.errors import (
     CorruptLog,
     InvalidConfiguration,
@@ -27,15 +30,13 @@ from pravega_spark.errors import (
     RootChanged,
     StoreReadOnly,
 )
-from pravega_spark.maintenance import round_record, stream_work
-from pravega_spark.maintenance.due_times import retention_due
-from pravega_spark.maintenance.maintenance_round import RoundRequest
-from pravega_spark.maintenance.root_maintenance import RoundStop, maintain_root
+from pravega_spark.maintenance import round
+from pravega_spark.maintenance import work as maintenance_work
+from pravega_spark.maintenance.round import RoundRequest, RoundStop, maintain_root
+from pravega_spark.maintenance.work import retention_due
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import MaintenanceKind, StreamCut, TransactionStatus
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.retention.stream_amounts import StreamAmounts
-from pravega_spark.root_settings import AUTO, EffectiveSettings
+from pravega_spark.retention.plan import StreamAmounts
+from pravega_spark.values.segments import StreamCut
 from tests.harness.backup_world import manager_of
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.folder_state import folder_state, wait_for_maintenance
@@ -69,7 +70,7 @@ def limited(monkeypatch: pytest.MonkeyPatch, *hanging: str) -> None:
         limit = 0.2 if any(text in what for text in hanging) else 600.0
         return time_limit.run_within(limit, run, what, where, unit=unit)
 
-    monkeypatch.setattr(stream_work, "run_within", run_within)
+    monkeypatch.setattr(maintenance_work, "run_within", run_within)
 
 
 def looked_at(manager: StreamManager, **options: Any) -> Mapping[str, int]:
@@ -332,7 +333,7 @@ def test_stream_that_is_deleted_during_the_round_is_no_failure(
 ) -> None:
     for name in ("s/a", "s/b"):
         manager.create_stream(name)
-    work = stream_work.WORKS[RETENTION]
+    work = maintenance_work.WORKS[RETENTION]
 
     def delete_first(stream: Any, view: Any, options: Any) -> Any:
         if stream.name == "s/a":
@@ -340,7 +341,7 @@ def test_stream_that_is_deleted_during_the_round_is_no_failure(
             manager.delete_stream("s/a")
         return work(stream, view, options)
 
-    monkeypatch.setattr(stream_work, "WORKS", {RETENTION: delete_first})
+    monkeypatch.setattr(maintenance_work, "WORKS", {RETENTION: delete_first})
     found = manager.maintain(kinds=["retention"], parallelism=1)
     assert (found.failures, found.kinds[RETENTION].looked_at) == ({}, 1)
 
@@ -504,7 +505,7 @@ def test_kind_that_another_job_does_is_left_to_it(
 def test_share_of_another_process_is_waited_for(
     store: Spy, manager: StreamManager, clock: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(round_record, "_CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(round, "_CHECK_SECONDS", 0.02)
     manager.create_stream("s/t")
     other = MaintenanceTable(store, clock)
     share = other.claim(RETENTION, (None,), AUTO)
@@ -520,13 +521,13 @@ def test_stopped_round_ends_early_and_records_nothing(
 ) -> None:
     for number in range(10):
         manager.create_stream(f"s/t{number}")
-    stop, work = RoundStop(), stream_work.WORKS[SCALING]
+    stop, work = RoundStop(), maintenance_work.WORKS[SCALING]
 
     def stop_there(*arguments: Any) -> Any:
         stop.request()
         return work(*arguments)
 
-    monkeypatch.setattr(stream_work, "WORKS", {SCALING: stop_there})
+    monkeypatch.setattr(maintenance_work, "WORKS", {SCALING: stop_there})
     found = maintain_root(store, RoundRequest((SCALING,)), 1, stop, clock)
     assert (found.stopped, found.kinds[SCALING].looked_at) == (True, 1)
     (info,) = (i for i in manager.maintenance() if i.kind is SCALING)

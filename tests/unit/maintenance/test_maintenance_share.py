@@ -8,16 +8,19 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.state.maintenance_table import (
+    JOB,
+    FinishedRun,
+    MaintenanceTable,
+    entry_of,
+)
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.tables.maintenance_entry import FinishedRun, entry_of
-from pravega_spark.engine.tables.maintenance_table import JOB, MaintenanceTable
 from pravega_spark.errors import RootChanged, StoreError, StoreReadOnly
-from pravega_spark.limits import AUTO_SLACK, AUTO_WAKE_SECONDS
-from pravega_spark.maintenance.maintenance_share import MaintenanceShares, SharePace
-from pravega_spark.maintenance.stream_maintenance import is_stream
+from pravega_spark.maintenance.auto import MaintenanceShares, SharePace, is_stream
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import MaintenanceKind
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.values.limits import AUTO_SLACK, AUTO_WAKE_SECONDS
 from tests.harness.backup_world import manager_of
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.loads import load

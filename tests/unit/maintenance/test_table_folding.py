@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 
 from pravega_spark import StreamManager
+from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import subscribers
 from pravega_spark.engine.stream.folded_record import FoldedRecord
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.key_value import fold_due
-from pravega_spark.key_value.folded_source import folded_log
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
-from pravega_spark.maintenance import stream_maintenance
-from pravega_spark.model import MaintenanceKind
-from pravega_spark.names import FOLD_SUBSCRIBER
+from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.key_value import fold
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.folded_table import folded_log
+from pravega_spark.maintenance import auto
+from pravega_spark.values.names import FOLD_SUBSCRIBER
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.spy_store import Spy
@@ -52,7 +52,7 @@ def put(manager: StreamManager, *keys: str) -> None:
 def test_a_table_is_folded_for_the_number_of_its_changes_and_opening_it_then_reads_none(
     count: int, folds: int, manager: StreamManager, store: Spy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold_due, "FOLD_CHANGES", 100)
+    monkeypatch.setattr(fold, "FOLD_CHANGES", 100)
     with manager.key_value_table(NAME) as table:
         for number in range(count):
             table.put(f"k{number}", b"")
@@ -174,7 +174,7 @@ def test_shares_of_automatic_maintenance_fold_tables_and_pass_plain_streams(
     manager.create_stream("shop/plain")
     put(manager, "a")
     clock.sleep(700)
-    streams = stream_maintenance.RootStreams(store, clock)
+    streams = auto.RootStreams(store, clock)
     names = [name for name, _ in streams.after("")]
     assert names == [LOG, "shop/plain", "shop/~"]
     streams.prepare(MaintenanceKind.FOLDING, is_first=True)

@@ -8,13 +8,17 @@ from concurrent.futures import Future
 
 import pytest
 
-from pravega_spark.engine.runtime import SYSTEM
-from pravega_spark.maintenance import task_threads
-from pravega_spark.maintenance.root_maintenance import RoundStop
-from pravega_spark.maintenance.task_threads import PARKED_PER_THREAD, PATIENCE_SECONDS, TaskThreads
-from pravega_spark.maintenance.unit_work import RoundTask
-from pravega_spark.maintenance.work_outcome import WorkOutcome
-from pravega_spark.model import MaintenanceKind
+from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.engine.runtime.system import SYSTEM
+from pravega_spark.maintenance import round
+from pravega_spark.maintenance.result import WorkOutcome
+from pravega_spark.maintenance.round import (
+    PARKED_PER_THREAD,
+    PATIENCE_SECONDS,
+    RoundStop,
+    TaskThreads,
+)
+from pravega_spark.maintenance.work import RoundTask
 from tests.harness.fake_runtime import FakeRuntime
 
 LIMIT = 600.0
@@ -53,7 +57,7 @@ class Hanging:
 
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_threads, "LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(round, "LOOK_SECONDS", 0.005)
 
 
 def started(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pravega_spark.metrics.metric_catalog import METRICS, PROCESS_METRICS, ROOT_METRICS, MetricKind
+from pravega_spark.metrics.catalog import METRICS, PROCESS_METRICS, ROOT_METRICS, MetricKind
 
 GOLDEN = """
 pravega_scopes gauge

@@ -15,16 +15,16 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from pravega_spark.engine import observers
+from pravega_spark.engine.runtime import observers
 from pravega_spark.engine.store.retries import Retries
 from pravega_spark.engine.stream.fencing import fence
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import IllegalState, InvalidInput, StoreUnavailable, StreamSealed
 from pravega_spark.manager import StreamManager
-from pravega_spark.metrics.metric_catalog import APPEND_BUCKETS, PROCESS_METRICS
+from pravega_spark.metrics.catalog import APPEND_BUCKETS, PROCESS_METRICS
 from pravega_spark.metrics.process_counters import ProcessCounters
-from pravega_spark.metrics.prometheus_export import ProcessMetrics, start_metrics
-from pravega_spark.model import StreamCut
+from pravega_spark.metrics.prometheus import ProcessMetrics, start_metrics
+from pravega_spark.values.segments import StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
 
@@ -333,8 +333,8 @@ def test_without_metrics_nothing_is_timed_counted_or_imported() -> None:
     script = """
 import sys, time, uuid
 import pravega_spark as pravega
-from pravega_spark.engine.writing import write_queue
-from pravega_spark.engine.writing.write_batch import WriteBatch
+from pravega_spark.engine.writing import queue
+from pravega_spark.engine.writing.batch import WriteBatch
 taken = []
 of = WriteBatch.of.__func__
 WriteBatch.of = classmethod(lambda cls, items: (taken.append(of(cls, items)), taken[-1])[1])

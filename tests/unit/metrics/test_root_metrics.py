@@ -10,15 +10,16 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.config.policies import RetentionPolicy, StreamConfiguration
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import InvalidInput, InvalidName
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.manager import StreamManager
-from pravega_spark.metrics import stream_measurement
-from pravega_spark.metrics.metric_catalog import ROOT_METRICS
-from pravega_spark.metrics.prometheus_export import RootMetrics, root_metrics
-from pravega_spark.model import MaintenanceKind, StreamCut
-from pravega_spark.policies import RetentionPolicy, StreamConfiguration
+from pravega_spark.metrics import measurement
+from pravega_spark.metrics.catalog import ROOT_METRICS
+from pravega_spark.metrics.prometheus import RootMetrics, root_metrics
+from pravega_spark.values.segments import StreamCut
 from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.spy_store import Spy
 
@@ -232,7 +233,7 @@ def test_calls_of_a_scrape_do_not_grow_with_events_commits_or_chunks(
 def test_scrape_far_behind_a_busy_log_reads_few_of_its_commits(
     manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_measurement, "JUMP_COMMITS", 16)
+    monkeypatch.setattr(measurement, "JUMP_COMMITS", 16)
     manager, spy = watched(manager)
     metrics = root_metrics(manager, cache=0)
     metrics.text()

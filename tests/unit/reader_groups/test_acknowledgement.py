@@ -16,10 +16,10 @@ from pravega_spark.errors import (
     StoreError,
     TruncatedData,
 )
-from pravega_spark.model import StreamCut
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_reader import EventStreamReader
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.query_member import QueryMember
+from pravega_spark.reader_groups.reader import EventStreamReader
+from pravega_spark.values.segments import StreamCut
 from tests.harness.fault_plans import Rule
 from tests.harness.group_world import NAME, BufferingApplication, OpenGroup, World
 from tests.harness.small_streams import scale

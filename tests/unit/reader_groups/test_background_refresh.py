@@ -15,8 +15,8 @@ import pytest
 from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.stream.subscribers import listed
 from pravega_spark.errors import ForkedProcess, ReinitializationRequired, StoreError
-from pravega_spark.reader_groups.group_reader import EventStreamReader
-from pravega_spark.reader_groups.state_refresh import RefreshInput
+from pravega_spark.reader_groups.membership import RefreshInput
+from pravega_spark.reader_groups.reader import EventStreamReader
 from tests.harness.fake_runtime import SkippingRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.group_world import NAME, World, expired_after

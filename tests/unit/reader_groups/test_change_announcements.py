@@ -4,7 +4,7 @@ import pytest
 
 from pravega_spark import StreamManager
 from pravega_spark.engine.store import Store
-from pravega_spark.reader_groups.change_announcements import ABANDONED_MS, FOLDER
+from pravega_spark.reader_groups.lifecycle import ABANDONED_MS, FOLDER
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.folder_state import wait_for_maintenance

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.errors import (
@@ -17,12 +18,11 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import SegmentRange, StreamCut
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.reader_groups.finds import add_deleted, clip, forget_handed_over
-from pravega_spark.reader_groups.group_codec import GroupCodec
-from pravega_spark.reader_groups.group_reader import EventStreamReader
-from pravega_spark.reader_groups.group_state import Find, SegmentKey
+from pravega_spark.reader_groups.reader import EventStreamReader
+from pravega_spark.reader_groups.state import Find, SegmentKey
+from pravega_spark.reader_groups.table import GroupCodec
+from pravega_spark.reader_groups.transitions import add_deleted, clip, forget_handed_over
+from pravega_spark.values.segments import SegmentRange, StreamCut
 from tests.harness.fault_plans import Rule
 from tests.harness.group_world import NAME, World, drain
 from tests.harness.releases import run_release

@@ -9,15 +9,15 @@ from random import Random
 import pytest
 
 from pravega_spark.errors import CorruptLog
-from pravega_spark.reader_groups.group_codec import GroupCodec, decode_positions, encode_positions
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_state import (
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.state import (
     GroupState,
     Ownership,
     Phase,
     ReaderEntry,
     SegmentKey,
 )
+from pravega_spark.reader_groups.table import GroupCodec, decode_positions, encode_positions
 
 
 def test_former_streams_are_decoded_with_lives_and_in_the_older_form_of_names() -> None:

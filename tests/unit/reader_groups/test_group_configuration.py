@@ -5,19 +5,15 @@ from typing import Any
 import pytest
 
 from pravega_spark.errors import InvalidConfiguration, InvalidName, InvalidStreamCut
-from pravega_spark.model import StreamCut
-from pravega_spark.names import split_group
-from pravega_spark.reader_groups.group_configuration import (
+from pravega_spark.reader_groups.configuration import (
     GroupRetention,
     ReaderGroupConfiguration,
     StreamCutRange,
 )
-from pravega_spark.reader_groups.group_state import SegmentKey
-from pravega_spark.reader_groups.reader_leases import (
-    Heartbeat,
-    decode_heartbeat,
-    parse_reader_lease_ms,
-)
+from pravega_spark.reader_groups.leases import Heartbeat, decode_heartbeat, parse_reader_lease_ms
+from pravega_spark.reader_groups.state import SegmentKey
+from pravega_spark.values.names import split_group
+from pravega_spark.values.segments import StreamCut
 
 CUT = StreamCut("s/a", 1, {0: 5})
 

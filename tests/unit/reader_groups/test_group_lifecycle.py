@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from pravega_spark.engine.state.scopes import GROUP, Scope
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.subscribers import listed
 from pravega_spark.engine.stream.truncation import truncate
-from pravega_spark.engine.tables.scopes import GROUP, Scope
 from pravega_spark.errors import (
     ConfigMismatch,
     IllegalState,
@@ -21,9 +21,9 @@ from pravega_spark.errors import (
     ReinitializationRequired,
     TruncatedData,
 )
-from pravega_spark.model import StreamCut
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_state import Phase
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.state import Phase
+from pravega_spark.values.segments import StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault

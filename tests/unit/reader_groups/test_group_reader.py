@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.errors import (
@@ -22,11 +22,11 @@ from pravega_spark.errors import (
     StoreError,
     TruncatedData,
 )
-from pravega_spark.limits import POLL_LOCAL_SECONDS
-from pravega_spark.model import StreamCut
-from pravega_spark.reader_groups.group_reader import EventStreamReader
 from pravega_spark.reader_groups.position import Position
+from pravega_spark.reader_groups.reader import EventStreamReader
 from pravega_spark.reader_groups.reader_group import ReaderGroup
+from pravega_spark.values.limits import POLL_LOCAL_SECONDS
+from pravega_spark.values.segments import StreamCut
 from tests.harness.fault_plans import Rule
 from tests.harness.group_world import NAME, World, drain, expired_after
 from tests.harness.small_streams import scale

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from pravega_spark.engine.state.scopes import GROUP, Scope
 from pravega_spark.engine.stream.subscribers import listed, subscribe
-from pravega_spark.engine.tables.scopes import GROUP, Scope
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_repair import release_absent_groups
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.lifecycle import release_absent_groups
 from tests.harness.group_world import NAME, World
 
 HOLDING = ReaderGroupConfiguration([NAME], retention="manual")

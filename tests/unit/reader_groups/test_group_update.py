@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.subscribers import listed, unsubscribe
 from pravega_spark.engine.stream.truncation import truncate
@@ -27,13 +28,11 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import END, NOT_REACHED, StreamCut
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.reader_groups.change_announcements import FOLDER
-from pravega_spark.reader_groups.group_configuration import GroupRetention
-from pravega_spark.reader_groups.group_repair import repair_changing_groups
-from pravega_spark.reader_groups.group_state import Phase, SegmentKey
-from pravega_spark.transactions import transaction_lifecycle
+from pravega_spark.reader_groups.configuration import GroupRetention
+from pravega_spark.reader_groups.lifecycle import FOLDER, repair_changing_groups
+from pravega_spark.reader_groups.state import Phase, SegmentKey
+from pravega_spark.txn import lifecycle as txn_lifecycle
+from pravega_spark.values.segments import END, NOT_REACHED, StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.group_world import NAME, OpenGroup, World, drain
 from tests.harness.simulated_kills import Killed, kill
@@ -278,7 +277,7 @@ def test_wrong_update_changes_nothing(
 
 def leave_sealing(world: World) -> None:
     stream = world.streams["s/sealing"]
-    transaction_lifecycle.begin(stream, 1, lease_ms=60_000, execution_ms=60_000)
+    txn_lifecycle.begin(stream, 1, lease_ms=60_000, execution_ms=60_000)
     with at_failpoint("seal.sealing", kill), pytest.raises(Killed):
         lifecycle.seal(stream)
 

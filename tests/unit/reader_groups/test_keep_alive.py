@@ -19,7 +19,7 @@ from pravega_spark.errors import (
     ReinitializationRequired,
     StoreError,
 )
-from pravega_spark.reader_groups.group_reader import EventStreamReader
+from pravega_spark.reader_groups.reader import EventStreamReader
 from tests.harness.fake_runtime import SkippingRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.group_world import World, drain, expired_after

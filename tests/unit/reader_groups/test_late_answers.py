@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pravega_spark.errors import ReinitializationRequired, StoreError
-from pravega_spark.reader_groups.group_reader import EventStreamReader
+from pravega_spark.reader_groups.reader import EventStreamReader
 from tests.harness.fault_plans import Rule
 from tests.harness.group_world import OpenGroup, World, drain, expired_after
 

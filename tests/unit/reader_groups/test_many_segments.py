@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.config.policies import RetentionPolicy, StreamConfiguration
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.subscribers import publish, subscribe
-from pravega_spark.model import StreamCut
-from pravega_spark.policies import RetentionPolicy, StreamConfiguration
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.retention.retention_run import explain_retention
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
+from pravega_spark.retention.run import explain_retention
+from pravega_spark.values.segments import StreamCut
 from tests.harness.group_world import NAME, World, drain
 
 FEW, MANY = 10, 100

@@ -4,7 +4,7 @@ import pytest
 
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.errors import InvalidConfiguration, NoSuchReaderGroup
-from pravega_spark.reader_groups.notifications import EndOfDataNotification, SegmentNotification
+from pravega_spark.reader_groups.description import EndOfDataNotification, SegmentNotification
 from tests.harness.group_world import World, drain
 from tests.harness.small_streams import scale
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pravega_spark.errors import InvalidInput
-from pravega_spark.model import END
-from pravega_spark.reader_groups.group_state import SegmentKey
 from pravega_spark.reader_groups.position import Position
+from pravega_spark.reader_groups.state import SegmentKey
+from pravega_spark.values.segments import END
 from tests.harness.group_world import NAME, World, drain
 
 KEY = SegmentKey(NAME, 0)

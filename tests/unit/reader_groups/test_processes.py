@@ -16,9 +16,9 @@ from pravega_spark.errors import (
     ReinitializationRequired,
     StoreError,
 )
-from pravega_spark.model import Event
-from pravega_spark.reader_groups.group_reader import EventStreamReader
+from pravega_spark.reader_groups.reader import EventStreamReader
 from pravega_spark.reader_groups.reader_group import ReaderGroup
+from pravega_spark.values.events import Event
 from tests.harness.fault_plans import RandomFaults
 from tests.harness.faulty_store import FaultyStore
 from tests.harness.group_world import World

@@ -8,18 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from pravega_spark.engine.processes import has_ended, identity
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.runtime.processes import has_ended, identity
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.subscribers import listed
 from pravega_spark.errors import IllegalState, InvalidInput, ReinitializationRequired, StoreError
-from pravega_spark.limits import QUERY_LEASE_MS
-from pravega_spark.model import StreamCut
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.reader_groups import query_member
+from pravega_spark.reader_groups.leases import Heartbeat
 from pravega_spark.reader_groups.query_member import QUERY, QueryMember, acknowledge_batch
-from pravega_spark.reader_groups.reader_leases import Heartbeat
-from pravega_spark.retention.retention_options import parse_options
-from pravega_spark.retention.retention_run import run_retention
+from pravega_spark.retention.run import parse_options, run_retention
+from pravega_spark.values.limits import QUERY_LEASE_MS
+from pravega_spark.values.segments import StreamCut
 from tests.harness.fault_plans import Rule
 from tests.harness.group_world import NAME, OpenGroup, World
 from tests.harness.small_streams import scale

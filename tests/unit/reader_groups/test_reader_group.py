@@ -8,12 +8,13 @@ from typing import Any
 import deltalake
 import pytest
 
-from pravega_spark.engine.log.table_sweep import sweep_table
+from pravega_spark.config.policies import RetentionPolicy, StreamConfiguration
+from pravega_spark.engine.log.sweep import sweep_table
+from pravega_spark.engine.state.scopes import Scope
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate
-from pravega_spark.engine.tables.scopes import Scope
 from pravega_spark.errors import (
     CheckpointFailed,
     InvalidInput,
@@ -22,18 +23,17 @@ from pravega_spark.errors import (
     ReinitializationRequired,
     TruncatedData,
 )
-from pravega_spark.limits import KEPT_CHECKPOINTS
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
-from pravega_spark.policies import RetentionPolicy, StreamConfiguration
-from pravega_spark.reader_groups import assignment
+from pravega_spark.reader_groups import transitions
 from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
-from pravega_spark.reader_groups.group_state import GroupState
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.position import Position
 from pravega_spark.reader_groups.reader_group import ReaderGroup
+from pravega_spark.reader_groups.state import GroupState
 from pravega_spark.retention.stream_retention import StreamRetention
+from pravega_spark.values.limits import KEPT_CHECKPOINTS
+from pravega_spark.values.segments import StreamCut
 from tests.harness.group_world import NAME, OpenGroup, World, drain
 from tests.harness.small_streams import scale, write
 
@@ -196,8 +196,8 @@ def test_reader_without_any_heartbeat_expires() -> None:
 
     def joined(state: GroupState) -> GroupState:
         """As an older version left a reader whose heartbeat the store refused."""
-        state = assignment.join(state, ".x", 20_000)
-        return assignment.acquire(state, ".x", state.readers[".x"].number)
+        state = transitions.join(state, ".x", 20_000)
+        return transitions.acquire(state, ".x", state.readers[".x"].number)
 
     group.sync.apply("JOIN", joined)
     reader = world.group().create_reader("a")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from pravega_spark.errors import ReinitializationRequired, StoreError
-from pravega_spark.reader_groups.group_reader import EventStreamReader
-from pravega_spark.reader_groups.reader_leases import ReaderLeases
+from pravega_spark.reader_groups.leases import ReaderLeases
+from pravega_spark.reader_groups.reader import EventStreamReader
 from tests.harness.fault_plans import Rule
 from tests.harness.group_world import OpenGroup, World, drain
 from tests.harness.outages import FAIL, HANG, Outages

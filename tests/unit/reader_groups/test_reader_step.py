@@ -9,12 +9,13 @@ from pravega_spark.errors import (
     TooBusy,
     TooManyCheckpoints,
 )
-from pravega_spark.model import END, NOT_REACHED, StreamCut
-from pravega_spark.reader_groups import assignment, checkpoints, segment_transitions
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_state import GroupState, Phase, SegmentKey
-from pravega_spark.reader_groups.reader_leases import Heartbeat, record_heartbeat
-from pravega_spark.reader_groups.reader_step import ReaderView, reader_step
+from pravega_spark.reader_groups import segments as reader_group_segments
+from pravega_spark.reader_groups import transitions
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.leases import Heartbeat, record_heartbeat
+from pravega_spark.reader_groups.state import GroupState, Phase, SegmentKey
+from pravega_spark.reader_groups.step import ReaderView, reader_step
+from pravega_spark.values.segments import END, NOT_REACHED, StreamCut
 from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import MemoryStream, half_merged
 
@@ -27,7 +28,7 @@ def key(number: int, epoch: int = 0) -> SegmentKey:
 
 def begun(stream: MemoryStream, end: StreamCut | None = None) -> GroupState:
     configuration = ReaderGroupConfiguration({NAME: (None, end)})
-    return segment_transitions.begin("nyc/g", 0, configuration, {NAME: stream})
+    return reader_group_segments.begin("nyc/g", 0, configuration, {NAME: stream})
 
 
 def step(
@@ -51,12 +52,12 @@ def step(
 
 def joined(state: GroupState, *readers: str) -> GroupState:
     for reader in readers:
-        state = assignment.join(state, reader, 10_000)
+        state = transitions.join(state, reader, 10_000)
     return state
 
 
 def shares(state: GroupState) -> list[int]:
-    return list(assignment.segment_counts(state).values())
+    return list(transitions.segment_counts(state).values())
 
 
 def test_one_reader_acquires_all_and_releases_half_when_another_joins() -> None:
@@ -125,15 +126,15 @@ def test_successor_of_a_half_read_merge_is_future_in_a_checkpoint() -> None:
     state = step(joined(begun(stream), "a"), stream, "a")
     state = step(state, stream, "a", {key(0): 10})
     assert state.future == {key(2, 1): frozenset({1})}
-    state, checkpoint = checkpoints.initiate(state, "c")
-    state = checkpoints.answer(state, "a", checkpoint.number, {key(1): 5})
+    state, checkpoint = transitions.initiate(state, "c")
+    state = transitions.answer(state, "a", checkpoint.number, {key(1): 5})
     done = state.checkpoint(checkpoint.number)
     assert done is not None
     assert done.is_complete
     cut = state.cuts_of(done.positions)[NAME]
     assert dict(cut) == {0: END, 1: 5, key(2, 1).segment_id: NOT_REACHED}
     cuts.check(stream, cut)
-    again = segment_transitions.begin(
+    again = reader_group_segments.begin(
         "nyc/g", 1, state.configuration, {NAME: stream}, starts={NAME: cut}, next_number=9
     )
     assert (again.unassigned, again.future) == ({key(1): 5}, {key(2, 1): frozenset({1})})
@@ -150,13 +151,13 @@ def test_group_with_an_end_cut_reads_up_to_it() -> None:
     stream = half_merged()
     end = StreamCut(NAME, 1, {0: END, 1: 5, key(2, 1).segment_id: NOT_REACHED})
     state = step(joined(begun(stream, end), "a"), stream, "a")
-    assert segment_transitions.EndOffsets(state, stream).of(0) is None
-    assert segment_transitions.EndOffsets(state, stream).of(1) == 5
+    assert reader_group_segments.EndOffsets(state, stream).of(0) is None
+    assert reader_group_segments.EndOffsets(state, stream).of(1) == 5
     numbers = {k: o.number for k, o in state.assigned.items()}
     number = state.readers["a"].number
-    state = segment_transitions.complete(state, stream, "a", number, {key(0): numbers[key(0)]})
+    state = reader_group_segments.complete(state, stream, "a", number, {key(0): numbers[key(0)]})
     assert not state.is_at_end
-    state = segment_transitions.complete(state, stream, "a", number, {key(1): numbers[key(1)]})
+    state = reader_group_segments.complete(state, stream, "a", number, {key(1): numbers[key(1)]})
     assert state.is_at_end
     assert state.completed == {key(0): END, key(1): 5}
 
@@ -165,7 +166,7 @@ def test_start_after_its_end_is_refused() -> None:
     stream = half_merged()
     spans = {NAME: (StreamCut(NAME, 1, {0: 5, 1: 5}), StreamCut(NAME, 1, {0: 5, 1: 4}))}
     with pytest.raises(InvalidStreamCut, match="lies after the end"):
-        segment_transitions.begin("nyc/g", 0, ReaderGroupConfiguration(spans), {NAME: stream})
+        reader_group_segments.begin("nyc/g", 0, ReaderGroupConfiguration(spans), {NAME: stream})
 
 
 def test_evicted_reader_is_refused_and_its_last_position_counts() -> None:
@@ -174,20 +175,20 @@ def test_evicted_reader_is_refused_and_its_last_position_counts() -> None:
     state = step(joined(begun(stream), "a", "b"), stream, "a")
     number = state.readers["a"].number
     held = {key(0): (state.assigned[key(0)].number, 4), key(1): (99, 7)}
-    after = assignment.evict(state, "a", number, held)
+    after = transitions.evict(state, "a", number, held)
     assert after.unassigned == {key(1): 0, key(0): 4} or after.unassigned[key(0)] == 4
     assert after.unassigned[key(1)] == 0, "reported for an ownership that it does not have"
     with pytest.raises(ReinitializationRequired, match="lease expired"):
         reader_step(after, ReaderView("a", number), {NAME: stream}.__getitem__)
-    again = assignment.join(after, "a", 10_000)
-    assert assignment.evict(again, "a", number) == again, "it has joined again"
+    again = transitions.join(after, "a", 10_000)
+    assert transitions.evict(again, "a", number) == again, "it has joined again"
 
 
 def test_reader_id_is_in_a_group_once() -> None:
     state = joined(begun(MemoryStream.of(1)), "a")
     with pytest.raises(IllegalState, match="reader_offline"):
-        assignment.join(state, "a", 10_000)
-    assert assignment.remove_reader(state, "nobody") == state
+        transitions.join(state, "a", 10_000)
+    assert transitions.remove_reader(state, "nobody") == state
 
 
 def test_checkpoint_waits_for_all_readers_except_those_that_left() -> None:
@@ -195,12 +196,12 @@ def test_checkpoint_waits_for_all_readers_except_those_that_left() -> None:
     stream.append(0, 9)
     state = joined(begun(stream), "a", "b")
     state = step(step(state, stream, "a"), stream, "b")
-    state, begun_one = checkpoints.initiate(state, "c")
-    assert checkpoints.initiate(state, "c")[1] == begun_one, "the same name joins"
-    state = checkpoints.answer(state, "a", begun_one.number, {key(0): 6})
-    state = checkpoints.answer(state, "a", begun_one.number, {key(0): 9})
+    state, begun_one = transitions.initiate(state, "c")
+    assert transitions.initiate(state, "c")[1] == begun_one, "the same name joins"
+    state = transitions.answer(state, "a", begun_one.number, {key(0): 6})
+    state = transitions.answer(state, "a", begun_one.number, {key(0): 9})
     assert state.last_checkpoint is None
-    state = assignment.remove_reader(state, "b", {key(1): 0})
+    state = transitions.remove_reader(state, "b", {key(1): 0})
     assert state.last_checkpoint is not None
     assert state.last_checkpoint.positions == {key(0): 6, key(1): 0}
     assert state.assigned[key(0)].offset == 6
@@ -210,8 +211,8 @@ def test_silent_checkpoint_records_no_offset() -> None:
     stream = MemoryStream.of(1)
     stream.append(0, 9)
     state = step(joined(begun(stream), "a"), stream, "a")
-    state, silent = checkpoints.initiate(state, "s", silent=True)
-    state = checkpoints.answer(state, "a", silent.number, {key(0): 6})
+    state, silent = transitions.initiate(state, "s", silent=True)
+    state = transitions.answer(state, "a", silent.number, {key(0): 6})
     done = state.checkpoint(silent.number)
     assert done is not None
     assert (done.is_complete, done.positions) == (True, {key(0): 6})
@@ -221,15 +222,15 @@ def test_silent_checkpoint_records_no_offset() -> None:
 def test_checkpoints_beyond_the_limit_are_refused() -> None:
     state = joined(begun(MemoryStream.of(1)), "a")
     for name in "xyz":
-        state, _ = checkpoints.initiate(state, name)
+        state, _ = transitions.initiate(state, name)
     with pytest.raises(TooManyCheckpoints, match="3 pending checkpoints"):
-        checkpoints.initiate(state, "more")
-    state, _ = checkpoints.initiate(state, "s", silent=True)
-    assert checkpoints.cancel(state).checkpoints == ()
+        transitions.initiate(state, "more")
+    state, _ = transitions.initiate(state, "s", silent=True)
+    assert transitions.cancel(state).checkpoints == ()
 
 
 def test_group_without_readers_completes_a_checkpoint_immediately() -> None:
-    state, found = checkpoints.initiate(begun(MemoryStream.of(2)), "c")
+    state, found = transitions.initiate(begun(MemoryStream.of(2)), "c")
     assert state.last_checkpoint is not None
     assert state.last_checkpoint.number == found.number
     assert set(state.last_checkpoint.positions) == {key(0), key(1)}
@@ -238,7 +239,7 @@ def test_group_without_readers_completes_a_checkpoint_immediately() -> None:
 def test_reader_cannot_join_a_group_that_is_being_changed() -> None:
     stream = MemoryStream.of(1)
     configuration = ReaderGroupConfiguration([NAME])
-    state = segment_transitions.begin("g", 0, configuration, {NAME: stream}, phase=Phase.CHANGING)
+    state = reader_group_segments.begin("g", 0, configuration, {NAME: stream}, phase=Phase.CHANGING)
     with pytest.raises(TooBusy, match="being changed"):
         joined(state, "a")
 
@@ -251,11 +252,11 @@ def test_group_behind_the_head_continues_there_and_owners_keep_the_rest() -> Non
     number = state.assigned[key(1)].number
     stream.scale([0], [(0.0, 0.25), (0.25, 0.5)])
     stream.truncate(StreamCut(NAME, 1, {1: 3, key(2, 1).segment_id: 0, key(3, 1).segment_id: 0}))
-    state, lost = segment_transitions.move_to_head(state, stream)
+    state, lost = reader_group_segments.move_to_head(state, stream)
     assert sum(map(len, lost)) == 8
     assert (state.assigned[key(1)].number, state.assigned[key(1)].offset) == (number, 3)
     assert set(state.unassigned) == {key(2, 1), key(3, 1)}
-    assert segment_transitions.move_to_head(state, stream) == (state, ())
+    assert reader_group_segments.move_to_head(state, stream) == (state, ())
 
 
 def test_deleted_stream_is_completed_at_its_recorded_offsets() -> None:
@@ -263,12 +264,12 @@ def test_deleted_stream_is_completed_at_its_recorded_offsets() -> None:
     state = step(joined(begun(stream), "a"), stream, "a")
     state = step(state, stream, "a", {key(0): 10})
     assert (set(state.assigned), set(state.future)) == ({key(1)}, {key(2, 1)})
-    state, checkpoint = checkpoints.initiate(state, "c")
+    state, checkpoint = transitions.initiate(state, "c")
     view = ReaderView("a", state.readers["a"].number, behind_head=frozenset({NAME}))
     after = reader_step(state, view, lambda _: None)
     assert after.is_at_end
     assert after.completed == {key(0): END, key(1): 0}
-    done = checkpoints.answer(after, "a", checkpoint.number, {}).checkpoint(checkpoint.number)
+    done = transitions.answer(after, "a", checkpoint.number, {}).checkpoint(checkpoint.number)
     assert done is not None
     assert done.positions[key(1)] == 0
     assert reader_step(after, view, lambda _: None) == after
@@ -285,7 +286,7 @@ def test_a_finished_segment_stays_with_its_reader_while_another_one_completes() 
     stream.scale([0, 1], [(0.0, 1.0)])
     number = state.readers["b"].number
     held = {other: (state.assigned[other].number, 3)}
-    state = assignment.record_offsets(state, "b", number, held)
+    state = transitions.record_offsets(state, "b", number, held)
     state = step(state, stream, "a", {mine: 3})
     assert list(state.owned_by("b")) == [other]
     assert state.future == {key(2, 1): {other.segment_id}}

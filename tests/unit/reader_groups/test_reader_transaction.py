@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pravega_spark.config.descriptions import TransactionStatus
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.errors import (
@@ -18,14 +19,13 @@ from pravega_spark.errors import (
     TruncatedData,
     TxnFailed,
 )
-from pravega_spark.model import StreamCut, TransactionStatus
-from pravega_spark.reader_groups import assignment, finds, segment_transitions
-from pravega_spark.reader_groups.group_codec import GroupCodec
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
-from pravega_spark.transactions.joint_transaction import JointTransaction
-from pravega_spark.transactions.joint_writer import JointWriter
-from pravega_spark.transactions.transactional_writer import TransactionalWriter
+from pravega_spark.reader_groups import segments, transitions
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.state import GroupState, SegmentKey
+from pravega_spark.reader_groups.table import GroupCodec
+from pravega_spark.txn.joint import JointTransaction, JointWriter
+from pravega_spark.txn.writer import TransactionalWriter
+from pravega_spark.values.segments import StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.processing_world import IN, OUT, READER_LEASE, ProcessingWorld, Processor
 from tests.harness.simulated_kills import Killed, kill
@@ -478,7 +478,7 @@ def test_verbs_that_would_move_positions_are_refused(world: ProcessingWorld, a: 
     with pytest.raises(IllegalState, match="takes part in joint transaction"):
         a.joint.begin(OUT, readers=[a.reader])
     with pytest.raises(IllegalState, match="a streaming query has none"):
-        assignment.join(world.group().state(), "streaming-query", None, exclusive=True)
+        transitions.join(world.group().state(), "streaming-query", None, exclusive=True)
     txn.commit()
     assert world.offset() == 2
 
@@ -589,8 +589,8 @@ def test_truncation_of_what_a_transaction_has_prepared(
 
         def found(state: GroupState) -> GroupState:
             owners = state.assigned
-            after, lost = segment_transitions.move_to_head(state, view)
-            return finds.add_lost(after, lost, owners, "a")
+            after, lost = segments.move_to_head(state, view)
+            return transitions.add_lost(after, lost, owners, "a")
 
         group.sync.apply("READ", found)
 
@@ -627,7 +627,7 @@ def test_segment_that_the_reader_lost_to_a_truncation_is_not_acknowledged(
     world.write(1, IN)
     view, group = world.streams[IN].view(), world.group()
     group.state()
-    group.sync.apply("READ", lambda state: segment_transitions.move_to_head(state, view)[0])
+    group.sync.apply("READ", lambda state: segments.move_to_head(state, view)[0])
     with pytest.raises(TxnFailed, match=r"cannot acknowledge.*it lost s/in/0#0"):
         txn.commit()
     assert (world.processed(), txn.status, len(later)) == ([], ABORTED, 2)

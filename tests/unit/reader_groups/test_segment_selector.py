@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.config.policies import StreamConfiguration
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.errors import InvalidStreamCut, NoSuchStream, TruncatedData
-from pravega_spark.model import SegmentRange, StreamCut
-from pravega_spark.policies import StreamConfiguration
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_reader import EventStreamReader
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.reader import EventStreamReader
+from pravega_spark.values.segments import SegmentRange, StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.group_world import NAME, World, drain
 from tests.harness.small_streams import scale

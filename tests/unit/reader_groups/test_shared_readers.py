@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from pravega_spark import StreamManager
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import ReinitializationRequired, RootChanged
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.reader_groups import assignment
-from pravega_spark.reader_groups.group_codec import GroupCodec
-from pravega_spark.reader_groups.group_reader import EventStreamReader
-from pravega_spark.reader_groups.group_table import _open_states
+from pravega_spark.reader_groups import transitions
+from pravega_spark.reader_groups.reader import EventStreamReader
 from pravega_spark.reader_groups.reader_group import ReaderGroup
+from pravega_spark.reader_groups.table import GroupCodec, _open_states
 from tests.harness.group_world import World
 
 FEW, MANY = 4, 40
@@ -156,7 +155,7 @@ def test_news_that_a_sibling_has_read_proves_no_lease() -> None:
     before = first._membership.lease.ends_at
     world.runtime.sleep(6)
     first._membership.lease.extend()  # a heartbeat whose proof has failed
-    other.sync.apply("X", lambda state: assignment.remove_reader(state, "b"))
+    other.sync.apply("X", lambda state: transitions.remove_reader(state, "b"))
     first._membership.refreshes.schedule(world.runtime.monotonic(), 3.0)
     world.store.calls.clear()
     group.sync.fetch()

@@ -9,13 +9,9 @@ from typing import Any
 import pytest
 
 from pravega_spark.errors import PravegaSparkError
-from pravega_spark.reader_groups import (
-    assignment,
-    checkpoints,
-    reader_step,
-    segment_transitions,
-)
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups import segments, transitions
+from pravega_spark.reader_groups import step as reader_group_step
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
 from tests.harness import simulated_group
 from tests.harness.simulated_group import SimulatedGroup, step
 from tests.harness.tiers import sized
@@ -145,20 +141,20 @@ def forget_readers_segments(remove_readers: Callable[..., Any]) -> Callable[...,
 @pytest.mark.parametrize(
     ("acknowledge", "module", "name", "mutant"),
     [
-        ("next", assignment, "remove_readers", let_removed_readers_begin_again),
-        ("next", assignment, "remove_readers", forget_readers_segments),
-        ("checkpoint", assignment, "remove_readers", let_removed_readers_begin_again),
-        ("next", assignment, "acquire", acquire_with_a_pending_checkpoint),
-        ("next", checkpoints, "record_release", omit_released_segments),
-        ("next", segment_transitions, "_with_frontier", skip_waiting_for_predecessors),
-        ("next", assignment, "release", release_at_the_recorded_offset),
-        ("next", segment_transitions, "drop_stream", keep_deleted_streams),
-        ("checkpoint", assignment, "acquire", acquire_with_a_pending_checkpoint),
-        ("checkpoint", checkpoints, "record_release", omit_released_segments),
-        ("checkpoint", assignment, "record_offsets", record_offsets_between_checkpoints),
-        ("checkpoint", checkpoints, "answer", skip_recording_answers),
-        ("checkpoint", reader_step, "_unacknowledged", acknowledge_what_was_handed_out),
-        ("checkpoint", reader_step, "_needs_checkpoint", wait_for_a_checkpoint),
+        ("next", transitions, "remove_readers", let_removed_readers_begin_again),
+        ("next", transitions, "remove_readers", forget_readers_segments),
+        ("checkpoint", transitions, "remove_readers", let_removed_readers_begin_again),
+        ("next", transitions, "acquire", acquire_with_a_pending_checkpoint),
+        ("next", transitions, "record_release", omit_released_segments),
+        ("next", segments, "_with_frontier", skip_waiting_for_predecessors),
+        ("next", transitions, "release", release_at_the_recorded_offset),
+        ("next", segments, "drop_stream", keep_deleted_streams),
+        ("checkpoint", transitions, "acquire", acquire_with_a_pending_checkpoint),
+        ("checkpoint", transitions, "record_release", omit_released_segments),
+        ("checkpoint", transitions, "record_offsets", record_offsets_between_checkpoints),
+        ("checkpoint", transitions, "answer", skip_recording_answers),
+        ("checkpoint", reader_group_step, "_unacknowledged", acknowledge_what_was_handed_out),
+        ("checkpoint", reader_group_step, "_needs_checkpoint", wait_for_a_checkpoint),
         ("checkpoint", simulated_group, "reader_step", answer_where_the_reader_is),
     ],
 )

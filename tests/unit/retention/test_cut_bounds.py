@@ -8,7 +8,7 @@ from functools import reduce
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.model import END, NOT_REACHED, Segment, StreamCut, parse_segment
+from pravega_spark.values.segments import END, NOT_REACHED, Segment, StreamCut, parse_segment
 from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import (
     MemoryStream,

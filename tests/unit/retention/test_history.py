@@ -13,22 +13,21 @@ from random import Random
 
 import pytest
 
-from pravega_spark.engine.stream import lifecycle
-from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.subscribers import publish, subscribe, unsubscribe
-from pravega_spark.engine.stream.truncation import truncate
-from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import HeldBySubscriber, InvalidStreamCut
-from pravega_spark.model import StreamCut
-from pravega_spark.policies import (
+from pravega_spark.config.policies import (
     LimitUnit,
     RetentionPolicy,
     RetentionType,
     ScalingPolicy,
     StreamConfiguration,
 )
-from pravega_spark.retention.retention_options import parse_options
-from pravega_spark.retention.retention_run import explain_retention, run_retention
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.subscribers import publish, subscribe, unsubscribe
+from pravega_spark.engine.stream.truncation import truncate
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import HeldBySubscriber, InvalidStreamCut
+from pravega_spark.retention.run import explain_retention, parse_options, run_retention
+from pravega_spark.values.segments import StreamCut
 from tests.harness import failpoints
 from tests.harness import stream_cuts as cuts
 from tests.harness.fake_runtime import FakeRuntime, memory

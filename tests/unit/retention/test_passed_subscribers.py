@@ -6,18 +6,16 @@ import logging
 
 import pytest
 
+from pravega_spark.config.policies import RetentionPolicy, StreamConfiguration
 from pravega_spark.engine.stream import lifecycle
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.errors import HeldBySubscriber, TruncatedData
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
-from pravega_spark.policies import RetentionPolicy, StreamConfiguration
+from pravega_spark.retention.decision import RetentionRule
 from pravega_spark.retention.explanation import policy_text
-from pravega_spark.retention.retention_options import parse_options
-from pravega_spark.retention.retention_run import explain_retention, run_retention
-from pravega_spark.retention.truncation_decision import RetentionRule
+from pravega_spark.retention.run import explain_retention, parse_options, run_retention
+from pravega_spark.values.segments import StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, manager_of, memory
 from tests.harness.small_streams import reopen, write
@@ -131,7 +129,7 @@ def test_subscribers_that_move_during_a_run_do_not_delay_it_and_are_named(
 ) -> None:
     stream = made(policy)
     other = reopen(stream)
-    monkeypatch.setattr("pravega_spark.retention.retention_run.RETENTION_ATTEMPTS", 1)
+    monkeypatch.setattr("pravega_spark.retention.run.RETENTION_ATTEMPTS", 1)
 
     def move() -> None:
         subscribe(other, "joined", protect=True)

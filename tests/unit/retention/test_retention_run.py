@@ -4,20 +4,20 @@ from functools import partial
 
 import pytest
 
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.subscribers import publish, subscribe, unsubscribe
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.errors import NoSuchStream, TooBusy, TruncatedData
-from pravega_spark.model import SegmentRange, StreamCut
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.retention import retention_commit, retention_run
+from pravega_spark.retention import run
+from pravega_spark.retention.decision import RetentionRule
 from pravega_spark.retention.explanation import RetentionExplanation
-from pravega_spark.retention.retention_options import parse_options
-from pravega_spark.retention.retention_run import explain_retention, run_retention
-from pravega_spark.retention.truncation_decision import RetentionRule
-from pravega_spark.transactions import sweeper, transaction_lifecycle
+from pravega_spark.retention.run import explain_retention, parse_options, run_retention
+from pravega_spark.txn import lifecycle as txn_lifecycle
+from pravega_spark.txn import sweeper
+from pravega_spark.values.segments import SegmentRange, StreamCut
 from tests.harness import failpoints
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
@@ -163,7 +163,7 @@ def test_sample_is_taken_at_its_frequency_and_only_of_new_events() -> None:
 
 
 def test_too_many_samples_are_thinned_in_their_older_half(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention_commit, "MAX_SAMPLES", 8)
+    monkeypatch.setattr(run, "MAX_SAMPLES", 8)
     stream = made(RetentionPolicy.by_time("10 days"), commits=0)
     options = parse_options(sample_every=0, sweep=False)
     for _ in range(9):
@@ -315,7 +315,7 @@ def test_stream_without_a_policy_or_in_sealing_is_unchanged_and_a_deleted_one_is
     version = stream.view().version
     assert run_retention(stream, NO_SWEEP).explanation.rule is RetentionRule.NO_POLICY
     other = made(RetentionPolicy.by_time("1 min"))
-    transaction_lifecycle.begin(other, 1, lease_ms=60_000, execution_ms=60_000)
+    txn_lifecycle.begin(other, 1, lease_ms=60_000, execution_ms=60_000)
 
     def during() -> None:
         before = other.view()
@@ -534,7 +534,7 @@ def test_explanation_as_text_and_as_a_row() -> None:
         "subscriber s/slow: 3 events, 30 B, 7.0 minutes",
     ]
     done = run_retention(stream, NO_SWEEP)
-    assert set(done.row()) == set(retention_run.ROW_SCHEMA.names)
+    assert set(done.row()) == set(run.ROW_SCHEMA.names)
     assert "nothing (all beyond the maximum)" not in str(explain_retention(stream))
 
 

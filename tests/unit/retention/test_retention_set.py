@@ -7,22 +7,20 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.version_ages import VersionAges
+from pravega_spark.config.policies import RetentionPolicy, StreamConfiguration
+from pravega_spark.engine.log import checkpoint
+from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.engine.log.retained import VersionAges
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.limits import STATE_FILE_COMMITS
-from pravega_spark.model import make_segment_id
-from pravega_spark.policies import RetentionPolicy, StreamConfiguration
 from pravega_spark.retention import retention_set
-from pravega_spark.retention.retention_options import parse_options
-from pravega_spark.retention.retention_run import run_retention
-from pravega_spark.retention.retention_set import LogRetentionSet
-from pravega_spark.retention.snapshot_search import COMMITS_PAGE
-from pravega_spark.retention.truncation_inputs import RetentionEntry
+from pravega_spark.retention.decision import RetentionEntry
+from pravega_spark.retention.retention_set import COMMITS_PAGE, LogRetentionSet
+from pravega_spark.retention.run import parse_options, run_retention
+from pravega_spark.values.limits import STATE_FILE_COMMITS
+from pravega_spark.values.segments import make_segment_id
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_streams import make_stream, reopen, scale, write
 from tests.harness.small_tables import clean
@@ -188,7 +186,7 @@ def test_search_reads_few_commits_of_a_long_log(
     is_large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_large:  # then the first one is a state file, and the others are parts
-        monkeypatch.setattr(checkpointing, "_DOMAINS_A_COMMIT", 0.001)
+        monkeypatch.setattr(checkpoint, "_DOMAINS_A_COMMIT", 0.001)
     spy = Spy()
     stream = grown(4 * STATE_FILE_COMMITS, spy)
     for n in range(1, 5):

@@ -10,12 +10,11 @@ import pytest
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.stream.time_limit import run_within
 from pravega_spark.errors import CorruptLog, InvalidConfiguration, NoSuchStream, TooBusy
-from pravega_spark.model import StreamCut
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.retention.retention_options import parse_options
-from pravega_spark.retention.retention_run import ROW_SCHEMA, RetentionResult
+from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
+from pravega_spark.retention.decision import RetentionRule
+from pravega_spark.retention.run import ROW_SCHEMA, RetentionResult, parse_options
 from pravega_spark.retention.stream_retention import retention_rows
-from pravega_spark.retention.truncation_decision import RetentionRule
+from pravega_spark.values.segments import StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.simulated_kills import Killed, kill
 

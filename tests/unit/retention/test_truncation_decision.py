@@ -10,16 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pravega_spark.config.policies import LimitUnit, RetentionPolicy, RetentionType
 from pravega_spark.engine.layout.epochs import Layout
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.model import StreamCut
-from pravega_spark.policies import LimitUnit, RetentionPolicy, RetentionType
-from pravega_spark.retention.truncation_decision import RetentionRule, decide_truncation
-from pravega_spark.retention.truncation_inputs import (
+from pravega_spark.retention.decision import (
     RetentionEntry,
+    RetentionRule,
     RetentionSet,
     TruncationInputs,
+    decide_truncation,
 )
+from pravega_spark.values.segments import StreamCut
 from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import MemoryStream, cut_of, journeys
 from tests.harness.stream_cuts import lower_bound_of, raised

@@ -6,16 +6,20 @@ import json
 
 import pytest
 
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.clock_record import confirm_clock
+from pravega_spark.engine.log.clock import confirm_clock
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import SampleRecord, SubscriberRecord, decode_subscriber
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.subscribers import publish, subscribe
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.retention.retention_options import RetentionOptions, parse_options
-from pravega_spark.retention.retention_run import explain_retention, run_retention
+from pravega_spark.retention.run import (
+    RetentionOptions,
+    explain_retention,
+    parse_options,
+    run_retention,
+)
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_streams import events_of, write
 

@@ -4,23 +4,18 @@ from pathlib import Path
 
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.chunks.routing import position
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import KeyRange
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.scaling.auto_scaling import (
-    ROW_SCHEMA,
-    explain_scaling,
-    run_scaling,
-    scaling_rows,
-)
-from pravega_spark.scaling.rate_store import rates_key
-from pravega_spark.scaling.scale_commit import scale_stream
-from pravega_spark.transactions import transaction_lifecycle
-from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.scaling.auto import ROW_SCHEMA, explain_scaling, run_scaling, scaling_rows
+from pravega_spark.scaling.commit import scale_stream
+from pravega_spark.scaling.rates import rates_key
+from pravega_spark.txn import lifecycle as txn_lifecycle
+from pravega_spark.txn.transaction import Transaction
+from pravega_spark.values.segments import KeyRange
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.loads import PACE, load, stream_with
@@ -230,7 +225,7 @@ def test_stream_that_does_not_exist_is_an_error() -> None:
 
 def begun(stream: StreamLog) -> Transaction:
     life = stream.view().life
-    opened = transaction_lifecycle.begin(stream, life, lease_ms=600_000, execution_ms=86_400_000)
+    opened = txn_lifecycle.begin(stream, life, lease_ms=600_000, execution_ms=86_400_000)
     return Transaction(stream, opened.transaction_id)
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pravega_spark.engine.log.actions import Commit
-from pravega_spark.scaling.commit_traffic import Traffic, traffic_by_segment
+from pravega_spark.scaling.rates import Traffic, traffic_by_segment
 from tests.harness.fake_runtime import NOW_MS
 from tests.harness.loads import commit
 

@@ -6,21 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.log.checkpointing import maintain
+from pravega_spark.config.policies import ScalingPace, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.policies import ScalingPace, ScalingPolicy, StreamConfiguration
-from pravega_spark.scaling import rate_store
-from pravega_spark.scaling.commit_traffic import Traffic
-from pravega_spark.scaling.moving_averages import FOREVER, ScaleUpEvent, SegmentRates
-from pravega_spark.scaling.rate_store import (
+from pravega_spark.scaling import rates as scaling_rates
+from pravega_spark.scaling.rates import (
+    FOREVER,
+    ScaleUpEvent,
+    SegmentRates,
+    StreamRates,
+    Traffic,
     decode_rates,
     encode_rates,
     rates_key,
     read_rates,
     store_rates,
 )
-from pravega_spark.scaling.scale_events import StreamRates
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime, memory
 from tests.harness.loads import BY_EVENTS, PACE, load, rates_of, segment_rates, stream_with
 from tests.harness.small_streams import reopen, write
@@ -147,7 +149,7 @@ def test_without_stored_rates_the_last_hour_of_the_log_is_read(stream: StreamLog
 def test_number_of_commits_read_is_limited(
     stream: StreamLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rate_store, "RATES_COMMITS", 20)
+    monkeypatch.setattr(scaling_rates, "RATES_COMMITS", 20)
     begun = state_file(stream)
     store_rates(stream, read(stream)[0])
     load(stream, seconds=15, rate=1, every=1)

@@ -20,11 +20,12 @@ from pravega_spark.errors import (
     ScaleConflict,
     StreamSealed,
 )
-from pravega_spark.model import Epoch, KeyRange, make_segment_id
-from pravega_spark.scaling import scale_commit
-from pravega_spark.scaling.scale_commit import check_scale, scale_stream
-from pravega_spark.transactions import sweeper, transaction_lifecycle
-from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.scaling import commit as scaling_commit
+from pravega_spark.scaling.commit import check_scale, scale_stream
+from pravega_spark.txn import lifecycle as txn_lifecycle
+from pravega_spark.txn import sweeper
+from pravega_spark.txn.transaction import Transaction
+from pravega_spark.values.segments import Epoch, KeyRange, make_segment_id
 from tests.harness import stream_cuts as cuts
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
@@ -71,7 +72,7 @@ def roll(stream: StreamLog, late: Transaction) -> None:
 
 def late_transaction(stream: StreamLog) -> Transaction:
     other = reopen(stream)
-    opened = transaction_lifecycle.begin(other, 1, lease_ms=60_000, execution_ms=600_000)
+    opened = txn_lifecycle.begin(other, 1, lease_ms=60_000, execution_ms=600_000)
     txn = Transaction(other, opened.transaction_id)
     for n in range(20):
         txn.write_event(b"late", f"k{n}")
@@ -343,20 +344,20 @@ def test_segment_is_given_by_id_by_text_or_by_the_number_of_an_active_one(
     scaled(stream, [0], HALVES)
     view = stream.view()
     named = {
-        name: scale_commit.resolve_segment_id(view, name)
+        name: scaling_commit.resolve_segment_id(view, name)
         for name in (0, 1, 2, "3#1", (1 << 32) + 2)
     }
     two, three = make_segment_id(2, 1), make_segment_id(3, 1)
     assert named == {0: 0, 1: 1, 2: two, "3#1": three, two: two}
-    assert scale_commit.resolve_segment_id(view, 9) == 9
+    assert scaling_commit.resolve_segment_id(view, 9) == 9
     for segment in view.active.segments:
-        assert scale_commit.resolve_segment_id(view, segment) == segment.segment_id
+        assert scaling_commit.resolve_segment_id(view, segment) == segment.segment_id
 
 
 @pytest.mark.parametrize("name", [-1, True, None, 1.5, "x", "1", "1#", b"1#0"])
 def test_value_that_names_no_segment_is_refused(stream: StreamLog, name: Any) -> None:
     with pytest.raises(InvalidInput, match="3#1"):
-        scale_commit.resolve_segment_id(stream.view(), name)
+        scaling_commit.resolve_segment_id(stream.view(), name)
 
 
 @pytest.mark.parametrize(
@@ -364,15 +365,15 @@ def test_value_that_names_no_segment_is_refused(stream: StreamLog, name: Any) ->
 )
 def test_value_that_is_no_range_is_refused(given: Any) -> None:
     with pytest.raises(InvalidInput, match=r"\(low, high\) with 0 <= low < high <= 1, got"):
-        scale_commit.to_key_range(given)
+        scaling_commit.to_key_range(given)
 
 
 def test_range_is_given_as_numbers_or_as_a_key_range() -> None:
-    assert scale_commit.to_key_range((0, 1)) == KeyRange(0.0, 1.0)
-    assert scale_commit.to_key_range([0.25, 0.5]) == KeyRange(0.25, 0.5)
-    assert scale_commit.to_key_range(KeyRange(0.0, 0.5)) == KeyRange(0.0, 0.5)
+    assert scaling_commit.to_key_range((0, 1)) == KeyRange(0.0, 1.0)
+    assert scaling_commit.to_key_range([0.25, 0.5]) == KeyRange(0.25, 0.5)
+    assert scaling_commit.to_key_range(KeyRange(0.0, 0.5)) == KeyRange(0.0, 0.5)
     with pytest.raises(InvalidInput):
-        scale_commit.to_key_range((float("nan"), 1))
+        scaling_commit.to_key_range((float("nan"), 1))
 
 
 def test_check_scale_returns_whether_a_later_epoch_is_active(stream: StreamLog) -> None:

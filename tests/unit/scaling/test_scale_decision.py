@@ -7,18 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.limits import MAX_SEGMENTS
-from pravega_spark.model import KeyRange, Segment, make_segment_id
-from pravega_spark.policies import ScalingPolicy
-from pravega_spark.scaling import scale_decision
-from pravega_spark.scaling.moving_averages import FOREVER, Averages, ScaleUpEvent, SegmentRates
-from pravega_spark.scaling.scale_decision import (
-    Action,
-    ScaleDecision,
-    ScaleRequest,
-    decide_scale,
-)
-from pravega_spark.scaling.scale_events import StreamRates
+from pravega_spark.config.policies import ScalingPolicy
+from pravega_spark.scaling import decision
+from pravega_spark.scaling.decision import Action, ScaleDecision, ScaleRequest, decide_scale
+from pravega_spark.scaling.rates import FOREVER, Averages, ScaleUpEvent, SegmentRates, StreamRates
+from pravega_spark.values.limits import MAX_SEGMENTS
+from pravega_spark.values.segments import KeyRange, Segment, make_segment_id
 from tests.harness.fake_runtime import NOW_MS
 from tests.harness.loads import BY_EVENTS, PACE, epoch_of, rates_of, segment_rates, summed
 
@@ -95,7 +89,7 @@ def test_each_hot_segment_is_split_by_its_own_request() -> None:
 def test_stream_at_the_maximum_of_segments_is_not_split(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(scale_decision, "MAX_SEGMENTS", 4)
+    monkeypatch.setattr(decision, "MAX_SEGMENTS", 4)
     found = decided([hot(), hot(), warm()])
     assert [request.seal for request in found.requests] == [(0,)]
     assert "a stream has at most 4 segments" in found.verdicts[1].reason

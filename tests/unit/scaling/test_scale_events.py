@@ -8,18 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pravega_spark.config.policies import ScalingPace, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.log.actions import Commit
 from pravega_spark.engine.log.snapshot import first_snapshot
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import STREAM_DOMAIN
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.model import KeyRange
-from pravega_spark.policies import ScalingPace, ScalingPolicy, StreamConfiguration
-from pravega_spark.scaling.moving_averages import FOREVER, Averages, SegmentRates
-from pravega_spark.scaling.rate_store import decode_rates, encode_rates
-from pravega_spark.scaling.scale_commit import scale_stream
-from pravega_spark.scaling.scale_events import StreamRates
+from pravega_spark.scaling.commit import scale_stream
+from pravega_spark.scaling.rates import (
+    FOREVER,
+    Averages,
+    SegmentRates,
+    StreamRates,
+    decode_rates,
+    encode_rates,
+)
+from pravega_spark.values.segments import KeyRange
 from tests.harness.fake_runtime import NOW_MS
 from tests.harness.loads import (
     BY_BYTES,

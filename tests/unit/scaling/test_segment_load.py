@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pravega_spark.policies import ScalingPolicy
-from pravega_spark.scaling.moving_averages import FOREVER, ScaleUpEvent
-from pravega_spark.scaling.segment_load import SegmentLoad, segment_load
+from pravega_spark.config.policies import ScalingPolicy
+from pravega_spark.scaling.rates import FOREVER, ScaleUpEvent, SegmentLoad, segment_load
 from tests.harness.fake_runtime import NOW_MS
 from tests.harness.loads import BY_BYTES, BY_EVENTS, MINUTE, rates_of, segment_rates
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from pravega_spark.engine.chunks.routing import position
 from pravega_spark.engine.layout.epochs import split
-from pravega_spark.model import KeyRange
-from pravega_spark.scaling.split_points import (
+from pravega_spark.scaling.auto import (
     balanced_ranges,
     largest_share,
     newest_key_positions,
     split_by_keys,
 )
+from pravega_spark.values.segments import KeyRange
 from tests.harness.small_streams import make_stream, write
 
 WHOLE = KeyRange(0.0, 1.0)

@@ -11,8 +11,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from pravega_spark.config.stream_schema import StreamSchema
 from pravega_spark.errors import SchemaMismatch
-from pravega_spark.stream_schema import StreamSchema
 
 TIME = pa.timestamp("us", "UTC")
 AT = datetime(2013, 1, 1, 10, tzinfo=timezone.utc)

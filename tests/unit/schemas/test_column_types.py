@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from pravega_spark.config.stream_schema import StreamSchema
 from pravega_spark.errors import InvalidSchema
 from pravega_spark.schemas.column_types import RESERVED_NAMES, canonical_schema
-from pravega_spark.stream_schema import StreamSchema
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 from pydantic import AwareDatetime, BaseModel, Field, create_model
 
+from pravega_spark.config.stream_schema import StreamSchema
 from pravega_spark.errors import InvalidSchema, SchemaMismatch
-from pravega_spark.stream_schema import StreamSchema
 
 AT = datetime(2013, 1, 1, 10, tzinfo=timezone.utc)
 TIME = pa.timestamp("us", "UTC")

@@ -14,9 +14,9 @@ from pravega_spark.errors import StoreUnavailable
 from pravega_spark.serve import live_updates
 from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.live_updates import LiveUpdates
-from pravega_spark.serve.root_watch import RootWatch
 from pravega_spark.serve.serve_options import MAX_VIEWERS
 from pravega_spark.serve.served_root import ServedRoot
+from pravega_spark.serve.watch import RootWatch
 from tests.harness.web_world import new_manager, web_client
 
 POLL_SECONDS = 0.01

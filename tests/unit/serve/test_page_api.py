@@ -17,11 +17,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
-from pravega_spark.serve import root_watch
+from pravega_spark.serve import watch as serve_watch
 from pravega_spark.serve.answer_cache import AnswerCache
-from pravega_spark.serve.root_watch import RootWatch
 from pravega_spark.serve.served_root import ServedRoot
-from pravega_spark.serve.stream_watch import StreamWatch
+from pravega_spark.serve.watch import RootWatch, StreamWatch
 from tests.harness.lively_root import HOSTILE, make_lively_root
 from tests.harness.web_world import BEARER, TOKEN, new_manager, web_client
 
@@ -322,7 +321,7 @@ def test_a_damaged_stream_is_a_row_and_hides_no_other(
 def test_a_root_of_somewhat_more_streams_than_are_watched_finds_most_watches_again(
     manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(root_watch, "MAX_WATCHES", 100)
+    monkeypatch.setattr(serve_watch, "MAX_WATCHES", 100)
     watch = RootWatch(ServedRoot(manager), AnswerCache(), 3.0)
     names = [f"nyc/s{number}" for number in range(103)]
     last: dict[str, StreamWatch] = {}

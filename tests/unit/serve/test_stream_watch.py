@@ -7,7 +7,7 @@ import pytest
 from pravega_spark import StreamManager
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream
-from pravega_spark.serve.stream_watch import FIRST_COMMITS, StreamWatch
+from pravega_spark.serve.watch import FIRST_COMMITS, StreamWatch
 from tests.harness.spy_store import Spy
 from tests.harness.web_world import new_manager
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pravega_spark.serve.traffic_window import BUCKET_MS, POINTS, WINDOW_MS, TrafficWindow
+from pravega_spark.serve.watch import BUCKET_MS, POINTS, WINDOW_MS, TrafficWindow
 
 NOW_MS = 1_700_000_000_000
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import (
@@ -26,8 +26,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.manager import StreamManager
-from pravega_spark.shared_state.revision import Revision
-from pravega_spark.shared_state.revisioned_stream import RevisionedStream
+from pravega_spark.shared_state.revisioned_stream import Revision, RevisionedStream
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
@@ -141,7 +140,7 @@ def test_calls_of_each_verb(store: Spy, log: RevisionedStream) -> None:
 def test_after_an_unknown_outcome_the_next_call_works(
     store: Spy, log: RevisionedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pravega_spark.engine.log.create_once.COMMIT_DEADLINE_SECONDS", 0.0)
+    monkeypatch.setattr("pravega_spark.engine.log.commit.COMMIT_DEADLINE_SECONDS", 0.0)
     log.write_unconditionally(b"a")
     store.rules.add(Rule(Fault.DELAY, "put_if_absent", nth=1))
     with pytest.raises(CommitUnknown):

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.stream import truncation
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import IllegalState, InvalidInput, TooBusy
-from pravega_spark.model import StreamCut
 from pravega_spark.shared_state.state_synchronizer import TRUNCATED_READS, StateSynchronizer
+from pravega_spark.values.segments import StreamCut
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.small_streams import make_stream, reopen, write

@@ -11,11 +11,10 @@ from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.client_options import TimedRoot
 from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.engine.store.s3 import S3Store
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import InvalidOption
-from pravega_spark.model import StreamCut, make_segment_id
 from pravega_spark.spark import option_values, options
-from pravega_spark.spark.key_value.table_settings import table_read_settings
+from pravega_spark.spark.key_value.options import table_read_settings
 from pravega_spark.spark.settings import (
     ReadBound,
     ReadSettings,
@@ -23,6 +22,7 @@ from pravega_spark.spark.settings import (
     read_settings,
     write_settings,
 )
+from pravega_spark.values.segments import StreamCut, make_segment_id
 
 ROOT = {"root": "/data/streams"}
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.limits import DELTA_PACKAGE
 from pravega_spark.spark.session import (
     CATALOG,
     DELTA_CATALOG,
@@ -21,6 +20,7 @@ from pravega_spark.spark.session import (
     _submit_arguments,
     session,
 )
+from pravega_spark.values.limits import DELTA_PACKAGE
 
 
 @pytest.fixture(autouse=True)

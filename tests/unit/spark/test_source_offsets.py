@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark.errors import InvalidInput
-from pravega_spark.model import END, NOT_REACHED, StreamCut, make_segment_id
 from pravega_spark.spark.source_offsets import (
     OffsetOwner,
     StreamOffset,
@@ -15,6 +14,7 @@ from pravega_spark.spark.source_offsets import (
     encode,
     owner_of,
 )
+from pravega_spark.values.segments import END, NOT_REACHED, StreamCut, make_segment_id
 
 _cells = st.dictionaries(
     st.builds(make_segment_id, st.integers(0, 99), st.integers(0, 9)),

@@ -9,7 +9,7 @@ from bench.harness.fleet import COMMITS, fleet
 from pravega_spark import StreamManager
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.scaling.auto_scaling import explain_scaling
+from pravega_spark.scaling.auto import explain_scaling
 
 
 def test_every_fourth_stream_of_a_fleet_has_to_split(tmp_path: Path) -> None:

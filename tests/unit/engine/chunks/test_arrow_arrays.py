@@ -16,12 +16,12 @@ _READ_AND_WRITE = """
 import sys
 import pyarrow as pa
 from pravega_spark.engine.chunks.chunk import ChunkRef
-from pravega_spark.engine.chunks.chunk_writer import encode, stage
-from pravega_spark.engine.chunks.chunk_reader import read
+from pravega_spark.engine.chunks.writer import encode, stage
+from pravega_spark.engine.chunks.reader import read
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.chunks.arrow_arrays import byte_ends, constant
-from pravega_spark.model import KeyRange, Segment
+from pravega_spark.values.segments import KeyRange, Segment
 
 store = open_store(sys.argv[1])
 text = constant("key", pa.string(), 10)

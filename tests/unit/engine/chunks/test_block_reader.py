@@ -11,18 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.chunks import chunk_reader
-from pravega_spark.engine.chunks.block_reader import open_blocks
-from pravega_spark.engine.chunks.block_writer import stage_blocks
+from pravega_spark.engine.chunks import reader
+from pravega_spark.engine.chunks.blocks import open_blocks, stage_blocks
 from pravega_spark.engine.chunks.chunk import ChunkRef, encode_events
-from pravega_spark.engine.chunks.chunk_encoder import UNCOMPRESSED
-from pravega_spark.engine.chunks.chunk_writer import encode
+from pravega_spark.engine.chunks.encoder import UNCOMPRESSED
 from pravega_spark.engine.chunks.footer import digest_of, digest_of_parts, length_of
-from pravega_spark.engine.chunks.tiny_chunk import PAGE_ROWS, PAGES_KEY, TINY_ROWS
+from pravega_spark.engine.chunks.tiny import PAGE_ROWS, PAGES_KEY, TINY_ROWS
+from pravega_spark.engine.chunks.writer import encode
 from pravega_spark.engine.store.base import Store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CorruptChunk
-from pravega_spark.model import SegmentRange
+from pravega_spark.values.segments import SegmentRange
 
 NOW_US = 1_700_000_000_123_456
 TABLE = "s/t/events"
@@ -99,7 +98,7 @@ def test_a_file_of_an_earlier_release_has_no_digests_and_is_read_by_arrow() -> N
     other = replace(ref, size=len(data), footer=digest_of(data))
     assert blocks_of(store, other, data, 0, len(BLOCKS)) is None
     store.put(f"{TABLE}/{ref.path}", data)
-    (batch,) = chunk_reader.read(store, TABLE, other, 5, 5 + len(BLOCKS), columns=("event",))
+    (batch,) = reader.read(store, TABLE, other, 5, 5 + len(BLOCKS), columns=("event",))
     assert batch.column("event").to_pylist() == BLOCKS
 
 
@@ -115,7 +114,7 @@ def test_damage_behind_the_first_page_is_reported_there() -> None:
     at = whole.index(BLOCKS[PAGE_ROWS])
     store.put(f"{TABLE}/{ref.path}", whole[:at] + b"\0" + whole[at + 1 :])
     rng = SegmentRange("s/t", 1, 0, 5, 5 + len(BLOCKS))
-    batches = chunk_reader.read_range(store, TABLE, [ref], rng, columns=("event",), batch_rows=1)
+    batches = reader.read_range(store, TABLE, [ref], rng, columns=("event",), batch_rows=1)
     for block in BLOCKS[:PAGE_ROWS]:
         assert next(batches).column("event").to_pylist() == [block]
     with pytest.raises(CorruptChunk, match="is not a valid Parquet file"):

@@ -24,12 +24,13 @@ from hypothesis import strategies as st
 
 from pravega_spark.engine.chunks import (
     chunk,
-    chunk_encoder,
-    chunk_reader,
-    chunk_search,
-    chunk_writer,
+    encoder,
     footer,
-    small_chunks,
+    reader,
+    writer,
+)
+from pravega_spark.engine.chunks import (
+    search as chunk_search,
 )
 from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
 from pravega_spark.engine.staging_folder import version_folder
@@ -43,8 +44,8 @@ from pravega_spark.errors import (
     StoreError,
     StoreFull,
 )
-from pravega_spark.limits import MAX_EVENT_BYTES
-from pravega_spark.model import SegmentRange, make_segment_id
+from pravega_spark.values.limits import MAX_EVENT_BYTES
+from pravega_spark.values.segments import SegmentRange, make_segment_id
 
 TABLE = "scope/stream/events"
 FOLDER = version_folder(7)
@@ -95,7 +96,7 @@ class Counting(MemoryStore):
 def limits(**values: int) -> Any:
     """Patch the limits of writing and reading, so that small data reaches them."""
     patches = ExitStack()
-    for module in (chunk_encoder, chunk_writer, chunk_reader, small_chunks):
+    for module in (encoder, writer, reader, reader):
         known: dict[str, Any] = {
             name: value for name, value in values.items() if hasattr(module, name)
         }
@@ -137,7 +138,7 @@ def refs_of(staged: Sequence[StagedChunk], base_offset: int = 0) -> list[ChunkRe
 def stage_at(
     store: MemoryStore | LocalStore, table: pa.Table, base: int = 0, name: str = "x"
 ) -> list[ChunkRef]:
-    return refs_of(chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table, name=name), base)
+    return refs_of(writer.stage(store, TABLE, FOLDER, SEGMENT, table, name=name), base)
 
 
 def range_of(start: int, end: int) -> SegmentRange:
@@ -153,7 +154,7 @@ def expected_rows(table: pa.Table, base: int = 0) -> list[dict[str, Any]]:
 
 
 def whole(store: MemoryStore, ref: ChunkRef, **options: Any) -> list[dict[str, Any]]:
-    return rows_of(chunk_reader.read(store, TABLE, ref, ref.base_offset, ref.end, **options))
+    return rows_of(reader.read(store, TABLE, ref, ref.base_offset, ref.end, **options))
 
 
 # ------------------------------------------------------------------------------------- writing
@@ -162,7 +163,7 @@ def whole(store: MemoryStore, ref: ChunkRef, **options: Any) -> list[dict[str, A
 def test_staged_chunk_holds_all_that_a_commit_needs() -> None:
     store = MemoryStore()
     table = chunk.encode_events(["a", None, "b"], [30, 10, 20], [b"12", b"", b"345"])
-    (staged,) = chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table, name="w1-42")
+    (staged,) = writer.stage(store, TABLE, FOLDER, SEGMENT, table, name="w1-42")
     data = store.get(f"{TABLE}/data/{FOLDER}/w1-42-0.parquet")
     assert staged == StagedChunk(
         path=f"data/{FOLDER}/w1-42-0.parquet",
@@ -179,7 +180,7 @@ def test_staged_chunk_holds_all_that_a_commit_needs() -> None:
 
 def test_chunk_is_staged_in_the_given_folder() -> None:
     store = MemoryStore()
-    (staged,) = chunk_writer.stage(store, TABLE, "t-abc", SEGMENT, table_of(1), name="x")
+    (staged,) = writer.stage(store, TABLE, "t-abc", SEGMENT, table_of(1), name="x")
     assert staged.path == "data/t-abc/x-0.parquet"
     assert store.exists(f"{TABLE}/{staged.path}")
 
@@ -187,7 +188,7 @@ def test_chunk_is_staged_in_the_given_folder() -> None:
 def test_without_events_no_chunk_is_stored() -> None:
     store = MemoryStore()
     assert (
-        chunk_writer.stage(
+        writer.stage(
             store,
             TABLE,
             FOLDER,
@@ -201,7 +202,7 @@ def test_without_events_no_chunk_is_stored() -> None:
 
 
 def test_file_has_the_columns_of_a_chunk_and_nothing_else() -> None:
-    file = pq.ParquetFile(pa.BufferReader(chunk_writer.encode(table_of(3))))
+    file = pq.ParquetFile(pa.BufferReader(writer.encode(table_of(3))))
     assert file.schema_arrow.equals(chunk.FILE_SCHEMA)
     assert file.metadata.metadata is None  # no serialized Arrow schema
     assert file.metadata.format_version == "2.6"
@@ -218,25 +219,25 @@ def test_file_has_the_columns_of_a_chunk_and_nothing_else() -> None:
 
 
 def test_one_event_takes_less_than_a_kilobyte() -> None:
-    assert chunk_writer.encode(table_of(1, size=100)).size < 1000
+    assert writer.encode(table_of(1, size=100)).size < 1000
 
 
 @pytest.mark.parametrize(("events", "codec"), [(1, "SNAPPY"), (1000, "ZSTD")])
 def test_small_chunks_use_snappy_instead_of_zstd(events: int, codec: str) -> None:
-    file = pq.ParquetFile(pa.BufferReader(chunk_writer.encode(table_of(events, size=100))))
+    file = pq.ParquetFile(pa.BufferReader(writer.encode(table_of(events, size=100))))
     assert file.metadata.row_group(0).column(3).compression == codec
 
 
 def test_compression_can_be_chosen() -> None:
-    file = pq.ParquetFile(pa.BufferReader(chunk_writer.encode(table_of(9), "none")))
+    file = pq.ParquetFile(pa.BufferReader(writer.encode(table_of(9), "none")))
     assert file.metadata.row_group(0).column(3).compression == "UNCOMPRESSED"
 
 
 def test_row_groups_end_at_both_limits() -> None:
     with limits(ROW_GROUP_EVENTS=4, ROW_GROUP_BYTES=30):
-        by_rows = pq.ParquetFile(pa.BufferReader(chunk_writer.encode(table_of(10, size=1))))
-        by_bytes = pq.ParquetFile(pa.BufferReader(chunk_writer.encode(table_of(5, size=10))))
-        lone = pq.ParquetFile(pa.BufferReader(chunk_writer.encode(table_of(2, size=31))))
+        by_rows = pq.ParquetFile(pa.BufferReader(writer.encode(table_of(10, size=1))))
+        by_bytes = pq.ParquetFile(pa.BufferReader(writer.encode(table_of(5, size=10))))
+        lone = pq.ParquetFile(pa.BufferReader(writer.encode(table_of(2, size=31))))
     rows = [
         [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         for file in (by_rows, by_bytes, lone)
@@ -247,9 +248,9 @@ def test_row_groups_end_at_both_limits() -> None:
 def test_chunks_end_at_both_limits() -> None:
     store = MemoryStore()
     with limits(CHUNK_EVENTS=4, CHUNK_BYTES=30):
-        by_rows = chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table_of(10, size=1), name="r")
-        by_bytes = chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table_of(5, size=10), name="b")
-        lone = chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table_of(2, size=31), name="l")
+        by_rows = writer.stage(store, TABLE, FOLDER, SEGMENT, table_of(10, size=1), name="r")
+        by_bytes = writer.stage(store, TABLE, FOLDER, SEGMENT, table_of(5, size=10), name="b")
+        lone = writer.stage(store, TABLE, FOLDER, SEGMENT, table_of(2, size=31), name="l")
     assert [s.path for s in by_rows] == [f"data/{FOLDER}/r-{k}.parquet" for k in range(3)]
     assert [s.rows for s in by_rows] == [4, 4, 2]
     assert [s.event_bytes for s in by_bytes] == [30, 20]
@@ -268,7 +269,7 @@ def test_event_above_the_largest_size_is_refused() -> None:
     store = MemoryStore()
     table = chunk.encode_events(["a", "a"], [1, 2], [b"", bytes(MAX_EVENT_BYTES + 1)])
     with pytest.raises(EventTooLarge, match="event 1 of 2 has 8388609 bytes"):
-        chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table, name="x")
+        writer.stage(store, TABLE, FOLDER, SEGMENT, table, name="x")
     assert store.list("") == []
 
 
@@ -279,13 +280,13 @@ def test_null_timestamp_or_event_is_refused(column: str) -> None:
         chunk.EVENT_SCHEMA.get_field_index(column), field, pa.nulls(2, field.type)
     )
     with pytest.raises(InvalidInput, match=f"2 of 2 events have a null {column}"):
-        chunk_writer.stage(MemoryStore(), TABLE, FOLDER, SEGMENT, table, name="x")
+        writer.stage(MemoryStore(), TABLE, FOLDER, SEGMENT, table, name="x")
 
 
 def test_all_keys_may_be_null() -> None:
     store = MemoryStore()
     table = chunk.encode_events([None] * 3, [1, 2, 3], [b"a", b"b", b"c"])
-    (staged,) = chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table, name="x")
+    (staged,) = writer.stage(store, TABLE, FOLDER, SEGMENT, table, name="x")
     assert staged.null_keys == 3
     assert whole(store, refs_of([staged])[0]) == expected_rows(table)
 
@@ -379,12 +380,10 @@ def test_any_range_and_columns_read_back_what_was_staged(
         assert sum(ref.rows for ref in refs) == len(events)
         start = data.draw(st.integers(base, base + len(events)))
         end = data.draw(st.integers(start, base + len(events)))
-        names = data.draw(st.permutations(chunk_reader.BATCH_COLUMNS))[
-            : data.draw(st.integers(1, 4))
-        ]
+        names = data.draw(st.permutations(reader.BATCH_COLUMNS))[: data.draw(st.integers(1, 4))]
         batch_rows = data.draw(st.integers(1, 70))
         batches = list(
-            chunk_reader.read_range(
+            reader.read_range(
                 store, TABLE, refs, range_of(start, end), columns=names, batch_rows=batch_rows
             )
         )
@@ -398,8 +397,8 @@ def test_any_range_and_columns_read_back_what_was_staged(
 def test_batches_have_exactly_the_types_promised() -> None:
     store = MemoryStore()
     (ref,) = stage_at(store, table_of(3))
-    (batch,) = chunk_reader.read(store, TABLE, ref, 0, 3)
-    assert batch.schema.equals(chunk_reader.BATCH_SCHEMA, check_metadata=True)
+    (batch,) = reader.read(store, TABLE, ref, 0, 3)
+    assert batch.schema.equals(reader.BATCH_SCHEMA, check_metadata=True)
 
 
 def test_only_the_row_groups_of_the_range_are_read() -> None:
@@ -414,7 +413,7 @@ def test_only_the_row_groups_of_the_range_are_read() -> None:
         return original(self, *args, **kwargs)
 
     with patch.object(pq.ParquetFile, "iter_batches", spy):
-        rows = rows_of(chunk_reader.read(store, TABLE, ref, 19, 30, columns=("timestamp",)))
+        rows = rows_of(reader.read(store, TABLE, ref, 19, 30, columns=("timestamp",)))
     assert len(rows) == 11
     assert asked == [([group], ["offset_delta", "timestamp"]) for group in (1, 2)]
 
@@ -426,16 +425,16 @@ def test_missing_file_raises_file_not_found() -> None:
     with pytest.raises(FileNotFoundError):
         whole(store, ref)
     with pytest.raises(FileNotFoundError, match=ref.path):
-        list(chunk_reader.read_range(store, TABLE, [ref], range_of(0, 3)))
+        list(reader.read_range(store, TABLE, [ref], range_of(0, 3)))
 
 
 def test_local_store_reads_and_misses_as_memory_does(tmp_path: Any) -> None:
     store = LocalStore(str(tmp_path))
     (ref,) = stage_at(store, table_of(3))
-    assert rows_of(chunk_reader.read(store, TABLE, ref, 0, 3)) == expected_rows(table_of(3))
+    assert rows_of(reader.read(store, TABLE, ref, 0, 3)) == expected_rows(table_of(3))
     store.delete([f"{TABLE}/{ref.path}"])
     with pytest.raises(FileNotFoundError):
-        list(chunk_reader.read(store, TABLE, ref, 0, 3))
+        list(reader.read(store, TABLE, ref, 0, 3))
 
 
 def changed(ref: ChunkRef, **values: Any) -> ChunkRef:
@@ -591,16 +590,16 @@ def test_error_of_the_disk_is_not_taken_for_a_corrupt_file(error: OSError) -> No
 def test_range_outside_the_chunk_is_refused(start: int, end: int) -> None:
     (ref,) = stage_at(MemoryStore(), table_of(3), base=10)
     with pytest.raises(InvalidInput, match="are not a part of chunk"):
-        chunk_reader.read(Failing(), TABLE, ref, start, end)
+        reader.read(Failing(), TABLE, ref, start, end)
 
 
 @pytest.mark.parametrize("columns", [(), ("event", "event"), ("offset_delta",)])
 def test_unknown_columns_are_refused_at_the_call(columns: tuple[str, ...]) -> None:
     (ref,) = stage_at(MemoryStore(), table_of(3))
     with pytest.raises(InvalidInput, match="must be some of"):
-        chunk_reader.read(Failing(), TABLE, ref, 0, 3, columns=columns)
+        reader.read(Failing(), TABLE, ref, 0, 3, columns=columns)
     with pytest.raises(InvalidInput, match="must be some of"):
-        chunk_reader.read_range(Failing(), TABLE, [ref], range_of(0, 3), columns=columns)
+        reader.read_range(Failing(), TABLE, [ref], range_of(0, 3), columns=columns)
 
 
 # ------------------------------------------------------------------------------------- ranges
@@ -618,12 +617,12 @@ def test_range_reads_across_chunks_and_ignores_others() -> None:
     refs, rows = three_chunks(store)
     for start in range(10, 21):
         for end in range(start, 21):
-            batches = chunk_reader.read_range(store, TABLE, refs, range_of(start, end))
+            batches = reader.read_range(store, TABLE, refs, range_of(start, end))
             assert rows_of(batches) == rows[start - 10 : end - 10]
 
 
 def test_empty_range_needs_no_chunk() -> None:
-    assert list(chunk_reader.read_range(Failing(), TABLE, [], range_of(5, 5))) == []
+    assert list(reader.read_range(Failing(), TABLE, [], range_of(5, 5))) == []
 
 
 @pytest.mark.parametrize(
@@ -637,7 +636,7 @@ def test_gap_in_a_range_is_data_loss_after_the_events_before_it(
     seen: list[dict[str, Any]] = []
 
     def drain() -> None:
-        for batch in chunk_reader.read_range(
+        for batch in reader.read_range(
             store, TABLE, [refs[i] for i in chosen], range_of(10, 20), batch_rows=1
         ):
             seen.extend(batch.to_pylist())
@@ -654,14 +653,14 @@ def test_chunk_of_another_segment_is_data_loss() -> None:
     store = MemoryStore()
     (ref,) = stage_at(store, table_of(3))
     with pytest.raises(DataLoss):
-        list(chunk_reader.read_range(store, TABLE, [changed(ref, segment_id=4)], range_of(0, 3)))
+        list(reader.read_range(store, TABLE, [changed(ref, segment_id=4)], range_of(0, 3)))
 
 
 def test_small_chunks_are_fetched_together_and_joined() -> None:
     store = Counting()
     with limits(CHUNK_EVENTS=1):
         refs = stage_at(store, table_of(150))
-    (batch,) = chunk_reader.read_range(store, TABLE, refs, range_of(0, 150))
+    (batch,) = reader.read_range(store, TABLE, refs, range_of(0, 150))
     assert batch.to_pylist() == expected_rows(table_of(150))
     assert (store.fetched, store.opened) == ([64, 64, 22], [])
 
@@ -671,7 +670,7 @@ def test_fetching_together_has_a_limit_in_bytes() -> None:
     with limits(CHUNK_EVENTS=1):
         refs = stage_at(store, table_of(10))
     with limits(PREFETCH_BYTES=3 * max(ref.size for ref in refs) + 1):
-        batches = list(chunk_reader.read_range(store, TABLE, refs, range_of(0, 10)))
+        batches = list(reader.read_range(store, TABLE, refs, range_of(0, 10)))
     assert rows_of(iter(batches)) == expected_rows(table_of(10))
     assert store.fetched == [3, 3, 3, 1]
 
@@ -683,7 +682,7 @@ def test_large_chunks_are_opened_one_after_the_other() -> None:
     for i, part in enumerate(parts):
         refs += stage_at(store, part, base=refs[-1].end if refs else 0, name=f"n{i}")
     with limits(PREFETCH_CHUNK_BYTES=refs[1].size - 1):
-        rows = rows_of(chunk_reader.read_range(store, TABLE, refs, range_of(0, 905)))
+        rows = rows_of(reader.read_range(store, TABLE, refs, range_of(0, 905)))
     assert [row["event"] for row in rows] == pa.concat_tables(parts)["event"].to_pylist()
     assert store.fetched == [1, 1]
     assert store.opened == [f"{TABLE}/{refs[1].path}"]
@@ -694,7 +693,7 @@ def test_batches_are_joined_up_to_a_row_groups_bytes() -> None:
     with limits(CHUNK_EVENTS=1):
         refs = stage_at(store, table_of(10, size=1000))
     with limits(ROW_GROUP_BYTES=4500):
-        batches = list(chunk_reader.read_range(store, TABLE, refs, range_of(0, 10)))
+        batches = list(reader.read_range(store, TABLE, refs, range_of(0, 10)))
     assert [batch.num_rows for batch in batches] == [4, 4, 2]
 
 
@@ -826,7 +825,7 @@ class Ranges(io.BytesIO):
 @pytest.mark.parametrize("groups", [1, 4])
 def test_footer_of_several_row_groups_records_the_bytes_before_each(groups: int) -> None:
     with limits(ROW_GROUP_EVENTS=12 // groups):
-        file = pq.ParquetFile(pa.BufferReader(chunk_writer.encode(table_of(12))))
+        file = pq.ParquetFile(pa.BufferReader(writer.encode(table_of(12))))
     wanted = None if groups == 1 else {b"pravega.event_bytes": b"0,24,48,72"}
     assert file.metadata.metadata == wanted
 
@@ -842,8 +841,8 @@ def test_bytes_before_the_ends_of_a_chunk_reads_nothing() -> None:
 def test_events_of_a_batch_have_their_pointers() -> None:
     store = MemoryStore()
     (ref,) = stage_at(store, chunk.encode_events(["a", None], [1, -2], [b"x", b""]), base=5)
-    (batch,) = chunk_reader.read(store, TABLE, ref, 5, 7)
-    found = list(chunk_reader.events_of(batch, "scope/stream", 2, SEGMENT))
+    (batch,) = reader.read(store, TABLE, ref, 5, 7)
+    found = list(reader.events_of(batch, "scope/stream", 2, SEGMENT))
     assert [(e.data, e.routing_key, e.timestamp_us) for e in found] == [
         (b"x", "a", 1),
         (b"", None, -2),
@@ -858,7 +857,7 @@ def test_delta_readers_see_the_same_events(tmp_path: Any) -> None:
     """A table of two chunks with a log written by hand, read by delta-rs and DuckDB."""
     store = LocalStore(str(tmp_path))
     with limits(CHUNK_EVENTS=200, ROW_GROUP_EVENTS=64):
-        staged = chunk_writer.stage(store, "t", "v0", SEGMENT, table_of(300), name="x")
+        staged = writer.stage(store, "t", "v0", SEGMENT, table_of(300), name="x")
     partitions = ["segment_id", "base_offset"]
     kinds = dict.fromkeys(partitions, "long") | {"offset_delta": "integer"}
     kinds |= {"routing_key": "string", "timestamp": "timestamp", "event": "binary"}
@@ -899,7 +898,7 @@ def test_delta_readers_see_the_same_events(tmp_path: Any) -> None:
     table = deltalake.DeltaTable(f"{tmp_path}/t").to_pyarrow_table()
     offsets = np.add(table["base_offset"].to_numpy(), table["offset_delta"].to_numpy())
     found = table.append_column("offset", pa.array(offsets)).sort_by("offset")
-    found = found.select(chunk_reader.BATCH_COLUMNS).cast(chunk_reader.BATCH_SCHEMA)
+    found = found.select(reader.BATCH_COLUMNS).cast(reader.BATCH_SCHEMA)
     assert found.to_pylist() == expected_rows(table_of(300))
     (extension,) = Path(str(files("duckdb_extension_delta"))).glob(
         "extensions/*/delta.duckdb_extension"

@@ -18,15 +18,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.chunks import chunk_encoder, chunk_writer, row_group_buffer
+from pravega_spark.engine.chunks import encoder
+from pravega_spark.engine.chunks import writer as chunk_writer
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, StagedChunk, encode_events
-from pravega_spark.engine.chunks.chunk_writer import ChunkWriter
+from pravega_spark.engine.chunks.writer import ChunkWriter
+from pravega_spark.engine.store.file_objects import ObjectSink
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.store.object_sink import ObjectSink
 from pravega_spark.errors import EventTooLarge, InvalidInput, StoreFull
-from pravega_spark.limits import MAX_EVENT_BYTES
-from pravega_spark.model import make_segment_id
+from pravega_spark.values.limits import MAX_EVENT_BYTES
+from pravega_spark.values.segments import make_segment_id
 from tests.harness.spy_store import Spy
 
 TABLE, FOLDER = "scope/stream/events", "v7"
@@ -37,7 +38,7 @@ NOW_US = 1_700_000_000_123_456
 def row_groups_of(events: int, size: int = 1 << 30) -> Any:
     """Patch the limits of a row group."""
     patches = ExitStack()
-    for module in (chunk_encoder, row_group_buffer):
+    for module in (encoder, chunk_writer):
         limits: dict[str, Any] = {"ROW_GROUP_EVENTS": events, "ROW_GROUP_BYTES": size}
         patches.enter_context(patch.multiple(module, **limits))
     return patches
@@ -146,7 +147,7 @@ def test_a_row_group_is_written_while_the_next_one_is_collected() -> None:
 
 def test_an_error_in_the_background_is_raised_and_leaves_nothing() -> None:
     store = MemoryStore()
-    with patch.object(chunk_encoder, "MAX_ROWS", 15), row_groups_of(10):
+    with patch.object(encoder, "MAX_ROWS", 15), row_groups_of(10):
         batches = [table_of([1] * 10)] * 2
         with pytest.raises(InvalidInput, match="a chunk of 20 events cannot be written"):
             written(store, batches)
@@ -172,7 +173,7 @@ def test_refused_events_leave_nothing() -> None:
     with pytest.raises(InvalidInput, match="It needs the columns"):
         written(store, [table_of([5]), pa.table({"event": [b"x"]})])
     with (
-        patch.object(chunk_encoder, "MAX_ROWS", 7),
+        patch.object(encoder, "MAX_ROWS", 7),
         row_groups_of(2),
         pytest.raises(InvalidInput, match="a chunk of 8 events cannot be written: at most 7"),
     ):

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark import StreamSchema
-from pravega_spark.engine.chunks import chunk_encoder
+from pravega_spark.engine.chunks import encoder
 from pravega_spark.engine.chunks.chunk import StagedChunk
-from pravega_spark.engine.chunks.chunk_writer import encode_chunks
-from pravega_spark.engine.chunks.column_bounds import bounded_names
-from pravega_spark.engine.chunks.event_format import format_of
+from pravega_spark.engine.chunks.columns import bounded_names
+from pravega_spark.engine.chunks.format import format_of
+from pravega_spark.engine.chunks.writer import encode_chunks
 
 NOON = datetime(2026, 1, 1, 12, 0, 0, 1, timezone.utc)
 HIGHEST = chr(0x10FFFF)
@@ -75,7 +75,7 @@ def test_the_columns_with_an_order_that_readers_share_have_bounds() -> None:
 
 
 def test_bounds_are_of_all_row_groups_and_in_delta_s_forms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunk_encoder, "ROW_GROUP_EVENTS", 2)
+    monkeypatch.setattr(encoder, "ROW_GROUP_EVENTS", 2)
     row = {
         "a_byte": -3, "a_long": 1 << 60, "a_float": 0.5, "a_double": 1e22,
         "a_price": Decimal("-0.050"), "a_count": Decimal(7), "a_day": date(2026, 1, 1),

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pravega_spark import StreamSchema, set_kms
-from pravega_spark.engine.chunks import chunk_reader, chunk_search
+from pravega_spark.engine.chunks import reader, search
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, FILE_SCHEMA, ChunkRef, StagedChunk
-from pravega_spark.engine.chunks.chunk_writer import stage
-from pravega_spark.engine.chunks.event_format import (
+from pravega_spark.engine.chunks.columns import encrypted_columns, file_options
+from pravega_spark.engine.chunks.format import (
     RAW,
     EventFormat,
     TypedEvent,
@@ -23,7 +23,7 @@ from pravega_spark.engine.chunks.event_format import (
     format_of,
     is_narrower,
 )
-from pravega_spark.engine.chunks.file_options import encrypted_columns, file_options
+from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.key_management import ChunkKey
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CorruptChunk, EventTooLarge, InvalidInput, KmsUnavailable
@@ -51,7 +51,7 @@ def ref_of(chunk: StagedChunk) -> ChunkRef:
 
 
 def read(store: MemoryStore, ref: ChunkRef, columns: EventFormat) -> list[dict[str, Any]]:
-    batches = chunk_reader.read(
+    batches = reader.read(
         store, TABLE, ref, 0, ref.rows, columns=columns.payload, event_format=columns
     )
     return [row for batch in batches for row in batch.to_pylist()]
@@ -79,7 +79,7 @@ def test_rows_of_any_schema_are_read_as_they_were_written(
     assert found == [{**row, "added": None} for row in wanted]
     half = len(given) // 2
     before = sum(schema.check_row(row)[1] for row in given[:half])
-    assert chunk_search.bytes_before(store, TABLE, ref_of(chunk), half) == before
+    assert search.bytes_before(store, TABLE, ref_of(chunk), half) == before
 
 
 @given(SCHEMAS)
@@ -122,7 +122,7 @@ def test_a_chunk_of_the_other_kind_is_refused() -> None:
     store = MemoryStore()
     (typed,) = stage(store, TABLE, "v0", 0, table_of(PAIR, [{"n": 1, "word": "a"}]), name="c")
     with pytest.raises(CorruptChunk, match=r"has the columns.*typed events; the stream is raw"):
-        list(chunk_reader.read(store, TABLE, ref_of(typed), 0, 1))
+        list(reader.read(store, TABLE, ref_of(typed), 0, 1))
     events = RAW.encode([None], [0], [b"a"])
     (raw,) = stage(store, TABLE, "v0", 0, events, name="r")
     with pytest.raises(CorruptChunk, match="raw events; the stream is typed"):

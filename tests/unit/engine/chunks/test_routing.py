@@ -14,7 +14,7 @@ from pravega_spark.engine.chunks import routing
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, encode_events
 from pravega_spark.engine.chunks.routing import Router, position, positions, split
 from pravega_spark.errors import InvalidInput
-from pravega_spark.model import KeyRange, Segment, make_segment_id
+from pravega_spark.values.segments import KeyRange, Segment, make_segment_id
 
 # SELECT xxhash64(key), shiftrightunsigned(xxhash64(key), 11) / 9007199254740992D, by Spark 4.2.0.
 SPARK = {

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from pravega_spark import StreamSchema
-from pravega_spark.engine.chunks.event_format import format_of
-from pravega_spark.engine.chunks.row_events import row_events
+from pravega_spark.engine.chunks.format import format_of
+from pravega_spark.engine.chunks.reader import row_events
 from pravega_spark.errors import CorruptChunk
 
 FORMAT = format_of(StreamSchema.of(pa.schema([("city", pa.string())])))

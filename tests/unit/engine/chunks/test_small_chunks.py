@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pravega_spark.engine.chunks import chunk_reader, chunk_writer
+from pravega_spark.engine.chunks import reader, writer
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, FILE_SCHEMA, ChunkRef, encode_events
 from pravega_spark.engine.chunks.footer import digest_of
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CorruptChunk, DataLoss
-from pravega_spark.limits import MAX_EVENT_BYTES, READ_AHEAD_PARTS
-from pravega_spark.model import SegmentRange, make_segment_id
+from pravega_spark.values.limits import MAX_EVENT_BYTES, READ_AHEAD_PARTS
+from pravega_spark.values.segments import SegmentRange, make_segment_id
 
 TABLE, FOLDER = "scope/stream/events", "v7"
 SEGMENT = make_segment_id(3, 1)
@@ -43,7 +43,7 @@ def staged(store: MemoryStore, sizes: Sequence[int], base: int = 40) -> list[Chu
             [NOW_US + 7 * i for i in numbers],
             [b"%d" % i * (i % 3) for i in numbers],
         )
-        (one,) = chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table, name=f"n{n}")
+        (one,) = writer.stage(store, TABLE, FOLDER, SEGMENT, table, name=f"n{n}")
         refs.append(
             ChunkRef(
                 one.path, SEGMENT, base, rows, one.size, one.event_bytes, 0,
@@ -63,15 +63,13 @@ def alone(store: MemoryStore, refs: Sequence[ChunkRef], **options: Any) -> list[
     return [
         row
         for ref in refs
-        for row in rows_of(
-            chunk_reader.read(store, TABLE, ref, ref.base_offset, ref.end, **options)
-        )
+        for row in rows_of(reader.read(store, TABLE, ref, ref.base_offset, ref.end, **options))
     ]
 
 
 def together(store: MemoryStore, refs: Sequence[ChunkRef], **options: Any) -> list[dict[str, Any]]:
     rng = range_of(refs[0].base_offset, refs[-1].end)
-    return rows_of(chunk_reader.read_range(store, TABLE, refs, rng, **options))
+    return rows_of(reader.read_range(store, TABLE, refs, rng, **options))
 
 
 def opened_alone(action: Callable[[], object]) -> int:
@@ -97,15 +95,13 @@ def test_any_columns_of_any_range_are_those_of_the_single_chunks(
     refs = staged(store, sizes)
     start = data.draw(st.integers(40, refs[-1].end))
     end = data.draw(st.integers(start, refs[-1].end))
-    columns = data.draw(st.permutations(chunk_reader.BATCH_COLUMNS))[: data.draw(st.integers(1, 4))]
+    columns = data.draw(st.permutations(reader.BATCH_COLUMNS))[: data.draw(st.integers(1, 4))]
     rows = alone(store, refs, columns=columns)[start - 40 : end - 40]
     options: dict[str, Any] = {"columns": columns, "batch_rows": data.draw(st.integers(1, 100))}
-    found = list(chunk_reader.read_range(store, TABLE, refs, range_of(start, end), **options))
+    found = list(reader.read_range(store, TABLE, refs, range_of(start, end), **options))
     assert rows_of(found) == rows
     assert all(batch.schema.names == list(columns) for batch in found)
-    ahead = chunk_reader.read_ahead(
-        SYSTEM, store, TABLE, refs, range_of(start, end), columns=columns
-    )
+    ahead = reader.read_ahead(SYSTEM, store, TABLE, refs, range_of(start, end), columns=columns)
     assert rows_of(ahead) == rows
 
 
@@ -114,7 +110,7 @@ def test_only_chunks_that_reach_out_of_the_range_are_opened_alone() -> None:
     refs = staged(store, [25] * 10)
     assert opened_alone(lambda: together(store, refs)) == 0
     rng = range_of(42, 288)
-    assert opened_alone(lambda: rows_of(chunk_reader.read_range(store, TABLE, refs, rng))) == 10
+    assert opened_alone(lambda: rows_of(reader.read_range(store, TABLE, refs, rng))) == 10
     assert opened_alone(lambda: together(store, [*refs[:4], replace(refs[4], footer="")])) == 1
 
 
@@ -210,9 +206,9 @@ class Meeting(MemoryStore):
 def test_reads_ahead_overlap_and_keep_the_order() -> None:
     store = Meeting(READ_AHEAD_PARTS)
     refs = staged(store, [4] * (3 * READ_AHEAD_PARTS))
-    with patch.object(chunk_reader, "READ_AHEAD_BYTES", 1):
+    with patch.object(reader, "READ_AHEAD_BYTES", 1):
         batches = list(
-            chunk_reader.read_ahead(
+            reader.read_ahead(
                 SYSTEM, store, TABLE, refs, range_of(41, refs[-1].end - 1),
                 columns=EVENT_SCHEMA.names,
             )
@@ -227,4 +223,4 @@ def test_a_gap_is_found_before_any_read_ahead() -> None:
     store = MemoryStore()
     refs = staged(store, [3, 3, 3])
     with pytest.raises(DataLoss, match="no chunk holds the event at offset 43"):
-        chunk_reader.read_ahead(SYSTEM, store, TABLE, [refs[0], refs[2]], range_of(40, 49))
+        reader.read_ahead(SYSTEM, store, TABLE, [refs[0], refs[2]], range_of(40, 49))

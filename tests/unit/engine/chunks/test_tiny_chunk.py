@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, FILE_SCHEMA, encode_events
-from pravega_spark.engine.chunks.chunk_encoder import ChunkEncoder
-from pravega_spark.engine.chunks.chunk_writer import EncodedChunk, encode_chunks, encode_lone
+from pravega_spark.engine.chunks.encoder import ChunkEncoder
 from pravega_spark.engine.chunks.footer import has_digest, length_of
-from pravega_spark.engine.chunks.tiny_chunk import TINY_BYTES, TINY_ROWS, LoneEvent
+from pravega_spark.engine.chunks.tiny import TINY_BYTES, TINY_ROWS, LoneEvent
+from pravega_spark.engine.chunks.writer import EncodedChunk, encode_chunks, encode_lone
 
 NOW_US = 1_700_000_000_123_456
 AUTHOR = "pravega_spark version 0.2.0"

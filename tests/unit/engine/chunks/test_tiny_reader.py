@@ -11,15 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.chunks import chunk_reader
+from pravega_spark.engine.chunks import reader
 from pravega_spark.engine.chunks.chunk import FILE_SCHEMA, ChunkRef, encode_events
-from pravega_spark.engine.chunks.chunk_writer import encode_chunks, stage
 from pravega_spark.engine.chunks.footer import digest_of
-from pravega_spark.engine.chunks.tiny_chunk import TINY_ROWS
-from pravega_spark.engine.chunks.tiny_reader import tiny_columns
+from pravega_spark.engine.chunks.tiny import TINY_ROWS, tiny_columns
+from pravega_spark.engine.chunks.writer import encode_chunks, stage
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CorruptChunk
-from pravega_spark.model import SegmentRange
+from pravega_spark.values.segments import SegmentRange
 
 NOW_US = 1_700_000_000_123_456
 Row = tuple[str | None, int, bytes]
@@ -82,7 +81,7 @@ def test_a_whole_file_with_another_footer_is_refused() -> None:
     store.put(f"s/t/events/{ref.path}", other)
     assert len(other) == ref.size
     with pytest.raises(CorruptChunk, match="has a footer other than"):
-        list(chunk_reader.read_range(store, "s/t/events", [ref], rng))
+        list(reader.read_range(store, "s/t/events", [ref], rng))
 
 
 def test_a_file_that_arrow_has_written_is_left_to_its_reader() -> None:
@@ -103,7 +102,7 @@ def test_a_part_of_a_small_file_is_read_in_batches(start: int, end: int) -> None
     (one,) = stage(store, "s/t/events", "v1", 0, encode_events(keys, times, events), name="x")
     ref = ChunkRef(one.path, 0, 0, 9, one.size, one.event_bytes, 0, NOW_US, NOW_US + 8, one.footer)
     found = list(
-        chunk_reader.read_range(
+        reader.read_range(
             store, "s/t/events", [ref], SegmentRange("s/t", 1, 0, start, end),
             columns=["event", "offset"], batch_rows=3,
         )

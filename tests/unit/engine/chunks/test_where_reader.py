@@ -10,17 +10,17 @@ import pyarrow.compute as pc
 import pytest
 
 from pravega_spark import StreamSchema
-from pravega_spark.engine.chunks import chunk_encoder, chunk_reader
+from pravega_spark.engine.chunks import encoder, reader
 from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
-from pravega_spark.engine.chunks.chunk_encoder import UnexpectedNaN
-from pravega_spark.engine.chunks.chunk_file import ChunkFile, open_chunk
-from pravega_spark.engine.chunks.chunk_writer import ChunkWriter, stage
-from pravega_spark.engine.chunks.event_format import EventFormat, format_of
-from pravega_spark.engine.chunks.where_reader import WhereExpression, read_filtered
-from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.chunks.encoder import UnexpectedNaN
+from pravega_spark.engine.chunks.file import ChunkFile, open_chunk
+from pravega_spark.engine.chunks.format import EventFormat, format_of
+from pravega_spark.engine.chunks.reader import WhereExpression, read_filtered
+from pravega_spark.engine.chunks.writer import ChunkWriter, stage
+from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import InvalidInput
-from pravega_spark.model import SegmentRange
+from pravega_spark.values.segments import SegmentRange
 
 TABLE = "s/t/events"
 FORMAT = format_of(
@@ -33,7 +33,7 @@ GROUP = 100
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    monkeypatch.setattr(chunk_encoder, "ROW_GROUP_EVENTS", GROUP)
+    monkeypatch.setattr(encoder, "ROW_GROUP_EVENTS", GROUP)
     return MemoryStore()
 
 
@@ -117,7 +117,7 @@ def test_small_chunks_of_a_remote_store_come_many_at_a_time_also_ahead(
     monkeypatch.setattr(store, "get_many", counted)
     monkeypatch.setattr(store, "open", None)
     monkeypatch.setattr(store, "is_local", False)
-    monkeypatch.setattr(chunk_reader, "READ_BATCH_EVENTS", 100)
+    monkeypatch.setattr(reader, "READ_BATCH_EVENTS", 100)
     wanted = WhereExpression("s/t", pc.bit_wise_and(pc.field("n"), 1) == 0, FORMAT)
     rng = SegmentRange("s/t", 1, 0, 40, 250)
     parts = read_filtered(store, TABLE, refs, rng, wanted, columns=["n"], ahead=ahead)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pravega_spark.engine.layout import epoch_changes, epochs
 from pravega_spark.errors import InvalidConfiguration, NoSuchSegment, StreamSealed
-from pravega_spark.model import Epoch, KeyRange, Segment, make_segment_id, parse_segment
+from pravega_spark.values.segments import Epoch, KeyRange, Segment, make_segment_id, parse_segment
 from tests.harness.strategies import MemoryStream, Reader, scale_by_numbers, streams
 
 ID = parse_segment

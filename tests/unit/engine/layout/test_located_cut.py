@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pravega_spark.engine.layout.located_cut import Order
 from pravega_spark.errors import InvalidInput, InvalidStreamCut, TruncatedData
-from pravega_spark.model import END, NOT_REACHED, SegmentRange, StreamCut, parse_segment
+from pravega_spark.values.segments import END, NOT_REACHED, SegmentRange, StreamCut, parse_segment
 from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import (
     MemoryStream,

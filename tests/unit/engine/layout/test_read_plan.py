@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.errors import InvalidInput, InvalidStreamCut, TruncatedData
-from pravega_spark.model import StreamCut, parse_segment
+from pravega_spark.values.segments import StreamCut, parse_segment
 from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import (
     MemoryStream,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark.engine.log.actions import Add, Body, Remove, parse_commit
-from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
+from pravega_spark.engine.log.snapshot import PROTOCOL, new_table
 from pravega_spark.errors import CorruptLog, ForeignTable
 from tests.harness.small_tables import event_add
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from pravega_spark.engine.log.arrival_times import ArrivalTimes
+from pravega_spark.engine.log.tail import ArrivalTimes
 
 SHORTEST, LONGEST = 0.02, 2.0
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.log_reader import Hint
+from pravega_spark.engine.log import checkpoint as log_checkpoint
+from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.reader import Hint
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import StoreError
-from pravega_spark.limits import STATE_FILE_COMMITS
+from pravega_spark.values.limits import STATE_FILE_COMMITS
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
@@ -116,7 +116,7 @@ def test_state_file_is_written_in_the_background_after_a_fixed_number_of_commits
     log = filled(MemoryStore(), STATE_FILE_COMMITS - 2)
     done: list[Any] = []
     log.maintain = lambda log, version: done.append(
-        checkpointing.maintain_in_background(log, version)
+        log_checkpoint.maintain_in_background(log, version)
     )
     put(log, "a")
     assert done == []
@@ -132,7 +132,7 @@ def test_failing_maintenance_is_logged_and_has_no_other_effect(
     log = filled(store, 3)
     store.rules.add(Rule(StoreError("disk on fire"), "put"))
     with caplog.at_level(logging.WARNING):
-        future = checkpointing.maintain_in_background(log, 2)
+        future = log_checkpoint.maintain_in_background(log, 2)
         assert future is not None
         future.result(30)
 
@@ -162,8 +162,8 @@ def test_maintenance_killed_at_any_write_leaves_an_intact_log(fault: Fault, nth:
 @pytest.fixture
 def frequent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checkpoints after 8 commits, or for a large table after as many as a quarter of its files."""
-    monkeypatch.setattr(checkpointing, "CHECKPOINT_GROWTH", 4)
-    monkeypatch.setattr(checkpointing, "CHECKPOINT_COMMITS", 8)
+    monkeypatch.setattr(log_checkpoint, "CHECKPOINT_GROWTH", 4)
+    monkeypatch.setattr(log_checkpoint, "CHECKPOINT_COMMITS", 8)
 
 
 @pytest.mark.usefixtures("frequent")
@@ -248,6 +248,6 @@ def test_commit_succeeds_without_a_thread_for_maintenance(
         def submit(self, *_: object) -> None:
             raise RuntimeError("cannot schedule new futures after shutdown")
 
-    monkeypatch.setitem(checkpointing._workers, os.getpid(), Stopped())
+    monkeypatch.setitem(log_checkpoint._workers, os.getpid(), Stopped())
     log = filled(Spy(), 3)
-    assert checkpointing.maintain_in_background(log, 3) is None
+    assert log_checkpoint.maintain_in_background(log, 3) is None

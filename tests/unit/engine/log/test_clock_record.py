@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pravega_spark.engine.log.clock_record import (
+from pravega_spark.engine.log.clock import (
     CLOCK_KEY,
     ClockRecord,
     confirm_clock,
@@ -13,9 +13,9 @@ from pravega_spark.engine.log.clock_record import (
 )
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import InvalidConfiguration, StoreReadOnly
-from pravega_spark.limits import CLOCK_STEP_MS, MAX_CLOCK_JUMP
 from pravega_spark.manager import StreamManager
-from pravega_spark.units import parse_duration_ms
+from pravega_spark.values.limits import CLOCK_STEP_MS, MAX_CLOCK_JUMP
+from pravega_spark.values.units import parse_duration_ms
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime, memory
 from tests.harness.spy_store import Spy
 

@@ -6,13 +6,12 @@ import logging
 
 import pytest
 
-from pravega_spark.engine.log import commit_clock
+from pravega_spark.engine.log import commit as log_commit
 from pravega_spark.engine.log.actions import parse_commit
-from pravega_spark.engine.log.commit_clock import CommitClock
-from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.commit import CommitClock, Log
 from pravega_spark.engine.store.base import Dated
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.limits import CLOCK_SKEW_MS, STALE_SNAPSHOT_SECONDS
+from pravega_spark.values.limits import CLOCK_SKEW_MS, STALE_SNAPSHOT_SECONDS
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime, memory
 from tests.harness.small_tables import put, table_log
 from tests.harness.spy_store import Spy
@@ -42,7 +41,7 @@ class Dating(MemoryStore):
 
 @pytest.fixture(autouse=True)
 def _no_host_was_warned() -> None:
-    commit_clock._warned.clear()
+    log_commit._warned.clear()
 
 
 def hosts(wrong_ms: int) -> tuple[FakeRuntime, FakeRuntime, Dating]:

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 from pravega_spark.engine.log.actions import Body, parse_commit
-from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.log.table_definition import PROTOCOL
+from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.snapshot import PROTOCOL, Snapshot
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import (
@@ -27,7 +26,7 @@ from pravega_spark.errors import (
     StoreFull,
     TooBusy,
 )
-from pravega_spark.limits import COMMIT_DEADLINE_SECONDS
+from pravega_spark.values.limits import COMMIT_DEADLINE_SECONDS
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
@@ -211,7 +210,7 @@ def test_empty_proposal_counts_only_on_the_newest_snapshot_which_is_made_durable
 
 
 def test_endless_lost_races_are_too_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pravega_spark.engine.log.commit_log.COMMIT_ATTEMPTS", 5)
+    monkeypatch.setattr("pravega_spark.engine.log.commit.COMMIT_ATTEMPTS", 5)
     store = Spy()
     log, other = table_log(store), table_log(store)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pravega_spark.engine.log.create_once import create_once
+from pravega_spark.engine.log.commit import create_once
 from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.errors import CommitUnknown, StoreError, StoreUnavailable
-from pravega_spark.limits import COMMIT_DEADLINE_SECONDS
+from pravega_spark.values.limits import COMMIT_DEADLINE_SECONDS
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from pravega_spark.engine.log.actions import Body, _digest, parse_commit
-from pravega_spark.engine.log.checkpointing import maintain
+from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.log.delta_checkpoint import decode_checkpoint
-from pravega_spark.engine.log.state_file import decode_state, state_key
+from pravega_spark.engine.log.stored_state import decode_state, state_key
 from pravega_spark.engine.stream import records
 from pravega_spark.engine.stream.stream_log import StreamLog, chunk_ref
 from pravega_spark.errors import CorruptLog, PravegaSparkError
-from pravega_spark.model import SegmentRange
+from pravega_spark.values.segments import SegmentRange
 from tests.harness.small_streams import make_stream, reopen, write
 
 DEEP = "[" * 200_000

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark.engine.log.actions import Add
-from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.log.delta_checkpoint import (
     ADD,
     CheckpointLayer,
@@ -28,7 +28,7 @@ from pravega_spark.engine.log.delta_checkpoint import (
     encode_digest,
     rows_without,
 )
-from pravega_spark.engine.log.file_index import cell_of, position_of
+from pravega_spark.engine.log.files import cell_of, position_of
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from tests.harness.fake_runtime import FakeRuntime

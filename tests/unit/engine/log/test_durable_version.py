@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.engine.folder_watch import FolderWatch
-from pravega_spark.engine.log.durable_version import DurableVersion
-from pravega_spark.engine.log.log_tail import LogTail
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.log.commit import DurableVersion
+from pravega_spark.engine.log.tail import LogTail
+from pravega_spark.engine.runtime.folder_watch import FolderWatch
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import StoreError
 from pravega_spark.event_reader import EventReader
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
+from pravega_spark.values.segments import StreamCut
 from tests.harness.fault_plans import Rule
 from tests.harness.small_streams import make_stream, reopen, scale, write
 from tests.harness.spy_store import Spy

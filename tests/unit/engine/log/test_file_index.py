@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pravega_spark.config.descriptions import FileTotals
 from pravega_spark.engine.log.actions import Add
-from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.file_index import FileIndex, RecentLayer, cell_of
-from pravega_spark.engine.log.state_file import state_key
-from pravega_spark.engine.log.state_part import part_key
+from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.files import FileIndex, RecentLayer, cell_of
+from pravega_spark.engine.log.stored_state import part_key, state_key
 from pravega_spark.errors import CorruptLog
-from pravega_spark.model import FileTotals
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_tables import (
     FILE_BYTES,

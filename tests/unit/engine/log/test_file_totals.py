@@ -7,12 +7,12 @@ import json
 import pyarrow as pa
 import xxhash
 
-from pravega_spark.engine.json_codec import to_json
-from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.state_file import state_key
+from pravega_spark.config.descriptions import FileTotals
+from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.stored_state import state_key
+from pravega_spark.engine.runtime.json_codec import to_json
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import FileTotals
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_streams import make_stream, reopen, write
 from tests.harness.small_tables import FILE_BYTES, event_add, put, table_log

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.horizon import raise_horizon
+from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.retained import raise_horizon
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.writing.append import append

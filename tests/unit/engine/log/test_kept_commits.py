@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pravega_spark.engine.log import kept_commits
-from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.kept_commits import KeptCommits
-from pravega_spark.engine.log.state_file import state_key
+from pravega_spark.engine.log import reader as log_reader
+from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.reader import KeptCommits
+from pravega_spark.engine.log.stored_state import state_key
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_tables import event_add, put, table_log
 from tests.harness.spy_store import Spy
@@ -51,7 +51,7 @@ def test_process_that_commits_nothing_keeps_nothing() -> None:
 
 
 def test_all_logs_of_a_process_share_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_commits, "KEPT_COMMIT_BYTES", 100)
+    monkeypatch.setattr(log_reader, "KEPT_COMMIT_BYTES", 100)
     first, second = KeptCommits(), KeptCommits()
     first.keep_own(1, b"x" * 60)
     second.keep_own(1, b"y" * 60)

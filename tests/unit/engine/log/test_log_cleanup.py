@@ -9,17 +9,15 @@ from contextlib import suppress
 import pytest
 
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.clock_record import read_now
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.horizon import raise_horizon
-from pravega_spark.engine.log.log_cleanup import delete_old_commits, mark_has_aged
+from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.engine.log.clock import read_now
+from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.retained import VersionAges, raise_horizon
 from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.log.table_sweep import sweep_table
-from pravega_spark.engine.log.version_ages import VersionAges
+from pravega_spark.engine.log.sweep import delete_old_commits, mark_has_aged, sweep_table
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CommitUnknown, StoreError
-from pravega_spark.limits import CLEANUP_WAIT_SECONDS
+from pravega_spark.values.limits import CLEANUP_WAIT_SECONDS
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_tables import event_add, put, raise_marks, table_log, versions

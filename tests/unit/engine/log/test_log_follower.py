@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CommitUnknown
-from pravega_spark.limits import STALE_SNAPSHOT_SECONDS
+from pravega_spark.values.limits import STALE_SNAPSHOT_SECONDS
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_tables import clean, event_add, put, table_log, versions
@@ -318,7 +318,7 @@ def test_files_listed_before_a_cleanup_are_found_after_it() -> None:
 def test_layer_of_newest_files_is_rebuilt_when_it_has_grown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pravega_spark.engine.log.log_follower.RECENT_FILES", 8)
+    monkeypatch.setattr("pravega_spark.engine.log.follow.RECENT_FILES", 8)
     log = table_log(MemoryStore())
     log._follower._files_limit = 8
     with log.files():

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.file_index import FileIndex
-from pravega_spark.engine.log.state_file import state_key
+from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.files import FileIndex
+from pravega_spark.engine.log.stored_state import state_key
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CorruptLog
-from pravega_spark.limits import OPENED_COMMITS
+from pravega_spark.values.limits import OPENED_COMMITS
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_tables import clean, event_add, put, table_log
 from tests.harness.spy_store import Spy

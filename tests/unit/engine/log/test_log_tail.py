@@ -16,19 +16,19 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.folder_watch import FolderWatch
-from pravega_spark.engine.log import arrival_times, log_tail
-from pravega_spark.engine.log.arrival_times import ArrivalTimes
-from pravega_spark.engine.log.log_tail import LogTail, wait_for_commits
-from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.log import tail as log_tail
+from pravega_spark.engine.log.tail import ArrivalTimes, LogTail, wait_for_commits
+from pravega_spark.engine.runtime.folder_watch import FolderWatch
+from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CorruptLog, ForkedProcess, NoSuchStream, RootChanged, StoreError
 from pravega_spark.event_reader import EventReader
-from pravega_spark.limits import POLL_WATCHED_SECONDS
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import Event, StreamCut
+from pravega_spark.values.events import Event
+from pravega_spark.values.limits import POLL_WATCHED_SECONDS
+from pravega_spark.values.segments import StreamCut
 from tests.harness.fake_runtime import FakeRuntime, SkippingRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.small_streams import make_stream, reopen, write
@@ -405,7 +405,7 @@ def test_commits_are_found_by_polls_if_the_file_system_reports_nothing(
     silent = FolderWatch(lambda: None, lambda: True)
     monkeypatch.setattr(type(SYSTEM), "watch_folder", lambda *_: silent)
     monkeypatch.setattr(log_tail, "_REPORTING", frozenset())  # as on a network file system
-    monkeypatch.setattr(arrival_times, "POLL_WATCHED_SECONDS", (1_000.0, 1_000.0))
+    monkeypatch.setattr(log_tail, "POLL_WATCHED_SECONDS", (1_000.0, 1_000.0))
     events = EventReader(stream).follow(StreamCut.EARLIEST, timeout=900)
     with ThreadPoolExecutor(1) as pool:
         for n in range(10):

@@ -14,32 +14,34 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.backup import object_copy
-from pravega_spark.engine.log import horizon, log_cleanup, unreferenced_files
+from pravega_spark.backup import copy
+from pravega_spark.engine.log import retained, sweep
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.horizon import encode_log_domain, raise_horizon
-from pravega_spark.engine.log.log_cleanup import delete_ended_log, delete_old_commits, mark_has_aged
-from pravega_spark.engine.log.log_follower import LogFollower
-from pravega_spark.engine.log.log_reader import LogReader
+from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.engine.log.follow import LogFollower
+from pravega_spark.engine.log.reader import LogReader
+from pravega_spark.engine.log.retained import VersionAges, encode_log_domain, pin, raise_horizon
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN
-from pravega_spark.engine.log.table_sweep import sweep_table
-from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
-from pravega_spark.engine.log.version_ages import VersionAges
-from pravega_spark.engine.log.version_pins import pin
+from pravega_spark.engine.log.sweep import (
+    delete_ended_log,
+    delete_old_commits,
+    delete_unreferenced_files,
+    mark_has_aged,
+    sweep_table,
+)
+from pravega_spark.engine.state.synchronizer import Synchronizer
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import stream_sweep
 from pravega_spark.engine.stream.records import OUTCOME_PREFIX, TransactionOutcome
-from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.errors import CorruptLog
-from pravega_spark.limits import CLEANUP_WAIT_SECONDS
 from pravega_spark.retention.retention_set import LogRetentionSet
-from pravega_spark.scaling import rate_store
+from pravega_spark.scaling import rates as scaling_rates
+from pravega_spark.values.limits import CLEANUP_WAIT_SECONDS
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.loads import BY_EVENTS, PACE, load, stream_with
 from tests.harness.small_streams import make_stream, reopen, write
 from tests.harness.small_tables import event_add, put, raise_marks, table_log, versions
-from tests.unit.engine.tables.test_synchronizer import add, opened
+from tests.unit.engine.state.test_synchronizer import add, opened
 
 RETAINED = 8
 COMMITS = 4
@@ -131,13 +133,13 @@ def stored_rates_between_the_marks_are_continued() -> None:
     stream = stream_with(BY_EVENTS, memory(runtime), runtime)
     load(stream, seconds=100, rate=1)
     view = stream.view()
-    rates, _ = rate_store.read_rates(stream, view, PACE, runtime.now_ms())
+    rates, _ = scaling_rates.read_rates(stream, view, PACE, runtime.now_ms())
     rates.segments[0].events = (9.0, 9.0, 9.0, 9.0)
-    rate_store.store_rates(stream, rates)
+    scaling_rates.store_rates(stream, rates)
     for n in range(3):
         put(stream.log, str(n))
     raise_horizon(stream.log, view.version + 3, view.version + 2)
-    found, _ = rate_store.read_rates(stream, stream.view(), PACE, runtime.now_ms())
+    found, _ = scaling_rates.read_rates(stream, stream.view(), PACE, runtime.now_ms())
     assert found.segments[0].since_ms == rates.segments[0].since_ms
     assert max(found.segments[0].events) > 5.0, "the stored rates decay from 9"
 
@@ -147,7 +149,7 @@ def copy_needs_every_commit_from_its_own_mark_on() -> None:
     newest = log.refresh()
     log.store.delete([log.reader.key(COMMITS + 1)])
     with pytest.raises(CorruptLog, match=f"version {COMMITS + 1} of the log is missing"):
-        object_copy.copy_log(log, LogReader(MemoryStore(), log.path), newest)
+        copy.copy_log(log, LogReader(MemoryStore(), log.path), newest)
 
 
 def compaction_returns_the_version_that_it_released() -> None:
@@ -208,15 +210,15 @@ Use = tuple[Callable[[], None], Any, str, str, str]
 SWAP = ("commit_deletion_mark", "retention_mark")
 MOVES = "aged_since == snapshot.commit_deletion_set_version"
 USES: list[Use] = [
-    (removed_files_go_with_the_retention_mark, unreferenced_files, "_delete_all", *SWAP[::-1]),
+    (removed_files_go_with_the_retention_mark, sweep, "_delete_all", *SWAP[::-1]),
     (
         next_sweep_uses_the_retention_mark,
-        unreferenced_files,
+        sweep,
         "_delete_new",
         *SWAP[::-1],
     ),
-    (commits_stay_from_their_own_mark_on, log_cleanup, "delete_old_commits", *SWAP),
-    (log_that_ended_is_kept_until_its_commits_may_go, log_cleanup, "delete_ended_log", *SWAP),
+    (commits_stay_from_their_own_mark_on, sweep, "delete_old_commits", *SWAP),
+    (log_that_ended_is_kept_until_its_commits_may_go, sweep, "delete_ended_log", *SWAP),
     (
         late_process_believes_a_log_whose_commits_are_all_there,
         LogFollower,
@@ -225,18 +227,18 @@ USES: list[Use] = [
     ),
     (versions_between_the_marks_have_an_age, VersionAges, "version_at", *SWAP),
     (search_by_events_finds_versions_between_the_marks, LogRetentionSet, "partition", *SWAP),
-    (stored_rates_between_the_marks_are_continued, rate_store, "_stored", *SWAP),
-    (copy_needs_every_commit_from_its_own_mark_on, object_copy, "copy_log", *SWAP),
+    (stored_rates_between_the_marks_are_continued, scaling_rates, "_stored", *SWAP),
+    (copy_needs_every_commit_from_its_own_mark_on, copy, "copy_log", *SWAP),
     (compaction_returns_the_version_that_it_released, Synchronizer, "compact", *SWAP[::-1]),
     (outcome_between_the_marks_is_dated_by_its_commit, stream_sweep, "_ended_records", *SWAP),
     (
         commits_are_deleted_although_every_minute_a_sweep_moves_the_retention_mark,
-        horizon,
+        retained,
         "raise_horizon",
         MOVES,
         "True",
     ),
-    (pin_stops_both_marks, horizon, "raise_horizon", "not is_pinned(snapshot)", "True"),
+    (pin_stops_both_marks, retained, "raise_horizon", "not is_pinned(snapshot)", "True"),
 ]
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pravega_spark.engine.log.actions import REQUEST, Body
-from pravega_spark.engine.log.commit_log import Log, Proposal
+from pravega_spark.engine.log.commit import Log, Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.batch_identity import SessionBatch
-from pravega_spark.engine.writing.writer_sessions import open_session
-from pravega_spark.limits import REQUEST_AFTER, REQUEST_LOCAL_SECONDS
+from pravega_spark.engine.writing.identity import SessionBatch, open_session
+from pravega_spark.values.limits import REQUEST_AFTER, REQUEST_LOCAL_SECONDS
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.small_streams import make_stream, reopen, write
 from tests.harness.spy_store import Spy

@@ -12,8 +12,13 @@ import pytest
 
 from pravega_spark import StreamManager
 from pravega_spark.engine.log.actions import Body, Commit
-from pravega_spark.engine.log.snapshot import Snapshot, check_supported, first_snapshot
-from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
+from pravega_spark.engine.log.snapshot import (
+    PROTOCOL,
+    Snapshot,
+    check_supported,
+    first_snapshot,
+    new_table,
+)
 from pravega_spark.errors import CorruptLog, ForeignTable
 from tests.harness.small_tables import add_ids
 

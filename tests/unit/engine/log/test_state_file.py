@@ -10,13 +10,17 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.json_codec import to_json
+from pravega_spark.config.descriptions import FileTotals
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.file_index import RecentLayer
-from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
-from pravega_spark.engine.log.state_file import decode_state, encode_state, state_key, state_version
-from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
-from pravega_spark.model import FileTotals
+from pravega_spark.engine.log.files import RecentLayer
+from pravega_spark.engine.log.snapshot import PROTOCOL, Snapshot, first_snapshot, new_table
+from pravega_spark.engine.log.stored_state import (
+    decode_state,
+    encode_state,
+    state_key,
+    state_version,
+)
+from pravega_spark.engine.runtime.json_codec import to_json
 from tests.harness.small_streams import make_stream, scale
 from tests.harness.small_tables import event_add
 

@@ -7,19 +7,24 @@ from collections.abc import Callable
 
 import pytest
 
-from pravega_spark.engine.log import checkpointing
+from pravega_spark.config.descriptions import FileTotals
+from pravega_spark.engine.log import checkpoint as log_checkpoint
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.log_reader import Hint
-from pravega_spark.engine.log.state_part import Span, joined_spans, part_folder, part_key, part_span
-from pravega_spark.engine.log.table_at_version import table_at
-from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
-from pravega_spark.engine.log.table_sweep import sweep_table
+from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.reader import Hint, table_at
+from pravega_spark.engine.log.snapshot import PROTOCOL, new_table
+from pravega_spark.engine.log.stored_state import (
+    Span,
+    joined_spans,
+    part_folder,
+    part_key,
+    part_span,
+)
+from pravega_spark.engine.log.sweep import sweep_table
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.integrity.log_integrity import check_log
-from pravega_spark.limits import CLEANUP_WAIT_SECONDS, STATE_FILE_COMMITS
-from pravega_spark.model import FileTotals
+from pravega_spark.values.limits import CLEANUP_WAIT_SECONDS, STATE_FILE_COMMITS
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_tables import (
@@ -402,7 +407,7 @@ def test_background_maintenance_uses_the_state_that_its_process_knows() -> None:
     done: list[Callable[[], object]] = []
 
     def keep_up(log: Log, version: int) -> None:
-        future = checkpointing.maintain_in_background(log, version)
+        future = log_checkpoint.maintain_in_background(log, version)
         assert future is not None
         future.result(30)
         done.append(future.result)

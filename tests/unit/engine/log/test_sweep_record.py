@@ -12,17 +12,19 @@ import pytest
 
 from pravega_spark.engine.log import sweep_record
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.clock_record import read_now
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.file_changes import segment_folder
-from pravega_spark.engine.log.horizon import raise_horizon
+from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.engine.log.clock import read_now
+from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.files import segment_folder
+from pravega_spark.engine.log.retained import pin, pins, raise_horizon
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX
-from pravega_spark.engine.log.sweep_preview import preview_sweep
+from pravega_spark.engine.log.sweep import (
+    SweepResult,
+    delete_unreferenced_files,
+    preview_sweep,
+    sweep_table,
+)
 from pravega_spark.engine.log.sweep_record import record_key
-from pravega_spark.engine.log.table_sweep import SweepResult, sweep_table
-from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
-from pravega_spark.engine.log.version_pins import pin, pins
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.memory import MemoryStore
 from tests.harness.failpoints import at_failpoint

@@ -9,19 +9,19 @@ import pytest
 import xxhash
 
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.log.delta_checkpoint import checkpoint_key
-from pravega_spark.engine.log.horizon import raise_horizon
+from pravega_spark.engine.log.retained import raise_horizon
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX
+from pravega_spark.engine.log.sweep import DeletedFiles, delete_unreferenced_files
 from pravega_spark.engine.log.sweep_record import record_key
-from pravega_spark.engine.log.unreferenced_files import DeletedFiles, delete_unreferenced_files
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
 from pravega_spark.errors import StoreError
-from pravega_spark.limits import FULL_LISTING_MS
+from pravega_spark.values.limits import FULL_LISTING_MS
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime, memory
 from tests.harness.fault_plans import Rule

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.log.clock_record import Now
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.table_sweep import sweep_table
-from pravega_spark.engine.log.version_ages import VersionAges
-from pravega_spark.engine.log.version_pins import pin
+from pravega_spark.engine.log.clock import Now
+from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.retained import VersionAges, pin
+from pravega_spark.engine.log.sweep import sweep_table
 from pravega_spark.engine.store.memory import MemoryStore
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime
 from tests.harness.small_tables import put, table_log

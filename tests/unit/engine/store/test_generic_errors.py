@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.store.generic_errors import is_passing
+from pravega_spark.engine.store.generic import is_passing
 
 
 class OfAnSdk(Exception):

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.store import Put, durable_folders, local_files
+from pravega_spark.engine.store import Put, local_files
+from pravega_spark.engine.store import local_files as store_local_files
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
 
@@ -297,7 +298,7 @@ def test_file_system_of_a_root_that_goes_during_the_look_is_that_of_its_folder(
 def test_an_append_to_somewhat_more_folders_than_are_known_fsyncs_few_ancestors_again(
     count: int, most: float, store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable_folders, "_ANCHORED_FOLDERS", 1 + 3 * 20)  # the scope, and theirs
+    monkeypatch.setattr(store_local_files, "_ANCHORED_FOLDERS", 1 + 3 * 20)  # the scope, and theirs
     synced = 0
 
     def sync(folder: str) -> None:
@@ -305,8 +306,8 @@ def test_an_append_to_somewhat_more_folders_than_are_known_fsyncs_few_ancestors_
         synced += 1
 
     folders = [f"{store._root}/s/{number}/events/_delta_log" for number in range(count)]
-    durable = durable_folders.DurableFolders(store._root)
-    monkeypatch.setattr(durable_folders, "sync_folder", sync)
+    durable = store_local_files.DurableFolders(store._root)
+    monkeypatch.setattr(store_local_files, "sync_folder", sync)
     for _ in range(5):
         synced = 0
         for folder in folders:

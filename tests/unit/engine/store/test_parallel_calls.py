@@ -8,10 +8,15 @@ import threading
 
 import pytest
 
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.parallel_calls import in_parallel, in_rounds
-from pravega_spark.limits import CHECK_THREADS, OBJECT_CALLS, OBJECT_HELPERS, STORAGE_THREADS
+from pravega_spark.values.limits import (
+    CHECK_THREADS,
+    OBJECT_CALLS,
+    OBJECT_HELPERS,
+    STORAGE_THREADS,
+)
 
 
 def test_results_are_in_order_and_calls_overlap() -> None:

@@ -11,7 +11,7 @@ import pytest
 from pravega_spark.engine.store import retries as retries_module
 from pravega_spark.engine.store.retries import Retries, pause_seconds
 from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreUnavailable
-from pravega_spark.limits import WRITER_EXIT_SECONDS
+from pravega_spark.values.limits import WRITER_EXIT_SECONDS
 from tests.harness.fake_runtime import FakeRuntime
 
 URL = "s3://bucket/root"

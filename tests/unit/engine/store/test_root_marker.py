@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from pravega_spark import StreamManager
-from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.store import Put, Store, ensure_probed
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
@@ -216,7 +216,7 @@ def test_object_store_emptied_under_a_writer_is_noticed_by_the_next_state_file()
     put(log, "1", [])
     store.inner.delete([entry.key for entry in store.inner.list("")])
     put(log, "2", [])
-    done = checkpointing.maintain_in_background(log, 2)
+    done = checkpoint.maintain_in_background(log, 2)
     assert done is not None
     done.result(30)
     for opened in (log, Log(store, log.path)):

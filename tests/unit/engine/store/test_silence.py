@@ -13,11 +13,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from pravega_spark.engine.store import silence
+from pravega_spark.engine.store import s3_client
 from pravega_spark.engine.store.base import Put, Store
 from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.engine.store.s3 import S3Store
-from pravega_spark.engine.store.silence import SILENCE_SECONDS, Silence
+from pravega_spark.engine.store.s3_client import SILENCE_SECONDS, Silence
 
 LONG_SECONDS = 120.0
 OK = b'HTTP/1.1 200 OK\r\nContent-Length: 0\r\nETag: "tag"\r\n\r\n'
@@ -28,8 +28,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_000.0
-        monkeypatch.setattr(silence, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(silence, "wait_for_read", self.wait)
+        monkeypatch.setattr(s3_client, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(s3_client, "wait_for_read", self.wait)
 
     def wait(self, connection: socket.socket, seconds: float) -> bool:
         self.now += seconds
@@ -121,16 +121,16 @@ def test_slow_call_of_a_server_that_answers_others_is_not_reported(
     def wait(connection: socket.socket, seconds: float) -> bool:
         """Answer another call in the middle of the wait; at last, the call itself."""
         clock.now += seconds / 2
-        monkeypatch.setattr(silence, "wait_for_read", lambda *_: True)
+        monkeypatch.setattr(s3_client, "wait_for_read", lambda *_: True)
         store.get("quick")
-        monkeypatch.setattr(silence, "wait_for_read", wait)
+        monkeypatch.setattr(s3_client, "wait_for_read", wait)
         clock.now += seconds / 2
         if next(waits, None) is None:
             server.answer.set()
             return True
         return False
 
-    monkeypatch.setattr(silence, "wait_for_read", wait)
+    monkeypatch.setattr(s3_client, "wait_for_read", wait)
     began = clock.now
     assert store.get("slow") == b""
     assert clock.now - began == 5 * SILENCE_SECONDS
@@ -159,7 +159,7 @@ class Lines(logging.Handler):
 def test_server_that_hangs_is_one_warning_while_the_call_waits_and_one_line_at_its_end(
     monkeypatch: pytest.MonkeyPatch, server: HangingServer, creates: bool
 ) -> None:
-    monkeypatch.setattr(silence, "SILENCE_SECONDS", 0.02)
+    monkeypatch.setattr(s3_client, "SILENCE_SECONDS", 0.02)
     lines = Lines()
     logger = logging.getLogger("pravega_spark.engine.store.retries")
     logger.addHandler(lines)

@@ -16,7 +16,7 @@ import pytest
 from pravega_spark import StreamManager
 from pravega_spark.engine.store import Put
 from pravega_spark.engine.store.local import LocalStore
-from pravega_spark.engine.store.unsynced_files import _MOST_FILES
+from pravega_spark.engine.store.local_files import _MOST_FILES
 from pravega_spark.errors import StoreError, StoreFull
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from pravega_spark.engine.log.file_index import RecentLayer
-from pravega_spark.engine.log.state_file import encode_state
-from pravega_spark.engine.log.table_sweep import SweepResult
-from pravega_spark.engine.log.version_ages import VersionAges
+from pravega_spark.config.descriptions import FileTotals
+from pravega_spark.engine.log.files import RecentLayer
+from pravega_spark.engine.log.retained import VersionAges
+from pravega_spark.engine.log.stored_state import encode_state
+from pravega_spark.engine.log.sweep import SweepResult
 from pravega_spark.engine.stream import archived_records, lifecycle, subscribers
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_sweep import sweep_deleted_stream, sweep_stream
-from pravega_spark.engine.writing.batch_identity import NumberedBatch, SessionBatch
-from pravega_spark.engine.writing.writer_sessions import open_session
+from pravega_spark.engine.writing.identity import NumberedBatch, SessionBatch, open_session
 from pravega_spark.errors import CommitUnknown, CorruptLog
-from pravega_spark.model import FileTotals
-from pravega_spark.transactions import transaction_lifecycle
+from pravega_spark.txn import lifecycle as txn_lifecycle
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.simulated_kills import Killed, kill
@@ -131,7 +130,7 @@ def test_generation_of_a_removed_group_continues() -> None:
 def test_writer_with_an_open_transaction_and_a_present_subscriber_are_kept() -> None:
     old = Old()
     record = open_session(old.stream, 1, "w")
-    transaction_lifecycle.begin(old.stream, 1, lease_ms=1, execution_ms=10, writer=record)
+    txn_lifecycle.begin(old.stream, 1, lease_ms=1, execution_ms=10, writer=record)
     subscribers.subscribe(old.stream, "s/g", 6)
     old.later()
     old.sweep()

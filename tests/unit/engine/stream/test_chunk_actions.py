@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
-from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.file_index import FileCell
-from pravega_spark.engine.stream.chunk_actions import AddedChunks, PlacedChunk, RemovedChunks
+from pravega_spark.engine.log.files import FileCell
+from pravega_spark.engine.runtime.json_codec import to_json
+from pravega_spark.engine.stream.commit_builder import AddedChunks, PlacedChunk, RemovedChunks
 from tests.harness.fake_runtime import NOW_MS
 
 TIMES_US = st.integers(-(2**62), 2**62) | st.integers(0, 2**52)

@@ -14,7 +14,7 @@ from pravega_spark.engine.stream.records import SegmentRecord
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput, NoSuchSegment
-from pravega_spark.model import Epoch, KeyRange, make_segment_id
+from pravega_spark.values.segments import Epoch, KeyRange, make_segment_id
 from tests.harness.fake_runtime import NOW_MS
 from tests.harness.small_streams import all_events, make_stream, reopen, staged, write
 from tests.harness.small_tables import commit

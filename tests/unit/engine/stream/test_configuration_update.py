@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.stream.records import STREAM_DOMAIN, StreamRecord, decode_stream
 from pravega_spark.errors import (
     ConfigurationConflict,
@@ -20,9 +21,8 @@ from pravega_spark.errors import (
     InvalidInput,
     StreamSealed,
 )
-from pravega_spark.limits import MAX_TAGS
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.values.limits import MAX_TAGS
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory

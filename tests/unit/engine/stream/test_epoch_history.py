@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.stream import epoch_history
-from pravega_spark.engine.stream.history_table import HistoryRow, append_history, history_log
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.history import HistoryRow, append_history, history_log
 from pravega_spark.engine.stream.records import encode_epoch
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import CorruptLog, DataLoss, InvalidInput, NoSuchSegment, NoSuchStream
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import Epoch, StreamCut
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.values.segments import Epoch, StreamCut
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory

@@ -12,18 +12,20 @@ import deltalake
 import pytest
 
 from pravega_spark.engine.log.actions import Add, Body
-from pravega_spark.engine.log.table_sweep import sweep_table
-from pravega_spark.engine.stream.history_merge import merge_history
-from pravega_spark.engine.stream.history_table import (
+from pravega_spark.engine.log.sweep import sweep_table
+from pravega_spark.engine.stream.history import (
     APPENDS_DOMAIN,
     HistoryRow,
     append_history,
     history_log,
+    in_order,
+    merge_history,
+    order_of,
+    plan_merges,
     read_history,
 )
-from pravega_spark.engine.stream.history_tiers import in_order, order_of, plan_merges
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.limits import HISTORY_FILE_BYTES
+from pravega_spark.values.limits import HISTORY_FILE_BYTES
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import DatedDisk, FakeRuntime, memory
 from tests.harness.simulated_kills import Killed, kill

@@ -18,10 +18,10 @@ from pravega_spark import (
     json_deserializer,
 )
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stored_bytes import StorageKind
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.writing.append import append
-from pravega_spark.engine.writing.large_event_staging import store_large_event
+from pravega_spark.engine.writing.stage import store_large_event
 from pravega_spark.errors import (
     CorruptChunk,
     DataLoss,
@@ -32,8 +32,8 @@ from pravega_spark.errors import (
     StreamSealed,
     TruncatedData,
 )
-from pravega_spark.limits import MAX_LARGE_EVENT_BYTES
-from pravega_spark.model import Event
+from pravega_spark.values.events import Event
+from pravega_spark.values.limits import MAX_LARGE_EVENT_BYTES
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.large_streams import (
@@ -338,8 +338,8 @@ def test_compaction_never_merges_a_large_event(
 
 
 def test_a_range_with_a_large_event_is_left_as_it_is(manager: StreamManager) -> None:
-    from pravega_spark.compaction.merge_range import MergeRange
-    from pravega_spark.compaction.range_merge import merge_range
+    from pravega_spark.compaction.merge import merge_range
+    from pravega_spark.compaction.result import MergeRange
 
     write(manager, b"a", LARGE, b"b")
     stream = open_stream(manager._store, STREAM)

@@ -4,14 +4,14 @@ import threading
 
 import pytest
 
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.writer_sessions import open_session
+from pravega_spark.engine.writing.identity import open_session
 from pravega_spark.errors import NoSuchStream, StoreError, StreamNotSealed, StreamSealed
-from pravega_spark.model import END
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.values.segments import END
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault

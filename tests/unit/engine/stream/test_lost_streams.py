@@ -8,6 +8,7 @@ from shutil import rmtree
 
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import (
@@ -17,9 +18,8 @@ from pravega_spark.errors import (
     ScopeNotEmpty,
     StaleIdentity,
 )
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness.backup_world import manager_of
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.failpoints import at_failpoint

@@ -11,7 +11,7 @@ import pytest
 
 from pravega_spark import StreamConfiguration, StreamManager
 from pravega_spark.engine.layout import epochs
-from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.store import open_store
@@ -25,7 +25,7 @@ from pravega_spark.engine.stream.records import (
     encode_epoch,
 )
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.model import Epoch, KeyRange, Segment, StreamCut, make_segment_id
+from pravega_spark.values.segments import Epoch, KeyRange, Segment, StreamCut, make_segment_id
 from tests.harness import stream_cuts as cuts
 from tests.harness.small_tables import commit
 
@@ -87,7 +87,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     StreamManager(folder).create_scope("a")
     lifecycle.create(stream, 1, StreamConfiguration())
     snapshot = commit(stream.log, _once(_history))
-    checkpointing.maintain(stream.log.reader, snapshot.version, checkpoint=False)
+    checkpoint.maintain(stream.log.reader, snapshot.version, checkpoint=False)
     return folder
 
 

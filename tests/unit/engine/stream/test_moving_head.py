@@ -11,7 +11,7 @@ from pravega_spark.engine.stream import stream_log, truncation
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import TruncatedData
-from pravega_spark.model import StreamCut
+from pravega_spark.values.segments import StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.simulated_kills import Killed, kill

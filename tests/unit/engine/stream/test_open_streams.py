@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.open_objects import OpenObjects
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream import lifecycle, open_streams
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.limits import OPEN_STREAM_BYTES
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.store.open_objects import OpenObjects
+from pravega_spark.engine.stream import lifecycle, stream_log
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.values.limits import OPEN_STREAM_BYTES
 
 MANY = 10_600
 """Streams of a process whose small ones all stay open."""
@@ -30,7 +29,7 @@ def opened_again(count: int, most_bytes: int, size: Any, monkeypatch: pytest.Mon
         opened += 1
         return StreamLog(store, name)
 
-    monkeypatch.setattr(open_streams, "_open", OpenObjects(open_one, size, most_bytes))
+    monkeypatch.setattr(stream_log, "_open", OpenObjects(open_one, size, most_bytes))
     store, names = MemoryStore(), [f"s/{number}" for number in range(count)]
     for name in names:
         open_stream(store, name)
@@ -38,7 +37,7 @@ def opened_again(count: int, most_bytes: int, size: Any, monkeypatch: pytest.Mon
     for _ in range(5):
         for name in names:
             assert open_stream(store, name).name == name
-    assert len(open_streams._open.kept) <= most_bytes
+    assert len(stream_log._open.kept) <= most_bytes
     return opened / (5 * count)
 
 
@@ -64,7 +63,7 @@ def test_a_process_that_keeps_all_looks_with_one_call_each_and_a_dropped_one_is_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept = OpenObjects(StreamLog, lambda stream: 1, 3)
-    monkeypatch.setattr(open_streams, "_open", kept)
+    monkeypatch.setattr(stream_log, "_open", kept)
     store = MemoryStore()
     seen = [weakref.ref(open_stream(store, f"s/{number}")) for number in range(9)]
     gc.collect()

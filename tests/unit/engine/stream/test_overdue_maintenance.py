@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.state.maintenance_table import JOB, MaintenanceTable
 from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
-from pravega_spark.engine.tables.maintenance_table import JOB, MaintenanceTable
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import MaintenanceKind
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.spy_store import Spy
 

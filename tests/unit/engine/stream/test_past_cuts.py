@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import InvalidInput, TruncatedData
 from pravega_spark.manager import StreamManager
 from tests.harness.small_streams import scale, write

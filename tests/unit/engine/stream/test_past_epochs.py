@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.engine.stream.history_table import HistoryRow, append_history
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.history import HistoryRow, append_history
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import TruncatedData
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import END, Event, SegmentRange, StreamCut
-from pravega_spark.reader_groups.group_configuration import StreamCutRange
+from pravega_spark.reader_groups.configuration import StreamCutRange
+from pravega_spark.values.events import Event
+from pravega_spark.values.segments import END, SegmentRange, StreamCut
 from tests.harness.releases import run_release
 
 S = "s/t"

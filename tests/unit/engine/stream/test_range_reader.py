@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from pravega_spark.engine.chunks import chunk_reader
+from pravega_spark.engine.chunks import reader as chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.log.actions import Body, Remove
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream import range_reader
-from pravega_spark.engine.stream.range_reader import LOOK_UPS, fail, read_range
+from pravega_spark.engine.stream import read as stream_read
+from pravega_spark.engine.stream.read import LOOK_UPS, fail, read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import DataLoss, PravegaSparkError, TruncatedData
-from pravega_spark.limits import OBJECT_CALLS
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.shared_state.revisioned_stream import RevisionedStream, RevisionedValue
+from pravega_spark.values.limits import OBJECT_CALLS
+from pravega_spark.values.segments import SegmentRange, StreamCut
 from tests.harness.fake_runtime import NOW_MS
 from tests.harness.small_streams import make_stream, reopen, write
 from tests.harness.small_tables import commit
@@ -128,8 +128,8 @@ def edit(stream: StreamLog, refs: list[ChunkRef], *, moved: bool) -> None:
 def test_first_event_needs_few_chunks_in_a_segment_of_any_length(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(range_reader, "_FIRST_PAGE", 10)
-    monkeypatch.setattr(range_reader, "_PAGE_CHUNKS", 20)
+    monkeypatch.setattr(stream_read, "_FIRST_PAGE", 10)
+    monkeypatch.setattr(stream_read, "_PAGE_CHUNKS", 20)
     stream, _, _ = chunked(count, 1)
     stream = reopen(stream)
     found = counted(stream, monkeypatch)

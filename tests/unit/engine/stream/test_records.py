@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.layout import epoch_changes
 from pravega_spark.engine.stream.records import (
     SampleRecord,
@@ -24,7 +25,6 @@ from pravega_spark.engine.stream.records import (
     encode_epoch,
 )
 from pravega_spark.errors import CorruptLog
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 
 COUNTS = st.integers(0, 2**62)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9)

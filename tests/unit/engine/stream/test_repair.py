@@ -13,16 +13,15 @@ from typing import Any
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store.local import LocalStore
-from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view, repair, repaired
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.errors import CorruptLog, NoSuchScope, NoSuchStream, RootChanged, StoreReadOnly
 from pravega_spark.jobs import stream_tasks
 from pravega_spark.jobs.stream_tasks import Task
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.source import PravegaDataSource
 from tests.harness.failpoints import at_failpoint
 from tests.harness.folder_state import wait_for_maintenance

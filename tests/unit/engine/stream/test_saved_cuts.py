@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.engine.stream import saved_cuts
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import (
     ConfigMismatch,
     IllegalState,
@@ -19,7 +19,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
+from pravega_spark.values.segments import StreamCut
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.small_streams import scale, write
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pravega_spark.engine.log.version_pins import pin
+from pravega_spark.config.descriptions import FileTotals
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.log.retained import pin
 from pravega_spark.engine.store.base import Store
 from pravega_spark.engine.stream.stored_bytes import StorageInfo, StorageKind
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import FileTotals
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.small_streams import reopen, staged

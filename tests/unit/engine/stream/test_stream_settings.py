@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.config.descriptions import TransactionStatus
+from pravega_spark.config.policies import RetentionPolicy, StreamConfiguration
+from pravega_spark.config.root_settings import SettingOrigin
+from pravega_spark.engine.state.settings_table import SETTINGS_TABLE, SettingsTable
+from pravega_spark.engine.state.state_table import TableChange
 from pravega_spark.engine.stream.subscribers import publish, subscribe
-from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE, SettingsTable
-from pravega_spark.engine.tables.state_table import TableChange
 from pravega_spark.errors import CorruptLog, InvalidConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import TransactionStatus
-from pravega_spark.policies import RetentionPolicy, StreamConfiguration
-from pravega_spark.root_settings import SettingOrigin
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.spy_store import Spy

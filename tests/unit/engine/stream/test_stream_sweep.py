@@ -6,16 +6,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.table_sweep import SweepResult, sweep_table
-from pravega_spark.engine.log.version_ages import VersionAges
+from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.retained import VersionAges
+from pravega_spark.engine.log.sweep import SweepResult, sweep_table
+from pravega_spark.engine.state.state_table import StateTable, TableChange, TableState
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream.history_table import HistoryRow, append_history, history_log
+from pravega_spark.engine.stream.history import HistoryRow, append_history, history_log
+from pravega_spark.engine.stream.records import anonymous_id
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_sweep import sweep_stream
-from pravega_spark.engine.stream.writer_ids import anonymous_id
-from pravega_spark.engine.tables.state_table import StateTable, TableChange, TableState
-from pravega_spark.engine.writing.batch_identity import SessionBatch
+from pravega_spark.engine.writing.identity import SessionBatch
 from pravega_spark.errors import CommitUnknown
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory

@@ -6,9 +6,8 @@ import pytest
 
 from pravega_spark import StreamManager
 from pravega_spark.engine.stream import lifecycle
-from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import SubscriberRecord
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.subscribers import publish, subscribe, unsubscribe
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.errors import (
@@ -19,7 +18,7 @@ from pravega_spark.errors import (
     NoSuchStream,
     NoSuchSubscriber,
 )
-from pravega_spark.model import StreamCut
+from pravega_spark.values.segments import StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule

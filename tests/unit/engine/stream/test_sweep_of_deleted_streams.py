@@ -10,12 +10,12 @@ import pytest
 
 from pravega_spark import StreamManager
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CommitUnknown, StaleIdentity
-from pravega_spark.limits import CLEANUP_WAIT_SECONDS
+from pravega_spark.values.limits import CLEANUP_WAIT_SECONDS
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory

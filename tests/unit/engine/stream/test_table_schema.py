@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 
 from pravega_spark import StreamSchema
-from pravega_spark.engine.chunks.event_format import RAW
-from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
+from pravega_spark.engine.chunks.format import RAW
+from pravega_spark.engine.log.snapshot import PROTOCOL, Snapshot, new_table
 from pravega_spark.engine.stream.table_schema import (
     EVENT_COLUMNS,
     SchemaVersion,

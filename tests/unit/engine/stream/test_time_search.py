@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark.engine.layout.located_cut import locate
+from pravega_spark.engine.stream.positions import TimeSearch
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.engine.writing.append import append
 from pravega_spark.event_reader import EventReader
-from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.values.segments import SegmentRange, StreamCut
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_streams import make_stream, scale, staged, write
 from tests.harness.spy_store import Spy

@@ -6,11 +6,11 @@ from pravega_spark.engine.layout import located_cut
 from pravega_spark.engine.layout.cut_validation import prove
 from pravega_spark.engine.layout.epochs import Lineage
 from pravega_spark.engine.stream import lifecycle
-from pravega_spark.engine.stream.history_table import history_log
+from pravega_spark.engine.stream.history import history_log
+from pravega_spark.engine.stream.positions import TimeSearch
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_sweep import sweep_stream
 from pravega_spark.engine.stream.subscribers import publish, subscribe
-from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.truncation import TruncationResult, truncate
 from pravega_spark.engine.writing.append import append
 from pravega_spark.errors import (
@@ -20,8 +20,9 @@ from pravega_spark.errors import (
     StaleIdentity,
     TruncatedData,
 )
-from pravega_spark.model import END, SegmentRange, StreamCut, make_segment_id
-from pravega_spark.transactions import sweeper, transaction_lifecycle
+from pravega_spark.txn import lifecycle as txn_lifecycle
+from pravega_spark.txn import sweeper
+from pravega_spark.values.segments import END, SegmentRange, StreamCut, make_segment_id
 from tests.harness import stream_cuts as cuts
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
@@ -146,7 +147,7 @@ def test_sealed_stream_is_truncated_up_to_its_end_and_readers_get_the_end() -> N
 
 def test_stream_that_is_being_sealed_is_not_truncated() -> None:
     stream = filled()
-    transaction_lifecycle.begin(stream, 1, lease_ms=60_000, execution_ms=60_000)
+    txn_lifecycle.begin(stream, 1, lease_ms=60_000, execution_ms=60_000)
 
     def during() -> None:
         with pytest.raises(IllegalState, match=r"is being sealed .* cannot be truncated before"):
@@ -276,7 +277,7 @@ def test_segment_that_is_kept_but_before_the_head_counts_as_truncated() -> None:
 
 def test_epoch_of_an_open_transaction_is_kept() -> None:
     stream = filled(chunks=1)
-    opened = transaction_lifecycle.begin(stream, 1, lease_ms=60_000, execution_ms=60_000)
+    opened = txn_lifecycle.begin(stream, 1, lease_ms=60_000, execution_ms=60_000)
     scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
     truncate(stream, stream.view().tail)
     view = stream.view()

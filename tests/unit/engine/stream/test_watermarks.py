@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.stream.time_marks import REMOVED_US, TimeNote
-from pravega_spark.engine.stream.watermarks import Bounds, advance, latest_window
-from pravega_spark.model import StreamCut, TimeWindow, WriterMark
+from pravega_spark.config.descriptions import TimeWindow, WriterMark
+from pravega_spark.engine.stream.watermarks import (
+    REMOVED_US,
+    Bounds,
+    TimeNote,
+    advance,
+    latest_window,
+)
+from pravega_spark.values.segments import StreamCut
 
 CUT = StreamCut("s/t", 1, {0: 0})
 

@@ -4,18 +4,17 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.config.policies import StreamConfiguration
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.horizon import raise_horizon
+from pravega_spark.engine.log.retained import raise_horizon
 from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.records import anonymous_id
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate
-from pravega_spark.engine.stream.writer_ids import anonymous_id
-from pravega_spark.engine.writing.append import append
-from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch
-from pravega_spark.engine.writing.append_group import group_of
-from pravega_spark.engine.writing.batch_identity import NumberedBatch, SessionBatch
-from pravega_spark.engine.writing.writer_sessions import open_session
+from pravega_spark.engine.writing.append import AppendResult, StagedBatch, append
+from pravega_spark.engine.writing.group import group_of
+from pravega_spark.engine.writing.identity import NumberedBatch, SessionBatch, open_session
 from pravega_spark.errors import (
     CommitUnknown,
     NoSuchStream,
@@ -26,7 +25,6 @@ from pravega_spark.errors import (
     StreamSealed,
     WriterFenced,
 )
-from pravega_spark.policies import StreamConfiguration
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault

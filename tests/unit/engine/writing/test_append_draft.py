@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from pravega_spark.engine.log.horizon import raise_horizon
+from pravega_spark.engine.log.retained import raise_horizon
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.append_draft import AppendDraft, StagedBatch
-from pravega_spark.engine.writing.batch_identity import SessionBatch
-from pravega_spark.engine.writing.writer_sessions import open_session
+from pravega_spark.engine.writing.append import AppendDraft, StagedBatch
+from pravega_spark.engine.writing.identity import SessionBatch, open_session
 from pravega_spark.errors import (
     CommitUnknown,
     NoSuchStream,

@@ -10,26 +10,27 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.config.policies import StreamConfiguration
 from pravega_spark.engine.log.actions import REQUEST, Body, Commit
-from pravega_spark.engine.log.horizon import raise_horizon
+from pravega_spark.engine.log.retained import raise_horizon
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.time_marks import TimeNote, marks_of
-from pravega_spark.engine.writing import append_leader
-from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch
-from pravega_spark.engine.writing.append_group import AppendGroup, group_of
-from pravega_spark.engine.writing.batch_committer import BatchCommitter
-from pravega_spark.engine.writing.batch_identity import SessionBatch
-from pravega_spark.engine.writing.contention import (
+from pravega_spark.engine.stream.watermarks import TimeNote, marks_of
+from pravega_spark.engine.writing import group as writing_group
+from pravega_spark.engine.writing.append import AppendResult, StagedBatch
+from pravega_spark.engine.writing.batch import WriteBatch
+from pravega_spark.engine.writing.committer import BatchCommitter
+from pravega_spark.engine.writing.group import (
     LOCAL,
     MISSED_COMMITS,
     VERB_COMMITS,
+    AppendGroup,
     Contention,
+    OfferFirst,
+    group_of,
 )
-from pravega_spark.engine.writing.open_append import OfferFirst
-from pravega_spark.engine.writing.write_batch import WriteBatch
-from pravega_spark.engine.writing.writer_sessions import open_session
+from pravega_spark.engine.writing.identity import SessionBatch, open_session
 from pravega_spark.errors import (
     CommitUnknown,
     SegmentSealed,
@@ -39,8 +40,7 @@ from pravega_spark.errors import (
     StreamSealed,
     WriterFenced,
 )
-from pravega_spark.limits import OFFER_VERSIONS
-from pravega_spark.policies import StreamConfiguration
+from pravega_spark.values.limits import OFFER_VERSIONS
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
@@ -566,7 +566,7 @@ def test_offers_that_a_listing_lacks_are_taken_later(fault: Fault) -> None:
 def test_commit_holds_a_bounded_number_of_chunks_and_the_next_one_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(append_leader, "OFFERS_PER_COMMIT", 2)
+    monkeypatch.setattr(writing_group, "OFFERS_PER_COMMIT", 2)
     stream = make_stream()
     for n in range(5):
         offer(stream, of(n))
@@ -844,7 +844,7 @@ def test_idle_writer_whose_record_was_swept_writes_on_if_it_has_offered_nothing(
 def test_process_whose_own_writers_are_idle_stops_to_commit_for_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(append_leader, "_OWNER_COMMITS", 3)
+    monkeypatch.setattr(writing_group, "_OWNER_COMMITS", 3)
     stream = make_stream()
     taker = reopen(stream)
     leader = contended(taker).leader

@@ -4,17 +4,16 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.log.horizon import raise_horizon
+from pravega_spark.engine.log.retained import raise_horizon
 from pravega_spark.engine.staging_folder import staged_version, version_folder
 from pravega_spark.engine.stream.records import WRITER_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing import batch_committer
-from pravega_spark.engine.writing.batch_committer import BatchCommitter
-from pravega_spark.engine.writing.pending_writes import EventOutcomes, PendingWrites
-from pravega_spark.engine.writing.write_batch import WriteBatch
-from pravega_spark.engine.writing.write_futures import WriteFuture
+from pravega_spark.engine.writing import committer as writing_committer
+from pravega_spark.engine.writing.batch import WriteBatch
+from pravega_spark.engine.writing.committer import BatchCommitter
+from pravega_spark.engine.writing.futures import EventOutcomes, PendingWrites, WriteFuture
 from pravega_spark.errors import CommitUnknown
-from pravega_spark.model import EventPointer
+from pravega_spark.values.segments import EventPointer
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.small_streams import all_events, events_of, make_stream, scale, write
@@ -119,7 +118,7 @@ def test_chunks_staged_below_the_horizon_are_staged_again() -> None:
 
 
 def test_staging_folder_advances_with_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_committer, "RESTAGE_VERSIONS", 3)
+    monkeypatch.setattr(writing_committer, "RESTAGE_VERSIONS", 3)
     stream = make_stream()
     committer = BatchCommitter(stream, None)
     for n in range(9):

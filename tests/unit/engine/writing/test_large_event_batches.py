@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream.time_marks import mark_of
+from pravega_spark.engine.stream.watermarks import mark_of
 from pravega_spark.event_writer import EventStreamWriter
 from tests.harness.large_streams import lower_limits
 from tests.harness.small_streams import all_events, make_stream

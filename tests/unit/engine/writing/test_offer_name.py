@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.staging_folder import version_folder
-from pravega_spark.engine.stream.writer_ids import anonymous_id
-from pravega_spark.engine.writing.batch_identity import SessionBatch
-from pravega_spark.engine.writing.offer_name import (
+from pravega_spark.engine.stream.records import anonymous_id
+from pravega_spark.engine.writing.identity import SessionBatch
+from pravega_spark.engine.writing.stage import (
     MAX_NAME_BYTES,
     OfferedPart,
     offer_name,

@@ -9,16 +9,16 @@ from contextlib import contextmanager
 
 import pytest
 
-from pravega_spark.engine.log.horizon import raise_horizon
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.log.retained import raise_horizon
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.records import WRITER_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing import write_queue
-from pravega_spark.engine.writing.write_batch import WriteBatch
+from pravega_spark.engine.writing import queue
+from pravega_spark.engine.writing.batch import WriteBatch
 from pravega_spark.errors import StoreFull, WriterFenced
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.model import EventPointer
+from pravega_spark.values.segments import EventPointer
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.small_streams import all_events, events_of, make_stream, reopen, scale
@@ -224,7 +224,7 @@ def test_local_writer_prepares_ahead_only_if_much_waits(monkeypatch: pytest.Monk
         assert not held.staged.is_set()
         held.go_on.set()
         writer.flush()
-        monkeypatch.setattr(write_queue, "PREPARE_AHEAD_BYTES", 1)
+        monkeypatch.setattr(queue, "PREPARE_AHEAD_BYTES", 1)
         gate = threading.Event()
 
         def wait_in_the_first_put(operation: str, key: str) -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 import pravega_spark.engine.writing.append as append_module
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.chunks.routing import position
-from pravega_spark.engine.stream.range_reader import read_range
+from pravega_spark.engine.stream.read import read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.reroute import Recuts, reroute
-from pravega_spark.model import SegmentRange
+from pravega_spark.engine.writing.append import Recuts, reroute
+from pravega_spark.values.segments import SegmentRange
 from tests.harness.small_streams import make_stream, scale, staged
 
 KEYS = st.lists(st.none() | st.sampled_from([f"k{i}" for i in range(12)]), max_size=30)

@@ -16,13 +16,13 @@ import pytest
 
 from bench.harness.slow_store import SlowStore
 from pravega_spark.engine.log.actions import REQUEST, Body
-from pravega_spark.engine.log.commit_log import Proposal
+from pravega_spark.engine.log.commit import Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.store import Put
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.append_group import group_of
-from pravega_spark.limits import REQUEST_AFTER
+from pravega_spark.engine.writing.group import group_of
+from pravega_spark.values.limits import REQUEST_AFTER
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.offering import contended, offer, take
 from tests.harness.small_streams import all_events, make_stream, reopen, write

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from pravega_spark import StreamSchema
-from pravega_spark.engine.chunks.event_format import format_of
-from pravega_spark.engine.writing.typed_table import TypedTable, key_texts
+from pravega_spark.engine.chunks.format import format_of
+from pravega_spark.engine.writing.encode import TypedTable, key_texts
 from pravega_spark.errors import InvalidInput, SchemaMismatch
-from pravega_spark.limits import WRITER_EVENT_BYTES
+from pravega_spark.values.limits import WRITER_EVENT_BYTES
 
 COLUMNS = format_of(StreamSchema.of(pa.schema([("n", pa.int64()), ("word", pa.string())])))
 

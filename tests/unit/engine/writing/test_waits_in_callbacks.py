@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.errors import IllegalState
 from pravega_spark.event_writer import EventStreamWriter
 from tests.harness.small_streams import make_stream

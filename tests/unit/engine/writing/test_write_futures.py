@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.pending_writes import SignalSafeCondition
-from pravega_spark.engine.writing.write_futures import WriteFuture
+from pravega_spark.engine.writing.futures import SignalSafeCondition, WriteFuture
 from pravega_spark.errors import IllegalState, ObjectClosed, StoreFull, TooBusy
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.model import EventPointer
+from pravega_spark.values.segments import EventPointer
 from tests.harness.fault_plans import Rule
 from tests.harness.small_streams import all_events, events_of, make_stream
 from tests.harness.spy_store import Spy

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pravega_spark.engine.runtime import SYSTEM
-from pravega_spark.engine.writing.pending_writes import OpenTable, PendingWrites
-from pravega_spark.engine.writing.table_rows import EventTable
+from pravega_spark.engine.runtime.system import SYSTEM
+from pravega_spark.engine.writing.encode import EventTable
+from pravega_spark.engine.writing.futures import OpenTable, PendingWrites
 from pravega_spark.errors import (
     EventTooLarge,
     InvalidInput,
@@ -20,8 +20,8 @@ from pravega_spark.errors import (
     StoreFull,
 )
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.limits import MAX_EVENT_BYTES, WRITER_BATCH_BYTES
-from pravega_spark.model import EventPointer
+from pravega_spark.values.limits import MAX_EVENT_BYTES, WRITER_BATCH_BYTES
+from pravega_spark.values.segments import EventPointer
 from tests.harness.fault_plans import Rule
 from tests.harness.small_streams import all_events, events_of, make_stream, scale
 from tests.harness.spy_store import Spy
@@ -76,7 +76,7 @@ def check(stream: Any, pointers: Any, numbers: Any) -> None:
 def test_large_table_goes_into_several_commits_and_its_pointers_lead_to_its_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("write_batch", "table_rows"):
+    for name in ("batch", "encode"):
         monkeypatch.setattr(f"pravega_spark.engine.writing.{name}.WRITER_BATCH_EVENTS", 64)
     stream = make_stream(runtime=SYSTEM, segments=3)
     before = stream.view().version

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from pravega_spark.engine.stream import lifecycle
-from pravega_spark.engine.stream.writer_ids import anonymous_id, is_anonymous, opened_at
-from pravega_spark.engine.writing.batch_identity import SessionBatch
-from pravega_spark.engine.writing.writer_sessions import open_session
+from pravega_spark.engine.stream.records import anonymous_id, is_anonymous, opened_at
+from pravega_spark.engine.writing.identity import SessionBatch, open_session
 from pravega_spark.errors import (
     CommitUnknown,
     InvalidName,
@@ -13,7 +12,7 @@ from pravega_spark.errors import (
     StaleIdentity,
     StreamSealed,
 )
-from pravega_spark.names import check_name
+from pravega_spark.values.names import check_name
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.small_streams import make_stream, reopen, write

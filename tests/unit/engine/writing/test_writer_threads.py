@@ -10,12 +10,12 @@ from functools import partial
 
 import pytest
 
-from pravega_spark.engine.runtime import SYSTEM
-from pravega_spark.engine.writing import writer_threads
-from pravega_spark.engine.writing.writer_threads import WRITER_POOL, WriterThreads
+from pravega_spark.engine.runtime.system import SYSTEM
+from pravega_spark.engine.writing import threads as writing_threads
+from pravega_spark.engine.writing.threads import WRITER_POOL, WriterThreads
 from pravega_spark.errors import IllegalState
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.limits import WRITER_STREAM_THREADS
+from pravega_spark.values.limits import WRITER_STREAM_THREADS
 from tests.harness.small_streams import all_events, make_stream
 from tests.harness.spy_store import Spy
 
@@ -66,11 +66,11 @@ def until(holds: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_threads, "WRITER_THREADS", 4)
-    monkeypatch.setattr(writer_threads, "MOST_WRITER_THREADS", 8)
-    monkeypatch.setattr(writer_threads, "WRITER_STREAM_THREADS", 2)
-    monkeypatch.setattr(writer_threads, "WRITER_STUCK_SECONDS", 0.01)
-    monkeypatch.setattr(writer_threads, "_IDLE_SECONDS", 0.02)
+    monkeypatch.setattr(writing_threads, "WRITER_THREADS", 4)
+    monkeypatch.setattr(writing_threads, "MOST_WRITER_THREADS", 8)
+    monkeypatch.setattr(writing_threads, "WRITER_STREAM_THREADS", 2)
+    monkeypatch.setattr(writing_threads, "WRITER_STUCK_SECONDS", 0.01)
+    monkeypatch.setattr(writing_threads, "_IDLE_SECONDS", 0.02)
 
 
 def test_many_idle_writers_use_a_few_threads_and_no_storage_call() -> None:

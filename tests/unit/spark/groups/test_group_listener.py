@@ -14,13 +14,13 @@ from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryPro
 
 from pravega_spark.errors import StoreUnavailable
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
-from pravega_spark.reader_groups.group_lifecycle import open_group
+from pravega_spark.reader_groups.lifecycle import open_group
 from pravega_spark.reader_groups.query_member import QueryMember
 from pravega_spark.spark.groups import group_listener
 from pravega_spark.spark.groups.group_listener import GroupListener
 from pravega_spark.spark.jvm import run_listener
 from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffset, encode
+from pravega_spark.values.segments import StreamCut
 from tests.harness.small_streams import created, write
 
 LAST = "reader-group sync --checkpoint FOLDER"

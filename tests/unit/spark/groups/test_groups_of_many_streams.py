@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.store import open_store, opening
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import InvalidOption
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.limits import CHECK_THREADS
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.groups.query_reader_group import QueryMembership
-from pravega_spark.spark.read.stream_discovery import matching_streams
+from pravega_spark.spark.read.discovery import matching_streams
 from pravega_spark.spark.settings import read_settings
 from pravega_spark.spark.source_offsets import StreamOffsets, decode, present
+from pravega_spark.values.limits import CHECK_THREADS
+from pravega_spark.values.segments import StreamCut
 from tests.harness.distant_store import Distant
 
 ONE = StreamConfiguration(ScalingPolicy.fixed(1))

@@ -12,10 +12,10 @@ from pravega_spark.errors import (
     StaleIdentity,
 )
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
 from pravega_spark.spark.groups.query_reader_group import QueryMembership
 from pravega_spark.spark.settings import read_settings
 from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffset
+from pravega_spark.values.segments import StreamCut
 from tests.harness.failpoints import at_failpoint
 
 GROUP = "s/g"

@@ -14,10 +14,10 @@ from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryPro
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import InvalidInput, NoSuchStream, StaleIdentity
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
 from pravega_spark.spark.monitor.lag_listener import StreamLagListener
 from pravega_spark.spark.monitor.query_lag import lag_of, query_lag
 from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffset, encode
+from pravega_spark.values.segments import StreamCut
 from tests.harness.small_streams import created, scale, write
 
 

@@ -11,9 +11,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pravega_spark.errors import InvalidOption
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
-from pravega_spark.spark.read.batch_reader import PravegaBatchReader
+from pravega_spark.spark.read.batch import PravegaBatchReader
 from pravega_spark.spark.source import PravegaDataSource
+from pravega_spark.values.segments import StreamCut
 from tests.harness.small_streams import created, scale
 from tests.harness.spark_reading import events, fill, first_batch, rows, stream_reader
 from tests.harness.spark_writing import TEXT, batch_writer

@@ -9,7 +9,7 @@ from pravega_spark.errors import (
     InvalidOption,
 )
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut, make_segment_id
+from pravega_spark.values.segments import StreamCut, make_segment_id
 from tests.harness.small_streams import created, scale
 from tests.harness.spark_reading import batch_reader, events, fill, rows
 

@@ -14,11 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import datasource as sources
 
-from pravega_spark.engine.chunks import chunk_encoder
+from pravega_spark.config.policies import StreamConfiguration
+from pravega_spark.engine.chunks import encoder
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import StreamConfiguration
-from pravega_spark.spark.read.column_filter import expression_of
-from pravega_spark.spark.read.filtered_reader import PravegaFilteredReader, condition_of
+from pravega_spark.spark.read.pushed import PravegaFilteredReader, condition_of, expression_of
 from tests.harness.spark_reading import batch_reader, rows
 
 Row = dict[str, Any]
@@ -69,7 +68,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     manager.create_scope("s")
     manager.create_stream("s/a", StreamConfiguration(schema=COLUMNS))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunk_encoder, "ROW_GROUP_EVENTS", GROUP)
+        patch.setattr(encoder, "ROW_GROUP_EVENTS", GROUP)
         with manager.create_writer("s/a") as writer:
             table = pa.Table.from_pylist([row(n) for n in range(GROUP * GROUPS)], COLUMNS)
             writer.write_table(table).result()

@@ -17,11 +17,10 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
 from pravega_spark.errors import InvalidOption
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import make_segment_id
-from pravega_spark.spark.read.filtered_reader import PravegaFilteredReader
-from pravega_spark.spark.read.input_partitions import EventPartition
-from pravega_spark.spark.read.planned_ranges import PlannedRange
+from pravega_spark.spark.read.partitions import EventPartition, PlannedRange
+from pravega_spark.spark.read.pushed import PravegaFilteredReader
 from pravega_spark.spark.source_offsets import decode
+from pravega_spark.values.segments import make_segment_id
 from tests.harness.small_streams import created, scale, staged
 from tests.harness.spark_reading import batch_reader, events, rows, stream_reader
 

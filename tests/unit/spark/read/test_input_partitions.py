@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pravega_spark.engine.log.actions import Body, Remove
-from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import (
@@ -19,11 +19,15 @@ from pravega_spark.errors import (
     StaleIdentity,
 )
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import SegmentRange
-from pravega_spark.spark.read.event_filter import EventFilter
-from pravega_spark.spark.read.input_partitions import EventPartition, partition_counts
-from pravega_spark.spark.read.planned_chunks import PlannedChunks
-from pravega_spark.spark.read.planned_ranges import PlannedRange, by_offset
+from pravega_spark.spark.read.filters import EventFilter
+from pravega_spark.spark.read.partitions import (
+    EventPartition,
+    PlannedChunks,
+    PlannedRange,
+    by_offset,
+    partition_counts,
+)
+from pravega_spark.values.segments import SegmentRange
 from tests.harness.small_streams import created
 from tests.harness.small_tables import commit
 from tests.harness.spark_reading import batch_reader, events, fill, rows, stream_reader

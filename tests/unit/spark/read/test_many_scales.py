@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.model import SegmentRange
-from pravega_spark.spark.read import read_limits
-from pravega_spark.spark.read.input_partitions import EventPartition
-from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
+from pravega_spark.spark.read import offsets
+from pravega_spark.spark.read.micro_batch import PravegaStreamReader
+from pravega_spark.spark.read.partitions import EventPartition
+from pravega_spark.values.segments import SegmentRange
 from tests.harness.small_streams import created, scale, write
 from tests.harness.spark_reading import events, rows, stream_reader
 
@@ -110,7 +110,7 @@ def test_large_epochs_stay_batches_of_their_own(
     unit = 1 if bound == "PACKED_ROWS" else 1_000
     counts = []
     for most in (1, 3 * EVENTS, 6 * EVENTS, 12 * EVENTS):
-        monkeypatch.setattr(read_limits, bound, most * unit)
+        monkeypatch.setattr(offsets, bound, most * unit)
         found = batches(stream_reader(root))
         check(found, 9)
         counts.append(len(found))

@@ -9,28 +9,28 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.store import open_store, opening
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream, StoreError
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.limits import (
+from pravega_spark.manager import StreamManager
+from pravega_spark.spark.monitor.metadata.reader import TABLES
+from pravega_spark.spark.monitor.query_lag import lag_of
+from pravega_spark.spark.native.relation import NativeColumns
+from pravega_spark.spark.read.batch import PravegaBatchReader
+from pravega_spark.spark.read.micro_batch import IdlePace
+from pravega_spark.spark.read.offsets import OffsetPlanner
+from pravega_spark.spark.settings import read_settings
+from pravega_spark.spark.source import PravegaDataSource
+from pravega_spark.values.limits import (
     CHECK_THREADS,
     IDLE_LOOK_SECONDS,
     IDLE_LOOK_SHARE,
     STREAM_REFRESH_SECONDS,
 )
-from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.spark.monitor.metadata.metadata_reader import TABLES
-from pravega_spark.spark.monitor.query_lag import lag_of
-from pravega_spark.spark.native.native_columns import NativeColumns
-from pravega_spark.spark.read.batch_reader import PravegaBatchReader
-from pravega_spark.spark.read.idle_pace import IdlePace
-from pravega_spark.spark.read.offset_planner import OffsetPlanner
-from pravega_spark.spark.settings import read_settings
-from pravega_spark.spark.source import PravegaDataSource
+from pravega_spark.values.segments import StreamCut
 from tests.harness.distant_store import Distant
 
 NAMES = [f"s/n{number:02}" for number in range(CHECK_THREADS + 8)]

@@ -19,10 +19,10 @@ from pravega_spark.errors import (
     StaleIdentity,
     TruncatedData,
 )
-from pravega_spark.maintenance import auto_maintenance, auto_setting
+from pravega_spark.maintenance import auto, setting
 from pravega_spark.manager import StreamManager
-from pravega_spark.spark.read.input_partitions import EventPartition
-from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
+from pravega_spark.spark.read.micro_batch import PravegaStreamReader
+from pravega_spark.spark.read.partitions import EventPartition
 from pravega_spark.spark.source import PravegaDataSource
 from tests.harness.small_streams import created, scale, write
 from tests.harness.spark_reading import batch_reader, events, fill, first_batch, rows, stream_reader
@@ -269,7 +269,7 @@ def test_the_option_maintain_begins_on_the_driver_and_ends_with_the_query(
     ) -> None:
         users.append((user, is_closed, by_setting))
 
-    monkeypatch.setattr(auto_maintenance, "maintain_while_open", record)
+    monkeypatch.setattr(auto, "maintain_while_open", record)
     fill(created(root), 0, 5)
     first_batch(stream_reader(root))
     first_batch(stream_reader(root, maintain="off"))
@@ -287,6 +287,6 @@ def test_the_option_maintain_begins_on_the_driver_and_ends_with_the_query(
     with pytest.raises(InvalidOption, match="maintain"):
         stream_reader(root, maintain="yes")
     StreamManager(root).update_settings(maintain="auto")
-    auto_setting._settings.clear()
+    setting._settings.clear()
     first_batch(stream_reader(root))
     assert [by_setting for _, _, by_setting in users] == [False, True]

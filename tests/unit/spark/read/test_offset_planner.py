@@ -16,13 +16,13 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import END, StreamCut, make_segment_id
 from pravega_spark.spark.option_values import Timestamp
-from pravega_spark.spark.read import read_limits
-from pravega_spark.spark.read.offset_planner import OffsetPlanner
-from pravega_spark.spark.read.stream_discovery import matching_streams
+from pravega_spark.spark.read import offsets as read_offsets
+from pravega_spark.spark.read.discovery import matching_streams
+from pravega_spark.spark.read.offsets import OffsetPlanner
 from pravega_spark.spark.settings import ReadBound, ReadSettings
 from pravega_spark.spark.source_offsets import StreamOffsets, present
+from pravega_spark.values.segments import END, StreamCut, make_segment_id
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.small_streams import created, scale, write
 from tests.harness.truncating import truncate
@@ -163,13 +163,13 @@ def test_large_successor_waits_for_its_predecessors(
     ends = dict(stream.view().tail.positions)
     scale(stream, [0, 1], [(0.0, 1.0)])
     fill(stream, 50)
-    monkeypatch.setattr(read_limits, "PACKED_ROWS", 149)
+    monkeypatch.setattr(read_offsets, "PACKED_ROWS", 149)
     run = planner(root)
     at = run.next_offsets(run.initial_offsets(), limited=False)
     assert sum(cut(at).values()) == 0
     assert list(cut(at)) == [make_segment_id(2, 1)], f"after {ends} the successor is next"
     assert cut(run.next_offsets(at, limited=False)) == {make_segment_id(2, 1): 50}
-    monkeypatch.setattr(read_limits, "PACKED_ROWS", 150)
+    monkeypatch.setattr(read_offsets, "PACKED_ROWS", 150)
     both = planner(root)
     assert cut(both.next_offsets(both.initial_offsets(), limited=False)) == cut(
         run.next_offsets(at, limited=False)

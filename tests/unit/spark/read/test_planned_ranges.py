@@ -16,9 +16,9 @@ from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
-from pravega_spark.limits import PACKED_ROWS
-from pravega_spark.spark.read import planned_ranges
-from pravega_spark.spark.read.input_partitions import EventPartition
+from pravega_spark.spark.read import partitions
+from pravega_spark.spark.read.partitions import EventPartition
+from pravega_spark.values.limits import PACKED_ROWS
 from tests.harness.small_streams import created, scale, write
 from tests.harness.spark_reading import batch_reader, events, fill, first_batch, rows, stream_reader
 
@@ -37,7 +37,7 @@ def name_chunks(stream: StreamLog, count: int, size: int = LARGE) -> None:
     append(stream, view.life, view.version, made)
 
 
-def ranges(partition: InputPartition) -> tuple[planned_ranges.PlannedRange, ...]:
+def ranges(partition: InputPartition) -> tuple[partitions.PlannedRange, ...]:
     assert isinstance(partition, EventPartition)
     return partition.ranges
 
@@ -76,7 +76,7 @@ def test_a_plan_looks_at_each_chunk_few_times_however_many_there_are(
 def test_parts_of_the_keys_carry_few_bytes_a_chunk_and_no_more_for_many(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planned_ranges, "PARTITION_CHUNKS", 1_000)
+    monkeypatch.setattr(partitions, "PARTITION_CHUNKS", 1_000)
     compress, packs = zlib.compress, []
 
     def pack(data: bytes, level: int) -> bytes:
@@ -98,7 +98,7 @@ def test_parts_of_the_keys_carry_few_bytes_a_chunk_and_no_more_for_many(
 def test_parts_of_the_keys_find_the_chunks_that_they_do_not_carry(
     root: str, monkeypatch: pytest.MonkeyPatch, keys: str
 ) -> None:
-    monkeypatch.setattr(planned_ranges, "PARTITION_CHUNKS", 3)
+    monkeypatch.setattr(partitions, "PARTITION_CHUNKS", 3)
     stream = created(root)
     for i in range(10):
         fill(stream, 10 * i, 10 * i + 10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pravega_spark.spark.read.read_limits import ReadLimits, StreamLimit, events_within
+from pravega_spark.spark.read.offsets import ReadLimits, StreamLimit, events_within
 from pravega_spark.spark.settings import ReadSettings
 from tests.harness.small_streams import created, write
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pravega_spark.engine.store.root_marker import MARKER_KEY
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import (
     InvalidOption,
     NoSuchStream,
@@ -22,9 +22,9 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import make_segment_id
-from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
+from pravega_spark.spark.read.micro_batch import PravegaStreamReader
 from pravega_spark.spark.source_offsets import decode, encode, present
+from pravega_spark.values.segments import make_segment_id
 from tests.harness.releases import run_release
 from tests.harness.small_streams import created, scale
 from tests.harness.spark_reading import batch_reader, events, fill, rows, stream_reader

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.config.policies import StreamConfiguration
 from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import InvalidOption
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import StreamConfiguration
-from pravega_spark.spark.native.native_columns import NativeColumns
+from pravega_spark.spark.native.relation import NativeColumns
 from pravega_spark.spark.settings import read_settings
 from pravega_spark.spark.source import PravegaDataSource
 from tests.harness.spark_writing import schema, source

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pravega_spark.config.policies import StreamConfiguration
 from pravega_spark.errors import NoSuchStream, NoSuchTable, NotFound, RootChanged
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import StreamConfiguration
-from pravega_spark.spark.key_value.kvt_source import KeyValueDataSource
+from pravega_spark.spark.key_value.source import KeyValueDataSource
 from tests.harness.query_checkpoints import Query, table_query
 from tests.harness.spark_writing import TEXT, read, rows
 

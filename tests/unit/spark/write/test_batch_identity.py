@@ -13,13 +13,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import NOTE_PREFIX
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import BatchConflict
 from pravega_spark.manager import StreamManager
-from pravega_spark.spark.write import query_checkpoint
-from pravega_spark.spark.write.first_batch import FirstBatch
-from pravega_spark.spark.write.query_checkpoint import QueryCheckpoint
+from pravega_spark.spark.write import batch_source
+from pravega_spark.spark.write.batch_source import QueryCheckpoint
+from pravega_spark.spark.write.numbered import FirstBatch
 from tests.harness.query_checkpoints import Query, table_query
 from tests.harness.spark_writing import read, rows
 
@@ -318,7 +318,7 @@ def test_checkpoint_that_only_hadoop_reaches_holds_up_no_batch(
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        monkeypatch.setattr(query_checkpoint, "_TIMEOUT_SECONDS", 0.2)
+        monkeypatch.setattr(batch_source, "_TIMEOUT_SECONDS", 0.2)
         query.location = url
         began = time.monotonic()
         for number in range(3):

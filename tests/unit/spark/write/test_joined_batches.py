@@ -10,13 +10,13 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.errors import SchemaMismatch
-from pravega_spark.limits import MAX_ROUTING_KEY_LENGTH
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.schemas import column_casts
 from pravega_spark.spark.source import PravegaDataSource
 from pravega_spark.spark.write import joined_batches
+from pravega_spark.values.limits import MAX_ROUTING_KEY_LENGTH
 from tests.harness.spark_writing import batch_writer, schema
 
 FRAME = {"carrier": "string", "flight": "long"}

@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.stream_sweep import sweep_stream
 from pravega_spark.errors import InvalidInput, StagedTooLate, StoreError
 from pravega_spark.integrity.root_integrity import check_root
-from pravega_spark.key_value.table_configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
-from pravega_spark.spark.key_value import key_hashes, upsert_sink
+from pravega_spark.spark.key_value import key_hashes, sink
 from pravega_spark.spark.key_value.key_hashes import KeyHashes, hashes_that_come_twice
-from pravega_spark.spark.key_value.kvt_source import KeyValueDataSource
-from pravega_spark.spark.key_value.upsert_sink import UpsertMessage
+from pravega_spark.spark.key_value.sink import UpsertMessage
+from pravega_spark.spark.key_value.source import KeyValueDataSource
 from tests.harness.releases import run_release
 from tests.harness.spark_writing import schema
 
@@ -139,8 +139,8 @@ def test_all_rows_of_one_key_are_found_in_bounded_memory(tmp_path: Path) -> None
 def test_different_keys_of_one_hash_are_no_repetition(tmp_path: Path) -> None:
     stock, writer = table(tmp_path), writer_of(tmp_path)
     with (
-        patch("pravega_spark.spark.key_value.upsert_columns._digest", lambda *key: len(key[0]) % 2),
-        patch.object(upsert_sink, "_SUSPECTS", 1),
+        patch("pravega_spark.spark.key_value.columns._digest", lambda *key: len(key[0]) % 2),
+        patch.object(sink, "_SUSPECTS", 1),
     ):
         writer.commit([writer.write(batches([f"k{n}" for n in range(200)]))])
         assert len(list(stock.keys())) == 200

@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.config.policies import StreamConfiguration
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import (
     IllegalState,
     InvalidInput,
@@ -20,9 +21,8 @@ from pravega_spark.errors import (
     StreamSealed,
 )
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import StreamConfiguration
 from pravega_spark.spark.source import PravegaDataSource
-from pravega_spark.spark.write.many_streams_sink import (
+from pravega_spark.spark.write.many_streams import (
     ManyStreamsBatchWriter,
     ManyStreamsMessage,
     ManyStreamsStreamWriter,

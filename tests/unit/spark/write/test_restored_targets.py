@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pravega_spark.config.policies import StreamConfiguration
 from pravega_spark.errors import InvalidOption, StaleIdentity
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import StreamConfiguration
 from pravega_spark.spark.option_values import life_list
 from tests.harness.query_checkpoints import Query, table_query
 from tests.harness.spark_writing import TEXT, read, rows

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import (
     IllegalState,
     InvalidInput,
@@ -22,8 +22,8 @@ from pravega_spark.errors import (
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.write import joined_batches
-from pravega_spark.spark.write import task_staging as staging_module
-from pravega_spark.spark.write.commit_messages import TaskCommitMessage
+from pravega_spark.spark.write import staging as staging_module
+from pravega_spark.spark.write.messages import TaskCommitMessage
 from pravega_spark.spark.write.sink import PravegaStreamWriter
 from pravega_spark.spark.write.task_run import TaskRun
 from tests.harness.small_streams import scale

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pravega_spark.config.descriptions import WriterMark
 from pravega_spark.errors import InvalidOption
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import WriterMark
 from pravega_spark.spark.settings import write_settings
 from pravega_spark.spark.source import PravegaDataSource
 from pravega_spark.spark.write.sink import PravegaStreamWriter

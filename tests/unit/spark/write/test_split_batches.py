@@ -11,10 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pravega_spark.config.policies import StreamConfiguration
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.local import LocalStore
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.writing.batch_identity import NumberedBatch
+from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.writing.identity import NumberedBatch
 from pravega_spark.engine.writing.split_batch import (
     FOLDER,
     LEFT_KEPT,
@@ -23,7 +24,6 @@ from pravega_spark.engine.writing.split_batch import (
 )
 from pravega_spark.errors import BatchConflict, CorruptLog
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import StreamConfiguration
 from tests.harness.failpoints import at_failpoint, register
 from tests.harness.query_checkpoints import Query
 from tests.harness.small_streams import write

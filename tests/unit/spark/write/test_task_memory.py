@@ -13,16 +13,17 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from pravega_spark.engine.chunks import chunk_encoder, chunk_sequence, row_group_buffer
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.chunks import encoder as chunk_encoder
+from pravega_spark.engine.chunks import writer as chunk_writer
 from pravega_spark.engine.chunks.arrow_arrays import own_memory
-from pravega_spark.engine.chunks.chunk_encoder import ChunkEncoder
+from pravega_spark.engine.chunks.encoder import ChunkEncoder
 from pravega_spark.engine.chunks.routing import position
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import StoreFull
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.source import PravegaDataSource
-from pravega_spark.spark.write import joined_batches, many_streams_staging, task_staging
+from pravega_spark.spark.write import joined_batches, many_streams, staging
 from tests.harness.spark_writing import TEXT, batch_writer, schema
 
 ROWS, EVENT = 100, 1_000
@@ -34,11 +35,11 @@ SELDOM = next(key for key in KEYS if position(key) > 0.75)
 def small_limits(row_group: int = 1_000_000, most: int = 20_000_000) -> Any:
     """Patch the limits of a task, so that megabytes show what gigabytes do."""
     patches = ExitStack()
-    for module in (chunk_encoder, row_group_buffer):
+    for module in (chunk_encoder, chunk_writer):
         patches.enter_context(patch.object(module, "ROW_GROUP_BYTES", row_group))
-    patches.enter_context(patch.object(chunk_sequence, "CHUNK_BYTES", 4 * row_group))
+    patches.enter_context(patch.object(chunk_writer, "CHUNK_BYTES", 4 * row_group))
     patches.enter_context(patch.object(joined_batches, "ROUTE_BYTES", ROWS * EVENT))
-    for module in (task_staging, many_streams_staging):
+    for module in (staging, many_streams):
         patches.enter_context(patch.object(module, "TASK_BYTES", most))
     return patches
 
@@ -162,7 +163,7 @@ def test_a_nan_begins_a_chunk_without_bounds_of_its_column(tmp_path: Path) -> No
     values = [float(n) for n in range(400)]
     values[150] = math.nan
     writer = batch_writer(tmp_path, {"k": "string", "x": "double"})
-    with small_limits(), patch.object(row_group_buffer, "ROW_GROUP_EVENTS", ROWS), patch.object(
+    with small_limits(), patch.object(chunk_writer, "ROW_GROUP_EVENTS", ROWS), patch.object(
         chunk_encoder, "ROW_GROUP_EVENTS", ROWS
     ), patch.object(joined_batches, "ROUTE_BYTES", 1):  # fmt: skip
         message = writer.write(

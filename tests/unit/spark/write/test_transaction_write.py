@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import WriterCommitMessage
 
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.errors import (
     IllegalState,
     InvalidInput,
@@ -24,12 +24,11 @@ from pravega_spark.errors import (
     TxnFailed,
 )
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.settings import read_settings, write_settings
-from pravega_spark.transactions import sweeper
-from pravega_spark.transactions.manifests import Manifests
-from pravega_spark.transactions.transaction import Transaction
-from pravega_spark.transactions.transactional_writer import TransactionalWriter
+from pravega_spark.txn import sweeper
+from pravega_spark.txn.manifests import Manifests
+from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.writer import TransactionalWriter
 from tests.harness.failpoints import at_failpoint
 from tests.harness.small_streams import scale
 from tests.harness.spark_writing import TEXT, batch_writer, read, rows, schema, source

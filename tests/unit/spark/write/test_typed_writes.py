@@ -12,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pravega_spark.encryption_policy import EncryptionPolicy
+from pravega_spark.config.encryption import EncryptionPolicy
+from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.key_management import set_kms
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import (
     InvalidInput,
     InvalidOption,
@@ -22,11 +23,10 @@ from pravega_spark.errors import (
     NoSuchStream,
     SchemaMismatch,
 )
-from pravega_spark.limits import MAX_EVENT_BYTES, MAX_ROUTING_KEY_LENGTH
 from pravega_spark.manager import StreamManager
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.write.sink import PravegaStreamWriter
 from pravega_spark.spark.write.task_run import TaskRun
+from pravega_spark.values.limits import MAX_EVENT_BYTES, MAX_ROUTING_KEY_LENGTH
 from tests.harness import file_kms
 from tests.harness.failpoints import at_failpoint
 from tests.harness.file_kms import MasterKeys

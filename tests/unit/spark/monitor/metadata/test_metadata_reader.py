@@ -12,20 +12,22 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.config.stream_schema import StreamSchema
+from pravega_spark.engine.state.maintenance_table import MaintenanceTable, open_maintenance
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stored_bytes import StorageKind
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.subscribers import publish, subscribe
-from pravega_spark.engine.tables.maintenance_table import MaintenanceTable, open_maintenance
 from pravega_spark.errors import NoSuchStream
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import MaintenanceKind, StreamCut, make_segment_id
-from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.scaling.auto_scaling import explain_scaling, run_scaling
-from pravega_spark.spark.monitor.metadata import metadata_reader, segment_table
-from pravega_spark.spark.monitor.metadata.metadata_reader import TABLES, MetadataReader
+from pravega_spark.scaling.auto import explain_scaling, run_scaling
+from pravega_spark.spark.monitor.metadata import reader as metadata_reader
+from pravega_spark.spark.monitor.metadata import streams
+from pravega_spark.spark.monitor.metadata.reader import TABLES, MetadataReader
 from pravega_spark.spark.source import PravegaDataSource
-from pravega_spark.stream_schema import StreamSchema
+from pravega_spark.values.segments import StreamCut, make_segment_id
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.folder_state import write_times
@@ -126,7 +128,7 @@ def test_segments_have_the_load_that_the_scaling_job_stored(
     runtime = FakeRuntime()
     store = Spy(memory(runtime))
     stream = stream_with(ScalingPolicy.by_event_rate(100, 2, 2), store, runtime)
-    monkeypatch.setattr(segment_table, "open_stream", lambda *_: StreamLog(store, "s/t", runtime))
+    monkeypatch.setattr(streams, "open_stream", lambda *_: StreamLog(store, "s/t", runtime))
 
     def found() -> dict[str, Row]:
         rows_of = TABLES["Segments"].rows_of_stream
@@ -179,7 +181,7 @@ def test_load_costs_one_call_for_each_stream_that_the_job_scales(
         if n >= 90:
             lifecycle.seal(stream)
     opened = {name: StreamLog(store, name, runtime) for name in names}
-    monkeypatch.setattr(segment_table, "open_stream", lambda _, name: opened[name])
+    monkeypatch.setattr(streams, "open_stream", lambda _, name: opened[name])
     rows_of = TABLES["Segments"].rows_of_stream
     assert rows_of is not None
     for name in names:

@@ -1,0 +1,1 @@
+"""Configuration of streams and roots, and the frozen values of the stream model."""

@@ -1,0 +1,1 @@
+"""Clocks, threads, processes, tracing and failpoints of the engine."""

@@ -1,0 +1,1 @@
+"""What Python lacks: locks that survive a fork, lazy properties, printable texts."""

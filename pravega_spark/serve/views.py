@@ -1,0 +1,554 @@
+"""What the page shows of streams: commits, last events, segments over time, panels, and groups.
+
+Epochs come from the state and the stream's history; how many events a segment had, from its record.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from pravega_spark.config.descriptions import (
+    StreamInfo,
+    SubscriberInfo,
+    TransactionInfo,
+    Watermark,
+    WriterMark,
+)
+from pravega_spark.engine.layout.located_cut import locate
+from pravega_spark.engine.log.actions import Commit
+from pravega_spark.engine.runtime.system import SYSTEM
+from pravega_spark.engine.stream import subscribers
+from pravega_spark.engine.stream.backlog import oldest_seconds
+from pravega_spark.engine.stream.epoch_history import epochs_between
+from pravega_spark.engine.stream.positions import newest_ranges
+from pravega_spark.engine.stream.stored_bytes import StorageInfo
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.stream.watermarks import REMOVED_US, known_watermarks, marks_of
+from pravega_spark.errors import InvalidStreamCut, PravegaSparkError
+from pravega_spark.event_reader import EventReader
+from pravega_spark.reader_groups.description import (
+    GroupVersion,
+    SegmentPosition,
+    find_group,
+    segment_positions,
+    with_heartbeats,
+)
+from pravega_spark.retention.explanation import RetentionExplanation, policy_text
+from pravega_spark.schemas.row_json import row_text
+from pravega_spark.serve.answer_cache import AnswerCache
+from pravega_spark.serve.api_models import (
+    CommitRow,
+    EventRow,
+    EventsAnswer,
+    GroupRow,
+    GroupSegmentRow,
+    HistoryPage,
+    PictureEpoch,
+    PictureSegment,
+    ReaderRow,
+    RetentionAnswer,
+    RetentionHolder,
+    SegmentLoadRow,
+    SegmentPicture,
+    StorageAnswer,
+    StorageRow,
+    StreamDetails,
+    StreamRow,
+    TransactionRow,
+    TransactionsPage,
+    WatermarkRow,
+    WatermarksPage,
+)
+from pravega_spark.serve.served_root import ServedRoot
+from pravega_spark.values.events import Event, RowEvent
+from pravega_spark.values.segments import Epoch, Segment, StreamCut, segment_text
+
+SCANNED_COMMITS: Final = 256
+"""An answer reads at most so many commits."""
+_MERGED: Final = frozenset({"APPEND"})
+_SHOWN_TEXT: Final = 2_000
+
+
+def commit_history(log: StreamLog, view: StreamView, before: int | None, limit: int) -> HistoryPage:
+    """Return up to ``limit`` rows of commits below the version ``before``, the newest first.
+
+    Only commits that the log still has; ``next`` is None at the oldest one.
+    """
+    last = view.version if before is None else min(before - 1, view.version)
+    oldest = view.snapshot.commit_deletion_mark
+    first = max(oldest, last - SCANNED_COMMITS + 1)
+    if last < first:
+        return HistoryPage(commits=[], next=None)
+    found = list(log.log.reader.span(first - 1, last, light=True))
+    rows: list[CommitRow] = []
+    for commit in reversed(found):
+        row = _commit_row(commit)
+        if rows and row.operation in _MERGED and rows[-1].operation == row.operation:
+            rows[-1] = _merged(rows[-1], row)
+        elif len(rows) == limit:
+            break
+        else:
+            rows.append(row)
+    reached = rows[-1].first_version
+    return HistoryPage(commits=rows, next=reached if reached > oldest else None)
+
+
+def _commit_row(commit: Commit) -> CommitRow:
+    info = commit.info
+    metrics = info.get("operationMetrics") or {}
+    parameters = info.get("operationParameters") or {}
+    return CommitRow(
+        version=commit.version,
+        first_version=commit.version,
+        time_ms=commit.timestamp_ms,
+        operation=commit.operation,
+        commits=1,
+        events=_whole(metrics.get("numOutputRows")),
+        size_bytes=_whole(metrics.get("numOutputBytes")),
+        parameters={name: _value(value) for name, value in parameters.items()},
+        user=info.get("userName"),
+    )
+
+
+def _merged(newer: CommitRow, older: CommitRow) -> CommitRow:
+    """Return two rows as one; of their parameters only equal ones stay."""
+    same = {n: v for n, v in newer.parameters.items() if older.parameters.get(n) == v}
+    return newer.model_copy(
+        update={
+            "first_version": older.first_version,
+            "commits": newer.commits + older.commits,
+            "events": newer.events + older.events,
+            "size_bytes": newer.size_bytes + older.size_bytes,
+            "parameters": same,
+        }
+    )
+
+
+def _value(text: Any) -> Any:
+    """Return a parameter, which Delta keeps as JSON in a text."""
+    if not isinstance(text, str):
+        return text
+    if len(text) > _SHOWN_TEXT:
+        return f"{text[:_SHOWN_TEXT]}..."
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _whole(text: Any) -> int:
+    return int(text) if isinstance(text, (int, str)) and str(text).isdigit() else 0
+
+
+SHOWN_BYTES: Final = 1_024
+SHOWN_KEY: Final = 256
+
+
+def last_events(reader: EventReader, log: StreamLog, view: StreamView, limit: int) -> EventsAnswer:
+    """Return the newest ``limit`` events by time, whatever segments have them.
+
+    Reads one or two chunks for each segment whose last events may be among them.
+    """
+    ranges = newest_ranges(log, view, limit)
+    read = SYSTEM.each(lambda rng: list(reader.read_range(rng)), ranges)
+    events = [event for found in read for event in found]
+    events.sort(key=lambda event: (event.timestamp_us, event.segment_id, event.offset))
+    return EventsAnswer(events=[_event_row(event) for event in reversed(events[-limit:])])
+
+
+def _event_row(event: Event) -> EventRow:
+    size = event.size_bytes
+    shown, is_cut = _shown(event)
+    text = _text(shown, is_cut=is_cut)
+    return EventRow(
+        pointer=str(event.pointer),
+        segment=segment_text(event.segment_id),
+        offset=event.offset,
+        routing_key=None if event.routing_key is None else event.routing_key[:SHOWN_KEY],
+        timestamp_ms=event.timestamp_us // 1_000,
+        size_bytes=size,
+        text=text,
+        base64=None if text is not None else base64.b64encode(shown).decode(),
+        is_cut=is_cut,
+    )
+
+
+def _shown(event: Event) -> tuple[bytes, bool]:
+    """Return the beginning of an event, a row as JSON, and whether there is more of it."""
+    if isinstance(event, RowEvent):
+        text = row_text(event.data).encode()
+        return text[:SHOWN_BYTES], len(text) > SHOWN_BYTES
+    with event.open() as payload:
+        shown: bytes = payload.read(SHOWN_BYTES)
+    return shown, event.size_bytes > len(shown)
+
+
+def _text(data: bytes, *, is_cut: bool) -> str | None:
+    """Return bytes as text if that is what they are; a cut may lie inside a character."""
+    for dropped in range(4 if is_cut else 1):
+        try:
+            text = data[: len(data) - dropped].decode()
+        except UnicodeDecodeError:
+            continue
+        return text if all(c.isprintable() or c in "\n\r\t" for c in text) else None
+    return None
+
+
+MAX_EPOCHS: Final = 200
+
+
+def segment_picture(log: StreamLog, view: StreamView, limit: int = MAX_EPOCHS) -> SegmentPicture:
+    """Return the newest ``limit`` epochs of a view as boxes, the oldest first."""
+    every = epochs_between(log, view)
+    epochs = every[-limit:]
+    starts: dict[int, int] = {}
+    for epoch in every:
+        for segment in epoch.segments:
+            starts.setdefault(segment.segment_id, epoch.created_ms)
+    now_ms = log.now_ms()
+    return SegmentPicture(
+        now_ms=now_ms,
+        start_ms=epochs[0].created_ms,
+        epochs=[
+            PictureEpoch(
+                epoch=epoch.number,
+                created_ms=epoch.created_ms,
+                splits=epoch.splits,
+                merges=epoch.merges,
+                segments=len(epoch.segments),
+            )
+            for epoch in epochs
+        ],
+        segments=_boxes(view, epochs, starts, now_ms),
+        omitted_epochs=len(every) - len(epochs),
+    )
+
+
+def _boxes(
+    view: StreamView, epochs: Sequence[Epoch], starts: Mapping[int, int], now_ms: int
+) -> list[PictureSegment]:
+    ends: dict[int, int] = {}
+    segments: dict[int, Segment] = {}
+    open_ids: set[int] = set()
+    for epoch in epochs:
+        present = {segment.segment_id: segment for segment in epoch.segments}
+        for segment_id in open_ids - present.keys():
+            ends[segment_id] = epoch.created_ms
+        segments |= present
+        open_ids = set(present)
+    if view.record.sealed_ms is not None:
+        ends |= dict.fromkeys(open_ids, view.record.sealed_ms)
+    return [_box(view, s, starts[i], ends.get(i), now_ms) for i, s in segments.items()]
+
+
+def _box(
+    view: StreamView, segment: Segment, start_ms: int, end_ms: int | None, now_ms: int
+) -> PictureSegment:
+    segment_id = segment.segment_id
+    box = PictureSegment(
+        segment=str(segment),
+        low=segment.key_range.low,
+        high=segment.key_range.high,
+        start_ms=start_ms,
+        end_ms=end_ms,
+        events=None,
+        size_bytes=None,
+        readable_events=0,
+        events_per_second=None,
+        is_active=segment_id in view.active.segment_ids and end_ms is None,
+    )
+    if view.has_segment(segment_id):
+        record = view.segment(segment_id)
+        seconds = max(1.0, ((end_ms or now_ms) - start_ms) / 1_000)
+        box.events, box.size_bytes = record.next_offset, record.size_bytes
+        box.readable_events = record.next_offset - view.head_offset(segment_id)
+        box.events_per_second = round(record.next_offset / seconds, 3)
+    return box
+
+
+SHOWN_MARKS: Final = 100
+_Rates = dict[int, tuple[float, float]]
+
+
+def stream_details(
+    row: StreamRow, view: StreamView, info: StreamInfo, rates: _Rates
+) -> StreamDetails:
+    """Return a stream's row with its configuration, cuts, files and active segments."""
+    record = view.record
+    configuration, truncation = record.configuration, record.truncation
+    policy = configuration.encryption
+    return StreamDetails(
+        row=row,
+        life=view.life,
+        scaling=configuration.scaling.to_json(),
+        retention=policy_text(configuration.retention),
+        settings={name: str(value) for name, value in configuration.settings.items()},
+        encryption_key=None if policy is None else policy.key,
+        head=str(view.head),
+        tail=str(view.tail),
+        truncated_ms=None if truncation is None else truncation.time_ms,
+        truncated_by=None if truncation is None else truncation.by,
+        files=info.files.files,
+        file_bytes=info.files.size_bytes,
+        segments=[_load(view, s.segment_id, rates) for s in view.active.segments],
+    )
+
+
+def _load(view: StreamView, segment_id: int, rates: _Rates) -> SegmentLoadRow:
+    segment = view.active.segment(segment_id)
+    assert segment is not None, f"segment {segment_id} is active"
+    record = view.segment(segment_id)
+    events, size_bytes = rates.get(segment.number, (0.0, 0.0))
+    return SegmentLoadRow(
+        segment=str(segment),
+        low=segment.key_range.low,
+        high=segment.key_range.high,
+        events=record.next_offset,
+        size_bytes=record.size_bytes,
+        events_per_second=round(events, 3),
+        bytes_per_second=round(size_bytes, 1),
+    )
+
+
+def retention_answer(found: RetentionExplanation) -> RetentionAnswer:
+    """Return what a run of retention would do."""
+    return RetentionAnswer(
+        policy=policy_text(found.policy),
+        decision=found.rule.value,
+        goes_events=found.goes.events,
+        goes_bytes=found.goes.size_bytes,
+        stays_events=found.stays.events,
+        stays_bytes=found.stays.size_bytes,
+        stays_seconds=found.stays.seconds,
+        holders=[
+            RetentionHolder(
+                holder=claim.holder,
+                cut=str(claim.cut),
+                events=claim.holds.events,
+                size_bytes=claim.holds.size_bytes,
+                seconds=claim.holds.seconds,
+            )
+            for claim in found.claims
+        ],
+        loses=[str(passed) for passed in found.passed],
+        idle=list(found.idle),
+        overdue=found.overdue,
+    )
+
+
+def transactions_page(
+    opened: Iterable[TransactionInfo], completed: list[TransactionInfo], offset: int, limit: int
+) -> TransactionsPage:
+    """Return the open transactions, and a part of the completed ones, which are newest first."""
+    return TransactionsPage(
+        open=[_transaction(info) for info in opened],
+        completed=[_transaction(info) for info in completed[offset : offset + limit]],
+        total_completed=len(completed),
+    )
+
+
+def _transaction(info: TransactionInfo) -> TransactionRow:
+    return TransactionRow(
+        transaction=info.transaction_id,
+        status=info.status.value,
+        writer=info.writer_id,
+        created_ms=info.created_ms,
+        ended_ms=info.ended_ms or None,
+        events=info.events,
+        size_bytes=info.size_bytes,
+        reason=info.reason,
+    )
+
+
+def watermarks_page(view: StreamView) -> WatermarksPage:
+    """Return the newest watermarks, the newest first, and the marks of writers."""
+    known = [*reversed(known_watermarks(view))][:SHOWN_MARKS]
+    marks = [mark for mark in marks_of(view) if mark.time_us != REMOVED_US]
+    return WatermarksPage(
+        watermarks=[_watermark(view, found) for found in known],
+        writers=[_mark(view, mark) for mark in marks[:SHOWN_MARKS]],
+    )
+
+
+def _watermark(view: StreamView, found: Watermark) -> WatermarkRow:
+    return WatermarkRow(
+        kind="present" if found.version is None else "recorded",
+        writer=None,
+        is_alive=None,
+        lower_us=found.lower_us,
+        upper_us=found.upper_us,
+        cut=str(found.cut),
+        events=_events_after(view, found.cut),
+    )
+
+
+def _mark(view: StreamView, mark: WriterMark) -> WatermarkRow:
+    return WatermarkRow(
+        kind="writer",
+        writer=mark.writer_id,
+        is_alive=mark.is_alive,
+        lower_us=mark.time_us,
+        upper_us=mark.time_us,
+        cut=str(mark.cut),
+        events=_events_after(view, mark.cut),
+    )
+
+
+def _events_after(view: StreamView, cut: StreamCut) -> int:
+    return locate(view, cut).above_head().events_to(view.located_tail)
+
+
+def storage_answer(found: StorageInfo) -> StorageAnswer:
+    """Return what a stream stores."""
+    total = found.total
+    return StorageAnswer(
+        parts=[
+            StorageRow(
+                kind=part.kind.value,
+                files=part.files,
+                size_bytes=part.size_bytes,
+                reason=part.reason,
+                deletable_ms=part.deletable_ms,
+            )
+            for part in found.parts
+        ],
+        files=total.files,
+        size_bytes=total.size_bytes,
+    )
+
+
+_KEPT_SECONDS: Final = 3.0
+SCANNED_GROUPS: Final = 500
+"""The readers of a stream are looked for among so many groups of the root."""
+
+
+class GroupRows:
+    """The groups of a root; answers are shared for a few seconds."""
+
+    def __init__(self, root: ServedRoot, cache: AnswerCache) -> None:
+        """Take the root and the cache."""
+        self._root = root
+        self._cache = cache
+
+    def find(self, name: str) -> GroupVersion | None:
+        """Return a group as its state is now, with its readers' heartbeats; None without one."""
+        return self._cache.get(("group", name), None, _KEPT_SECONDS, lambda: self._read(name))
+
+    def positions(self, found: GroupVersion, stream: str) -> list[SegmentPosition]:
+        """Return the segments of a group in a stream, and what is unread of each."""
+        key = "positions", found.state.group, stream
+        return self._cache.get(
+            key, found.version, _KEPT_SECONDS, lambda: self._positions(found, stream)
+        )
+
+    def row(self, name: str) -> GroupRow | None:
+        """Return a group as a row; None if there is none."""
+        found = self.find(name)
+        return None if found is None else self.row_of(found)
+
+    def row_of(self, found: GroupVersion) -> GroupRow:
+        """Return a group as a row."""
+        state = found.state
+        scope, _, group = state.group.partition("/")
+        streams = sorted(state.lives)
+        lag = _lag(p for stream in streams for p in self.positions(found, stream))
+        return GroupRow(
+            scope=scope,
+            group=group,
+            state=state.phase.value,
+            generation=state.generation,
+            retention=state.configuration.retention.value,
+            streams=streams,
+            readers=sorted(state.readers),
+            segments=len(state.assigned) + len(state.unassigned),
+            unassigned=len(state.unassigned),
+            lag_events=lag[0],
+            lag_bytes=lag[1],
+            lag_seconds=lag[2],
+            last_checkpoint=None if state.last_checkpoint is None else state.last_checkpoint.name,
+            updated_ms=found.updated_ms,
+        )
+
+    def readers_of(self, view: StreamView, groups: Sequence[str]) -> list[ReaderRow]:
+        """Return all groups and plain subscribers that read a stream, the furthest behind first."""
+        names = list(groups[:SCANNED_GROUPS])
+        known = {s.name: s for s in subscribers.listed(view)}
+        found = [group for group in SYSTEM.each(self.find, names) if group is not None]
+        rows = [
+            self._reader(group, view.stream, known.get(group.state.group))
+            for group in found
+            if view.stream in group.state.lives
+        ]
+        rows += [_subscriber(view, info) for name, info in known.items() if "/" not in name]
+        return sorted(rows, key=lambda row: (-(row.lag_events or 0), row.name))
+
+    def _reader(
+        self, group: GroupVersion, stream: str, subscriber: SubscriberInfo | None
+    ) -> ReaderRow:
+        state = group.state
+        events, size_bytes, seconds = _lag(self.positions(group, stream))
+        return ReaderRow(
+            name=state.group,
+            kind="reader group",
+            state=state.phase.value,
+            readers=sorted(state.readers),
+            retention=state.configuration.retention.value,
+            lag_events=events,
+            lag_bytes=size_bytes,
+            lag_seconds=seconds,
+            cut=None if subscriber is None or subscriber.cut is None else str(subscriber.cut),
+            published_ms=None if subscriber is None else subscriber.published_ms,
+        )
+
+    def _read(self, name: str) -> GroupVersion | None:
+        found = find_group(self._root.store, name)
+        if found is None:
+            return None
+        state = with_heartbeats(self._root.store, found.state)
+        return GroupVersion(state, found.version, found.updated_ms)
+
+    def _positions(self, found: GroupVersion, stream: str) -> list[SegmentPosition]:
+        with contextlib.suppress(PravegaSparkError):  # such as a cut of a restored stream
+            return segment_positions(found.state, stream, self._root.log)
+        return []
+
+
+def segment_rows(positions: Iterable[SegmentPosition]) -> list[GroupSegmentRow]:
+    """Return segments of a group as rows."""
+    return [
+        GroupSegmentRow.model_validate({"stream": p.stream, **p.to_record()}) for p in positions
+    ]
+
+
+def _lag(positions: Iterable[SegmentPosition]) -> tuple[int | None, int | None, float | None]:
+    """Return events, bytes and seconds behind; None if nothing is known."""
+    known = [p for p in positions if p.events is not None]
+    if not known:
+        return None, None, None
+    events = sum(p.events or 0 for p in known)
+    size_bytes = sum(p.size_bytes or 0 for p in known)
+    return events, size_bytes, oldest_seconds(p.seconds or 0.0 for p in known)
+
+
+def _subscriber(view: StreamView, info: SubscriberInfo) -> ReaderRow:
+    events = None
+    with contextlib.suppress(InvalidStreamCut):
+        if info.cut is not None:
+            events = locate(view, info.cut).above_head().events_to(view.located_tail)
+    return ReaderRow(
+        name=info.name,
+        kind="subscriber",
+        state="ACTIVE",
+        readers=[],
+        retention="manual",
+        lag_events=events,
+        lag_bytes=None,
+        lag_seconds=None,
+        cut=None if info.cut is None else str(info.cut),
+        published_ms=info.published_ms,
+    )

@@ -1,0 +1,1 @@
+"""Names, units, limits, and checks of arguments: what every other room may use."""
