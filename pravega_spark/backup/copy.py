@@ -1,20 +1,23 @@
 """Copies one table: its data files first, then its log; and brings a finished copy up to date.
 
-It aborts open transactions, since their chunks are not copied. It also removes the records of
-reader groups that the copy lacks: no such group could ever release its data there.
-
 A table's copy gets one commit, which holds all that differs from the copied version of the source
 and has its number; commits without any change lead up to it. The commits of all tables wait until
 the files of all are there. So the copy stays as it was until then, and each table changes at once.
 They are applied in the reverse order of copying: streams before groups before indexes, so that a
 killed update leaves no group ahead of its stream and no index that lists what is not there.
 
-Every open refuses a log without version 0, so the copy becomes a table in one step, when all
-objects that its newest version names are there. It ends with a closing commit.
+The commit that ends the copy of a table: what it is a copy of, and what the copy cannot keep. It
+aborts open transactions, since their chunks are not copied. It also removes the records of reader
+groups that the copy lacks: no such group could ever release its data there.
 
-The folded table is pinned first, so it reflects no later version of the change log than the one
-that is copied. If a fold and a truncation came in between, the two versions do not fit, and both
-are copied again; that costs little, since most files are there already.
+Copies one table: its data files first, then its log, and the log's version 0 last. Every open
+refuses a log without version 0, so the copy becomes a table in one step, when all objects that its
+newest version names are there. It ends with a closing commit.
+
+Copies a key-value table: its change log and its folded table, as of versions that fit. The folded
+table is pinned first, so it reflects no later version of the change log than the one that is
+copied. If a fold and a truncation came in between, the two versions do not fit, and both are copied
+again; that costs little, since most files are there already.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ follows them. So versions never decrease, and a process that knows a dropped one
 the restore is complete, the log's version 0 is moved away, so that every open refuses the table.
 The restore first writes a plan, so that the next run can finish one that was killed.
 
-The change log is restored first, and begins its next life. The folded table follows it into that
-life by the last commit of its own restore. Until then the table cannot be opened, since its change
-log says that there are folds.
+Restores the folded table of a key-value table to a version that fits its change log. The change log
+is restored first, and begins its next life. The folded table follows it into that life by the last
+commit of its own restore. Until then the table cannot be opened, since its change log says that
+there are folds.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Backs up a stream, a scope or a root into a target that says what it is.
 
-The marker holds the backup's source and name, its id, and the run that works on it. So a run
-continues an earlier one on the same target, and notices when another run takes the target over.
-
 Each table is copied as of a version of its own. A table that refers to others is copied before
 them: first the indexes of all scopes, then all groups, then the streams, so that no position of a
 group lies ahead of its stream's copy. The root's settings come before all of them. The target
 opens only when all tables are complete.
+
+The target of a backup: its root marker says which backup it takes, and whether it is complete. The
+marker holds the backup's source and name, its id, and the run that works on it. So a run continues
+an earlier one on the same target, and notices when another run takes the target over.
 """
 
 from __future__ import annotations

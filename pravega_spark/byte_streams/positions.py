@@ -1,8 +1,9 @@
 """Where a byte of a stream is: its segment, its chunk, and the event that holds it.
 
-The head of the stream is always the beginning of an event. The first byte that readers of bytes may
-read is a record of its own, ``pravega.byte_head``, that counts if it lies behind that event's first
-byte. Both move in one commit.
+Truncation at a byte: the head of a stream's bytes, which may lie inside an event. The head of the
+stream is always the beginning of an event. The first byte that readers of bytes may read is a
+record of its own, ``pravega.byte_head``, that counts if it lies behind that event's first byte.
+Both move in one commit.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``pravega-spark diff`` and ``apply``: a root as a file declares it.
 
-::
+Declared scopes, streams, groups and tables, as YAML. ::
 
     settings: {grace: 1 day}
     scopes:

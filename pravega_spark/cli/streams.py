@@ -1,4 +1,4 @@
-"""``pravega-spark stream``: the verbs of streams; those on events are in ``event_commands``."""
+"""``pravega-spark stream``: the verbs of streams; those on events are in ``events``."""
 
 from __future__ import annotations
 

@@ -1,19 +1,21 @@
 """Plans the compaction of one stream: which chunks to merge, and which heads to rewrite.
 
-A small chunk is one below half the target size; all others are *full* and never written again.
-Small chunks between two full ones, and those of a sealed segment, are merged once, to about the
-target. Behind the last full chunk the segment grows, and there two costs oppose each other: merging
-late leaves many files, and merging early writes the same bytes often. The chunks lie in tiers, each
-about ``fan-in`` times as large as the next: the youngest ones are merged as soon as together they
-have that many times the size of their largest, or the target. Each event is then written about once
-in each tier, and a tier has fewer chunks than the fan-in. So the number of tiers is the least one
-whose chunks stay below ``WAITING_CHUNKS``, given how much smaller than the target the chunks are.
+Decides which neighbouring chunks of one segment are merged. Pure and stateless. A small chunk is
+one below half the target size; all others are *full* and never written again. Small chunks between
+two full ones, and those of a sealed segment, are merged once, to about the target. Behind the last
+full chunk the segment grows, and there two costs oppose each other: merging late leaves many files,
+and merging early writes the same bytes often. The chunks lie in tiers, each about ``fan-in`` times
+as large as the next: the youngest ones are merged as soon as together they have that many times the
+size of their largest, or the target. Each event is then written about once in each tier, and a tier
+has fewer chunks than the fan-in. So the number of tiers is the least one whose chunks stay below
+``WAITING_CHUNKS``, given how much smaller than the target the chunks are.
 
-The record is one object, ``_pravega/compaction.json``: for each segment the chunks that a later run
-may still merge, and the offset up to which it knows the segment. Full chunks before the last one
-are not in it, so its size follows the small chunks and not the retained ones. It is a hint: a
-missing, damaged or stale record costs work alone, because a merge checks its chunks when it reads
-them and again when it is committed. About once a day a plan looks at all chunks.
+What the last plan of a stream left over, so that the next one looks only at newer chunks. The
+record is one object, ``_pravega/compaction.json``: for each segment the chunks that a later run may
+still merge, and the offset up to which it knows the segment. Full chunks before the last one are
+not in it, so its size follows the small chunks and not the retained ones. It is a hint: a missing,
+damaged or stale record costs work alone, because a merge checks its chunks when it reads them and
+again when it is committed. About once a day a plan looks at all chunks.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 A row of a scope's index is written before its stream, so it proves nothing by itself. What else
 names a stream was written when the stream existed.
 
-A group's row is written before its log, so it proves nothing by itself. A log of a group stays when
+Reader groups that an index lists and that have no object: lost ones, and killed creations. A
+group's row is written before its log, so it proves nothing by itself. A log of a group stays when
 it is deleted, and its streams know a group that holds data only after its log has begun.
 """
 

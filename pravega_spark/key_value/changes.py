@@ -1,10 +1,12 @@
 """Changes of keys in a table's log, and the newest one of each key at a version.
 
-One byte for the operation, then each part of the key with its length before it, then the value,
-which is the rest. A length is an unsigned LEB128 number: 7 bits a byte, the low ones first.
+A change of one key as the payload of an event of the table's change log. One byte for the
+operation, then each part of the key with its length before it, then the value, which is the rest. A
+length is an unsigned LEB128 number: 7 bits a byte, the low ones first.
 
-Whoever reads the log finds the same time, so all processes, and the fold, agree when an entry ends.
-The clock of the writer has no part in it. A committer never writes a time before that of the commit
+The time of a change: that of the commit that holds it, as its chunk's ``add`` names it. Whoever
+reads the log finds the same time, so all processes, and the fold, agree when an entry ends. The
+clock of the writer has no part in it. A committer never writes a time before that of the commit
 before it (``CommitBuilder``), and logs of tables with a ttl are never compacted, so it stays.
 """
 

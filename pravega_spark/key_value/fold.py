@@ -124,7 +124,7 @@ def fold(
     """Fold the changes up to the tail of the log, in bounded memory, and let the log be truncated.
 
     ``ttl_ms`` is that of the table: an entry is dropped when it is older by the time that is
-    believed for deletions (``clock_record``), so late and never early. ``life`` is the one that the
+    believed for deletions (``log.clock``), so late and never early. ``life`` is the one that the
     call is made for. A fold that another one overtakes begins again or changes nothing. Raises
     NoSuchStream and StaleIdentity if the life has ended, CorruptChunk and DataLoss, which name the
     file, and TooBusy if it was overtaken each time.

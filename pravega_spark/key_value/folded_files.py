@@ -5,8 +5,9 @@ first key of each row group, so that a key is found by the footer, which is kept
 row group. The log records a digest of the footer, and pages carry a CRC: a damaged byte is never
 returned as data.
 
-The files lie in the order of their keys, with gaps between them. Changes are read once, in order.
-A file that no change touches stays as it is, unless it is small beside something that is written.
+Merges changes into the files of a folded table whose ranges they touch: copy on write. The files
+lie in the order of their keys, with gaps between them. Changes are read once, in order. A file that
+no change touches stays as it is, unless it is small beside something that is written.
 """
 
 from __future__ import annotations

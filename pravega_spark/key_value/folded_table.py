@@ -360,7 +360,7 @@ class FoldedTable:
         expired_files: Iterable[str] = (),
         check: Callable[[], object] = bool,
     ) -> FoldResult:
-        """Merge changes as :meth:`merge` does, which are rows of the engine (``folded_rows``).
+        """Merge changes as :meth:`merge` does, which are rows of the engine (``rows``).
 
         ``reflects`` says what of the change log; its figures are filled in here. ``check`` is
         called just before the commit, and raises to prevent it.

@@ -1,14 +1,17 @@
 """Rows and changes as columns: in the engine's order, sorted and merged in bounded memory.
 
 The engine's rows have a column ``k``, one value by which both parts of a key are compared: in the
-order of the stored keys (``table_key``), first the primary and then the secondary part.
+order of the stored keys (``keys``), first the primary and then the secondary part.
 
-Keys are compared as ``folded_rows`` orders them. Rows of one input have different keys.
+Merges sorted rows, a few megabytes at a time: a base with its changes, and runs of changes. Keys
+are compared as folded rows are. Rows of one input have different keys.
 
-The lengths before the parts of the keys say where everything begins. A batch with a long key is
-decoded one by one, with the codec.
+Events of a change log as columns: all changes of a batch are decoded at once. The lengths before
+the parts of the keys say where everything begins. A batch with a long key is decoded one by one,
+with the codec.
 
-What does not fit lies in sorted runs in a temporary folder of this host, until the end.
+Sorts any number of changes by key in bounded memory, and keeps the newest one of each key. What
+does not fit lies in sorted runs in a temporary folder of this host, until the end.
 """
 
 from __future__ import annotations

@@ -4,10 +4,11 @@ A run over all streams is done in shares of bounded time, by any of the processe
 the stream after which the next share continues. A stream that fails is recorded, and its turn comes
 again with the next run.
 
-There is at most one for each root, however many writers and readers are open. It knows them only
-weakly, and ends when the last of them was closed or collected, when the process ends, and when the
-root was replaced or cannot be written. Users that were opened by the root's setting count only
-while the setting is "auto": each wake-up decides on the present one.
+The thread that maintains a root while this process has something of it open. There is at most one
+for each root, however many writers and readers are open. It knows them only weakly, and ends when
+the last of them was closed or collected, when the process ends, and when the root was replaced or
+cannot be written. Users that were opened by the root's setting count only while the setting is
+"auto": each wake-up decides on the present one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """One round of maintenance over a root: find what is due, do it in threads, and record it.
 
-A round over single streams records nothing, since it says nothing about the others; nor does a dry
-run. If the record cannot be read or written, the round is done without it, and a warning is logged.
-
 The round is the same in the job on Spark, in ``StreamManager.maintain`` and on the command line;
 they differ in how they spread the tasks. It may be killed, repeated, and done twice at once.
+
+Records a round over all streams of the root, or of scopes, for people and other runs. A round over
+single streams records nothing, since it says nothing about the others; nor does a dry run. If the
+record cannot be read or written, the round is done without it, and a warning is logged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What each kind of maintenance does with one stream, one table or one scope.
 
-A time may be too early, which costs a look, and should not be too late. What depends on ages that
-nobody computed is looked at again once the stream has been idle for twice as long.
+When a kind of work is due again for a stream whose log gets no newer version. A time may be too
+early, which costs a look, and should not be too late. What depends on ages that nobody computed is
+looked at again once the stream has been idle for twice as long.
 """
 
 from __future__ import annotations

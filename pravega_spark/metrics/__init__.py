@@ -1,4 +1,4 @@
 """Metrics for Prometheus: of a root, from its logs, and of this process, from its work.
 
-Only ``prometheus_export`` needs the package ``prometheus_client``.
+Only ``prometheus`` needs the package ``prometheus_client``.
 """

@@ -1,15 +1,16 @@
 """The lifecycle of a reader group: creation, generations, repair and deletion.
 
-A group that holds data announces each change before it begins, and withdraws the announcement when
-its streams are subscribed or unsubscribed. So the retention of a stream finds half-made changes by
-one listing, however many groups there are.
-
 The group's table decides every change. A group that holds data is subscribed to its streams in
 between (``subscriptions``): a creation, reset or update is committed to the group's table first,
 then the streams are subscribed, then the group becomes active. Any later caller finishes a change
 that was left half made. The scope has a row of the group from before it begins until it is deleted,
 so that the scope cannot be deleted in between. The log of a deleted group stays, and with it the
 generation, which continues when the name is created again.
+
+Announced changes of reader groups: one small object under the root for each change under way. A
+group that holds data announces each change before it begins, and withdraws the announcement when
+its streams are subscribed or unsubscribed. So the retention of a stream finds half-made changes by
+one listing, however many groups there are.
 """
 
 from __future__ import annotations

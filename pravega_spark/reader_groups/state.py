@@ -4,7 +4,7 @@ The state keeps every segment that the group has reached in exactly one of four 
 (``assigned``), waiting for a reader (``unassigned``), waiting for a predecessor (``future``) or
 finished (``completed``). A finished segment leaves the state once all its successors are reached.
 So the offsets of a stream form, at every moment, a cut that covers all keys. The transitions are in
-``assignment``, ``checkpoints`` and ``segment_transitions``.
+``transitions`` and ``segments``.
 """
 
 from __future__ import annotations

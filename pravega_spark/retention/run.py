@@ -1,10 +1,11 @@
 """A retention run on one stream: decide, truncate and sample in one commit, and sweep.
 
-The commit is made only while the plan's decision holds: head, policy and state are unchanged, and,
-under a policy by consumption, no subscriber needs more data.
-
 A run reads nothing but the stream's log and may be killed at any time; two runs may work on one
 stream at once.
+
+Commits a retention plan: the truncation, expiries of subscribers, and a sample in one commit. The
+commit is made only while the plan's decision holds: head, policy and state are unchanged, and,
+under a policy by consumption, no subscriber needs more data.
 """
 
 from __future__ import annotations

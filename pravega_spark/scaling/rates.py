@@ -1,5 +1,16 @@
 """The rates of a stream's segments: moving averages folded from its commits, stored, and shown.
 
+One object, ``<stream>/events/_pravega/rates.json``, holds the rates of the last run:
+
+| line | holds |
+| --- | --- |
+| 1 | format and the digest of line 2 |
+| 2 | version with its commit's token and time, life, epoch, policy, pace; statistics by segment |
+
+It is overwritten, and only saves time: an object that is torn, or of another log, pace or format,
+is ignored.
+
+The rates of one segment: moving averages of events and bytes, and the scale events they cause.
 Rules and numbers are Pravega's (docs/scaling.md). The averages differ in two ways, since a log
 shows events in commits, not one by one:
 
@@ -11,19 +22,10 @@ shows events in commits, not one by one:
 
 For a continuously written segment both equal Pravega's averages.
 
-Pravega measures next to the data and posts scale events to its controller. Here both are one fold
-over the log, which has the traffic and time of each commit, and the stream's policy and layout. The
-same commits give the same averages and events, however often a scheduled job stopped in between.
-
-One object, ``<stream>/events/_pravega/rates.json``, holds the rates of the last run:
-
-| line | holds |
-| --- | --- |
-| 1 | format and the digest of line 2 |
-| 2 | version with its commit's token and time, life, epoch, policy, pace; statistics by segment |
-
-It is overwritten, and only saves time: an object that is torn, or of another log, pace or format,
-is ignored.
+The rates of all segments of a stream, folded from the commits of its log. Pure, no clock. Pravega
+measures next to the data and posts scale events to its controller. Here both are one fold over the
+log, which has the traffic and time of each commit, and the stream's policy and layout. The same
+commits give the same averages and events, however often a scheduled job stopped in between.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Pravega's REST API: scopes, streams, reader groups and health.
 
-The contributors are ``storage``, whether the root's marker can be read, and ``maintenance``,
-whether a kind of it is overdue. A result is kept for a few seconds, so that probes cost little.
+Pravega's health endpoints: ``/ping`` and ``/v1/health``. The contributors are ``storage``, whether
+the root's marker can be read, and ``maintenance``, whether a kind of it is overdue. A result is
+kept for a few seconds, so that probes cost little.
 """
 
 from __future__ import annotations

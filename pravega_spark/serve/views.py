@@ -1,5 +1,6 @@
 """What the page shows of streams: commits, last events, segments over time, panels, and groups.
 
+The picture of a stream's segments over time: boxes of keys by time, as Pravega's papers draw it.
 Epochs come from the state and the stream's history; how many events a segment had, from its record.
 """
 

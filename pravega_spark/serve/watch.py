@@ -3,9 +3,10 @@
 The first look reads the log's last commits, for their times. Every later look costs one storage
 call: the traffic since is the difference between two views.
 
-A look at the names costs a listing of the root and one storage call a scope, at most every few
-seconds. A look at a stream costs one storage call, at most once a poll interval. All viewers share
-both, and nothing is asked while nobody looks.
+What a server knows of a root: its names, and one watch for each stream that was looked at. A look
+at the names costs a listing of the root and one storage call a scope, at most every few seconds. A
+look at a stream costs one storage call, at most once a poll interval. All viewers share both, and
+nothing is asked while nobody looks.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """StateSynchronizer: a state that many processes change, each on what it has read last.
 
+The values of a state synchronizer's stream: an initial state, or a list of updates.
+
 ``I`` and the bytes of a state; or ``U`` and, for each update, its length (4 bytes, big-endian) and
 its bytes.
 """

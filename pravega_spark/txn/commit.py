@@ -1,12 +1,13 @@
 """The commit of transactions: one commit of the log ends all decided ones, in commit order.
 
-The epoch in which a transaction began routed its chunks. If one active segment covers each of
-their segments, the chunks move to it unchanged. Otherwise the commit *rolls*, as in Pravega: it
-duplicates the old epoch, appends the late events to it, and duplicates the epoch that was active.
-So for every key they come after all earlier events and before all later ones.
-
 Any process may commit any decision, its own or another's, so a crashed process leaves nothing that
 only it could finish. The committer itself decides nothing.
+
+Rolling commit: append a transaction's chunks after scales, by metadata alone. The epoch in which a
+transaction began routed its chunks. If one active segment covers each of their segments, the chunks
+move to it unchanged. Otherwise the commit *rolls*, as in Pravega: it duplicates the old epoch,
+appends the late events to it, and duplicates the epoch that was active. So for every key they come
+after all earlier events and before all later ones.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Begin a transaction, decide it, report its status, and list those of a stream.
 
-A commit of the stream's log begins a transaction, a closing manifest in its own folder decides
-it, and ``committer`` commits the decision to the log. Status is what the log holds, read after
-the manifests.
+Begin a transaction, and report its status. A commit of the stream's log begins a transaction, a
+closing manifest in its own folder decides it, and ``committer`` commits the decision to the log.
+Status is what the log holds, read after the manifests.
 """
 
 from __future__ import annotations

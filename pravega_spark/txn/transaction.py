@@ -1,6 +1,7 @@
 """Transaction: the handle of one transaction, in any process that has its id, and its buffer.
 
-Events are Python objects first, and Arrow columns by segment once they are many; rows of tables are
+The buffer of a transaction's handle: events in memory, then chunks that await a manifest. Events
+are Python objects first, and Arrow columns by segment once they are many; rows of tables are
 columns at once. Columns wait until they fill a chunk, so that a large transaction makes few large
 files.
 

@@ -1,10 +1,7 @@
 """Chunks: the Parquet files that hold events, written once and read by ranges of offsets.
 
-A file whose columns have no bounds that are certain has none at all: where others of the table have
-them, delta-rs takes a missing bound for null, and would skip the file.
-
 A chunk holds only what its writer knows before the commit. Columns of a raw stream
-(``FILE_SCHEMA``); a typed stream has its own ones instead of ``event`` (``event_format``):
+(``FILE_SCHEMA``); a typed stream has its own ones instead of ``event`` (``format``):
 
 ============  ==================  ========================================================
 offset_delta  int32, required     0..n-1; the offset is the log's ``base_offset`` plus this
@@ -14,6 +11,10 @@ event         binary              the payload; never null
 ============  ==================  ========================================================
 
 Pages carry a CRC. Our readers verify it, so a damaged byte is never returned as data.
+
+Delta's statistics of a chunk: what the log tells every reader of Delta about a file's rows. A file
+whose columns have no bounds that are certain has none at all: where others of the table have them,
+delta-rs takes a missing bound for null, and would skip the file.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """How the columns of a chunk are stored, and the bounds of typed ones for Delta's statistics.
 
-Row groups of a typed stream have the bounds of simple columns, so that readers skip those without
-a row that they want. The bounds of raw events would help nobody.
-
 Parquet's writer has computed them, so they cost no look at the rows.
+
+How Parquet's writer stores the columns of a chunk: dictionaries, encodings and statistics. Row
+groups of a typed stream have the bounds of simple columns, so that readers skip those without a row
+that they want. The bounds of raw events would help nobody.
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """Large events in storage: the payload is an object of its own, and a chunk names it.
 
-The row of a large event is JSON, so that every Delta reader can find the object, and check it::
+It holds one window of the payload, and on remote storage the next ones, which are fetched while the
+present one is consumed.
+
+The reference of a large event: what its chunk holds instead of the payload. The row of a large
+event is JSON, so that every Delta reader can find the object, and check it::
 
     {"large_event":"data/v…/….event","bytes":9000000,"digest":"<xxh3, 128 bits>",
      "block_bytes":4194304,"blocks":["<xxh3, 64 bits>",…]}
@@ -8,9 +12,6 @@ The row of a large event is JSON, so that every Delta reader can find the object
 The path is relative to the table. Each block of the object has a digest of its own, so that a read
 in the middle is checked, too. What makes the row a reference is the tag ``attachment`` of its
 chunk in the log, ``<bytes>-<digest>``: no user's event can be mistaken for one.
-
-It holds one window of the payload, and on remote storage the next ones, which are fetched while the
-present one is consumed.
 """
 
 from __future__ import annotations

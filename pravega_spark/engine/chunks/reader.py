@@ -1,14 +1,17 @@
 """Reads events from chunks: by ranges of offsets or a condition, all columns or some.
 
-The mark is metadata of the batch's schema. Such a batch has one row, and is never joined.
-
-A read of one small file costs more Python than decoding. Each check of :mod:`chunk_file` is made
-here, too. If one fails, read the chunks one by one: that names the damaged one.
-
 Pages carry a CRC, which is verified, so a damaged byte is never returned as data.
 
-The expression is one of ``pyarrow.compute`` over the columns of the events, also over those that
-are not read for the result.
+Marks the batch of a large event, so that whoever hands it on knows that it holds a reference. The
+mark is metadata of the batch's schema. Such a batch has one row, and is never joined.
+
+Reads neighbouring small chunks together, with one check of all their rows. A read of one small file
+costs more Python than decoding. Each check of :mod:`chunk_file` is made here, too. If one fails,
+read the chunks one by one: that names the damaged one.
+
+Reads the events for which an expression is true; row groups without such an event are skipped. The
+expression is one of ``pyarrow.compute`` over the columns of the events, also over those that are
+not read for the result.
 """
 
 from __future__ import annotations

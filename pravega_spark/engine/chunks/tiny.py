@@ -6,10 +6,11 @@ uncompressed page of plain values. The metadata is Thrift's compact protocol, wr
 as https://parquet.apache.org/docs/file-format defines it. Compression would save nothing: a file
 takes at least a block of the disk, and an object store charges by calls.
 
-A Parquet reader is set up for each file, and touches so much code that it takes a millisecond
-in a process that slept: most of what a reader at the tail computes. The layout of a file that
-``tiny_chunk`` has written is known, so its values are cut out, and encoding them again shows that
-the whole file is what they make. Any other file, damaged or not, is left to Arrow's reader.
+Decodes the file of a few events without Arrow's reader. A Parquet reader is set up for each file,
+and touches so much code that it takes a millisecond in a process that slept: most of what a reader
+at the tail computes. The layout of a file that is written here is known, so its values
+are cut out, and encoding them again shows that the whole file is what they make. Any other file,
+damaged or not, is left to Arrow's reader.
 """
 
 from __future__ import annotations

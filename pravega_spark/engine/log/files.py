@@ -4,9 +4,10 @@ The newest layer holds the file actions since the last state file. Each state fi
 since the state file before it, and a checkpoint holds all older files. A read at the tail loads
 only the first layer or two, however long the stream is.
 
-A sweep reads each commit once and keeps what it found: the paths that were added, by folder, and
-those that were removed, by version. What it read since the last segment is part of its record;
-older ranges are segments, ``_pravega/changes/<first>-<last>.json``, written once each.
+The files that a range of commits added and removed, as a sweep needs them: paths alone. A sweep
+reads each commit once and keeps what it found: the paths that were added, by folder, and those that
+were removed, by version. What it read since the last segment is part of its record; older ranges
+are segments, ``_pravega/changes/<first>-<last>.json``, written once each.
 """
 
 from __future__ import annotations

@@ -1,5 +1,11 @@
 """The newest version of one table's log that this process knows, and the notice that it is lost.
 
+Other processes commit to the log, and their cleanup deletes old commits. A follower that read its
+snapshot long ago therefore checks that the commit of that snapshot is still stored: if it is not,
+the versions after it may be deleted as well, and the log must be opened again.
+
+Open a log on an object store in three round trips: what can be asked at the same time is.
+
 | round trip | requests |
 | --- | --- |
 | 1 | the root marker, unless the process has read it, and the hint |
@@ -18,13 +24,10 @@ A copy of the state within the hint would save one of these requests, and a roun
 log without a commit since its state file, one in 256: the commits since, and the proof that must
 follow them, stay. Without the listing, stale or not, nothing shows a commit that was deleted.
 
-Other processes commit to the log, and their cleanup deletes old commits. A follower that read its
-snapshot long ago therefore checks that the commit of that snapshot is still stored: if it is not,
-the versions after it may be deleted as well, and the log must be opened again.
-
-Without that, a lost folder looks like a log in which nothing changes. If another process creates
-the table again and it reaches the version that this process knows, a commit that rests on the lost
-log would be accepted. Object stores need a request to notice it, so there nothing is checked.
+Notices that a log was removed or replaced in its folder, by one free call. Without that, a lost
+folder looks like a log in which nothing changes. If another process creates the table again and it
+reaches the version that this process knows, a commit that rests on the lost log would be accepted.
+Object stores need a request to notice it, so there nothing is checked.
 """
 
 from __future__ import annotations

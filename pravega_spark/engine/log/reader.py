@@ -1,8 +1,9 @@
 """Read a table's log: forward from the newest state file, and back through layers of files.
 
-Only for object stores, where each would be a request, and for logs to which the process commits,
-since others write no state file. All logs of a process share one bound; what does not fit is read
-from the storage.
+Commits that a process made or read, kept for its next state file, which reads none again. Only for
+object stores, where each would be a request, and for logs to which the process commits, since
+others write no state file. All logs of a process share one bound; what does not fit is read from
+the storage.
 """
 
 from __future__ import annotations

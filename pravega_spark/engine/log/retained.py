@@ -4,16 +4,18 @@ The age of a version is the time since its commit's object was written, by the s
 time inside the commit is only the writer's. Versions are created in order, so the date of one is an
 upper bound for all earlier ones. A date that is certainly wrong is replaced by a later version's.
 
-A pin is a domain of the table's log, set and released by commits. While a pin exists, neither mark
-moves. So every file that is live in the pinned version is retained, and every commit since the
-commit-deletion mark of that version. (Moving that mark up to the pinned version would not be
-enough: the copy's own mark would then name deleted commits.) The process that pinned may
-crash, so a pin expires once its commit is old enough by the storage's clock: late, never early.
+Pins keep a version of a table intact while a backup copies it. A pin is a domain of the table's
+log, set and released by commits. While a pin exists, neither mark moves. So every file that is live
+in the pinned version is retained, and every commit since the commit-deletion mark of that version.
+(Moving that mark up to the pinned version would not be enough: the copy's own mark would then name
+deleted commits.) The process that pinned may crash, so a pin expires once its commit is old enough
+by the storage's clock: late, never early.
 
-Below the horizon no staged file can be committed. The retention mark, at or below the horizon, is
-the oldest retained version: it decides about files, and moves at each sweep. The commit-deletion
-mark, at or below the retention mark, decides about commits. It stands for an hour before commits
-below it are deleted, so it takes the retention mark's value only after that.
+Commit a table's staging horizon and its two marks; none of them ever moves back. Below the horizon
+no staged file can be committed. The retention mark, at or below the horizon, is the oldest retained
+version: it decides about files, and moves at each sweep. The commit-deletion mark, at or below the
+retention mark, decides about commits. It stands for an hour before commits below it are deleted, so
+it takes the retention mark's value only after that.
 """
 
 from __future__ import annotations

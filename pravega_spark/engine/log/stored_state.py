@@ -1,5 +1,17 @@
 """State files and their parts: a table's state in small objects.
 
+A state file holds all domains, however few of them changed since the last one. So a large state is
+written rarely, and between two state files each part stands for the commits of its range: the last
+value of each domain that they changed, and their net file actions. A part is complete in itself: it
+is decoded without another one, and what stands in a part that is torn or lost is read from its
+commits instead.
+
+The hint names the state file and the parts behind it, whose ranges follow one another. A new part
+takes the place of those before it that are not longer, so there are few, and each change is written
+again only a few times. What is named no more stays until cleanup deletes its versions.
+
+State files: a table's state in one small object, and the file actions since the last one.
+
 | line | holds |
 | --- | --- |
 | 1 | format, version, token and time of that version's commit, ``since``, digest of the file, |
@@ -11,16 +23,6 @@ An append reads lines 1 and 2 and the later commits. A read at the tail also use
 and follows ``since`` to older state files as far as it needs. The oldest state file of this chain
 continues a checkpoint of its ``since`` version, or version 0 (``since`` is -1). A file whose digest
 or token does not match is not used: that costs time, never data.
-
-A state file holds all domains, however few of them changed since the last one. So a large state is
-written rarely, and between two state files each part stands for the commits of its range: the last
-value of each domain that they changed, and their net file actions. A part is complete in itself: it
-is decoded without another one, and what stands in a part that is torn or lost is read from its
-commits instead.
-
-The hint names the state file and the parts behind it, whose ranges follow one another. A new part
-takes the place of those before it that are not longer, so there are few, and each change is written
-again only a few times. What is named no more stays until cleanup deletes its versions.
 """
 
 from __future__ import annotations

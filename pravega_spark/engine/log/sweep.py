@@ -1,5 +1,7 @@
 """Sweep a table: raise its horizon, delete unreferenced files, and delete old commits.
 
+Delete data files that no retained version of a table can need.
+
 **Removed files.** A commit removed them, and the retention mark has reached that commit. Then no
 retained version names them, and no later commit does: a path is added once.
 
@@ -17,10 +19,12 @@ a file names no version and can never be committed. Only its age decides, by the
 A sweep with a record (``sweep_record``) reads the commits since the last one, lists the folders
 that the horizon has passed since, and deletes what they show. Without one it lists all files.
 
-Nothing is deleted before the commit-deletion mark has stood for an hour. A process whose snapshot
-is that old knows that it must check the log first (``LogFollower.is_stale``). A sweep does not move
-that mark within the hour, because a mark that keeps moving would never be old enough.
+Delete the commits, state files and checkpoints of versions that are not retained. Nothing is
+deleted before the commit-deletion mark has stood for an hour. A process whose snapshot is that old
+knows that it must check the log first (``LogFollower.is_stale``). A sweep does not move that mark
+within the hour, because a mark that keeps moving would never be old enough.
 
+What a sweep of a table would delete, as far as the log and the record of the last sweep show it.
 Nothing is written, and nothing is listed: staged files that no commit named, old commits and state
 files are found only by a sweep itself, once it has committed the marks.
 """

@@ -5,9 +5,10 @@ its digest matches, the log still has the commit that it names, and all of its s
 otherwise the next sweep lists all files and begins a new record. So does one sweep in about a day:
 it finds the files that a stalled process staged in a folder that was listed before.
 
-The counts are for people: nothing is decided on them. Each sweep that deleted something replaces
-the object, so it does not grow and costs the log no commit. Two sweeps at the same time may lose
-the count of one. A damaged or missing object counts from zero.
+Counts what the sweeps of a table have deleted so far, in one small object beside its log. The
+counts are for people: nothing is decided on them. Each sweep that deleted something replaces the
+object, so it does not grow and costs the log no commit. Two sweeps at the same time may lose the
+count of one. A damaged or missing object counts from zero.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The record of a root's maintenance: last run, claim and progress of each kind of work.
 
-A row is of one kind, for all scopes or for one. A time that lies in the future was written by a
-clock that was ahead, so it proves nothing: the run is due, and the claim has ended.
-
 A process claims a kind of work by compare-and-set, with an end by the storage's clock, and records
 the run when it has reached all streams. The claim only saves work: all runs may be repeated, and
 two at the same time do no harm.
+
+What is recorded of a root's maintenance: last run, claim and progress of each kind. Pure. A row is
+of one kind, for all scopes or for one. A time that lies in the future was written by a clock that
+was ahead, so it proves nothing: the run is due, and the claim has ended.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """A state that many processes share: each holds a copy, and all changes have one order.
 
-One thread leads at a time: it commits for all that wait, and each caller gets its own outcome. Then
-the caller of the next update leads, which has waited since.
-
 This is Pravega's StateSynchronizer. The state is the rows of a Delta table, and a commit replaces
 them by compare-and-set on the table's version. So SQL reads the state at any retained version, and
 the table's history lists every change. Changes of one process that wait at the same time are one
 commit. A Codec converts between the state and its rows.
+
+The updates of one process that wait for a commit of a shared state, and who commits them. One
+thread leads at a time: it commits for all that wait, and each caller gets its own outcome. Then the
+caller of the next update leads, which has waited since.
 """
 
 from __future__ import annotations

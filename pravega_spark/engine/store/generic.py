@@ -1,9 +1,11 @@
 """Any other fsspec file system as a store; the probe must accept it before use.
 
-If a connection drops before the answer, the library repeats the request. If the first request was
-applied and the second is refused (the token expired in between, a quota is full), the refusal
-alone would report an existing object as not created.
+A refused create may have been applied: HTTP libraries send a PUT again without telling. If a
+connection drops before the answer, the library repeats the request. If the first request was
+applied and the second is refused (the token expired in between, a quota is full), the refusal alone
+would report an existing object as not created.
 
+What a failure of an fsspec driver means: by its HTTP status, its class, its errno, or its text.
 Drivers raise their SDK's classes, which are known here by name: none of the SDKs is imported.
 """
 

@@ -1,8 +1,9 @@
 """Files and folders of a local disk: atomic, exclusive, and durable in time.
 
-A commit waits for the disk twice, whatever it adds: its chunks, their folder and its own hidden
-file are fsynced together, which shares one write of the file system's journal. Only then does the
-commit get its name, and its folder is fsynced.
+Files of a local disk that have their names, and become durable just before a commit names them. A
+commit waits for the disk twice, whatever it adds: its chunks, their folder and its own hidden file
+are fsynced together, which shares one write of the file system's journal. Only then does the commit
+get its name, and its folder is fsynced.
 """
 
 from __future__ import annotations

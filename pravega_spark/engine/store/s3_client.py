@@ -1,14 +1,16 @@
 """Requests to S3: one call is one HTTP request, and nothing is sent twice unasked.
 
-A server that accepts connections and hangs shows nothing else than silence. The wait costs one poll
-of the socket a call, and no thread. A slow call of a server that answers others is no silence.
-
-http.client takes the end of a connection for the end of the headers, and without a Content-Length
-also for the end of the body. So an answer that was cut within its headers looks whole, and empty.
-
 botocore supplies the settings, the credentials, the form of each request and the signature;
 urllib3 sends it. botocore's own client takes several times the processor time of a request, asks
 the server before it sends a body, and repeats requests; see docs/adr.
+
+Notice that a call gets no answer long before its time-out, in the thread that waits for it. A
+server that accepts connections and hangs shows nothing else than silence. The wait costs one poll
+of the socket a call, and no thread. A slow call of a server that answers others is no silence.
+
+Connections on which an answer that was cut short is no answer. http.client takes the end of a
+connection for the end of the headers, and without a Content-Length also for the end of the body. So
+an answer that was cut within its headers looks whole, and empty.
 """
 
 from __future__ import annotations

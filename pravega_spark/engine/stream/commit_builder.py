@@ -1,7 +1,8 @@
 """Builds a commit on top of one version: the chunks that it adds and the epochs that it begins.
 
-A transaction may add thousands of chunks in one commit, and a truncation may remove very many.
-Their lines are formatted from the few values that differ.
+The file actions of many chunks, as the lines of a commit: no Python object for each file. A
+transaction may add thousands of chunks in one commit, and a truncation may remove very many. Their
+lines are formatted from the few values that differ.
 """
 
 from __future__ import annotations

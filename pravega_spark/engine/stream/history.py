@@ -1,16 +1,18 @@
 """Records that left a stream's log state, as rows of the Delta table ``metadata/``, for SQL.
 
-Files of one kind of record lie in the order in which they were appended. Their tier is the number
-of hexadecimal digits of their rows. Neighbours of a tier, and smaller files between them, are
-merged when there are 16 of them and the result is of a higher tier. So a row is written once more
-for each tier, and the number of files grows with the logarithm of the rows, until files are large.
-
 Rows are only appended, and the table is partitioned by the kind of record. No commit of the stream
-reads it. Each append writes a file for each kind; a sweep merges these (``history_merge``).
+reads it. Each append writes a file for each kind; a sweep merges these.
 
-A sweep does this after each 16 appends. It decides on the newest version, so of two sweeps at the
-same time one finds nothing to merge; an append in between stays as it is. A process that is killed
-leaves staged files, which a later sweep deletes. Replaced files stay as long as other removed ones.
+Decide which small files of a stream's history become one file. Pure. Files of one kind of record
+lie in the order in which they were appended. Their tier is the number of hexadecimal digits of
+their rows. Neighbours of a tier, and smaller files between them, are merged when there are 16 of
+them and the result is of a higher tier. So a row is written once more for each tier, and the number
+of files grows with the logarithm of the rows, until files are large.
+
+Merge the small files of a stream's history, in a commit that changes no row. A sweep does this
+after each 16 appends. It decides on the newest version, so of two sweeps at the same time one finds
+nothing to merge; an append in between stays as it is. A process that is killed leaves staged files,
+which a later sweep deletes. Replaced files stay as long as other removed ones.
 """
 
 from __future__ import annotations

@@ -3,11 +3,12 @@
 A log is never deleted. The commit of a deletion removes all files and all domains except the
 stream's record. Creating the name again is the next commit of the same log, with the next life.
 
-Cuts, pointers, versions and archives know a life by its number alone, and copies of one root live
-on without knowing each other. So the number is drawn: the clock is its high part, and the rest is
-random. Only the first life of a name in a root that is no copy is 1, and that alone if its creator
-ends the creation. A row without a log may also be of a stream that was lost with all its objects;
-so whoever ends another one's creation draws, too.
+Which number a new life of a name gets, and the row of the scope that claims it. Cuts, pointers,
+versions and archives know a life by its number alone, and copies of one root live on without
+knowing each other. So the number is drawn: the clock is its high part, and the rest is random. Only
+the first life of a name in a root that is no copy is 1, and that alone if its creator ends the
+creation. A row without a log may also be of a stream that was lost with all its objects; so whoever
+ends another one's creation draws, too.
 
 A draw is a commit. The record of the deleted stream gets the number before the drawn one, so the
 life that begins is again the next of its log. All creators, also those of earlier releases, find

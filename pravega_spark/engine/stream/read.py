@@ -232,7 +232,7 @@ def read_range(
     ``refs`` are chunks that a planner found earlier: while their files exist, the log is not read.
     A file that is missing (compacted, swept) is looked up again by offset. The payload of a large
     event of at most ``payload_bytes`` (None: of any) is read; a larger one stays a reference, in a
-    batch that is marked. Batches have the columns of ``event_format``, by default those that the
+    batch that is marked. Batches have the columns of ``chunks.format``, by default those that the
     stream has by the last known view when the read begins, or raw ones if it has none: a process
     that reads chunks of a typed stream without its log is given the format. With ``where``, an
     expression of ``pyarrow.compute``, only the events for which it is true are in the batches,

@@ -1,16 +1,19 @@
 """Watermarks: the times that writers noted, and the rules of what they say together.
 
-| domain | record |
-| --- | --- |
-| ``pravega.mark.<writer id>`` | WriterMark: the time, the position, whether the writer is there |
-| ``pravega.watermark.<version>`` | Watermark: both bounds, and the cut |
-
 A writer's mark says: all that I write after this position is of this time or later. The lowest time
 of all writers that still write is the watermark's lower bound, and the furthest of their positions
 is its cut. So every event whose time was noted as earlier lies before the cut. Bounds and cut never
 go back. A writer that is behind the last watermark, because it came back or is new, holds the next
 one until it has caught up, has left, or is silent for too long.
 
+The times that writers noted, and watermarks, as JSON values of the log's domain metadata.
+
+| domain | record |
+| --- | --- |
+| ``pravega.mark.<writer id>`` | WriterMark: the time, the position, whether the writer is there |
+| ``pravega.watermark.<version>`` | Watermark: both bounds, and the cut |
+
+What a commit that changes writers' marks writes, so that no watermark that was shown goes back.
 Whoever asks computes the newest watermark from the marks, recorded or not. Its lower bound is the
 lowest time of the writers that are there, or the highest of those that left if none is there, and
 not below the recorded one. So a note of a writer that is there, whose time only grows, cannot lower

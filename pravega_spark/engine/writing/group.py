@@ -1,20 +1,23 @@
 """Group commit: batches that wait share a commit, also those that other processes offer.
 
-Nothing is decided on this but when to act: the log decides who wins, by the checks of the commit.
-A lone writer never knows contention. It begins with the second lost race within a short time.
-
-A listing may be old or lack objects. An offer that it misses is left for the next commit, and one
-that cannot be committed any more is refused by the checks of the commit.
-
 Without other writers, all batches that wait go into the next commit.
 
 With other writers, batches are **offered**: their chunks get names that say all that a commit needs
-(``offer_name``). The leader then follows the log until a commit of some process holds its batches.
+(``stage``). The leader then follows the log until a commit of some process holds its batches.
 If none comes in time, it **takes**: one commit of its own batches and of all offers that pass the
 checks of an append.
 
-One thread leads at a time: it commits for all batches that wait (``AppendLeader``), and each owner
-gets its outcome. As long as no other process writes, that is all.
+Whether other processes write to a stream now, and when this one should commit for all of them.
+Nothing is decided on this but when to act: the log decides who wins, by the checks of the commit. A
+lone writer never knows contention. It begins with the second lost race within a short time.
+
+The offers of other processes: staged chunks that a listing shows, as complete batches. A listing
+may be old or lack objects. An offer that it misses is left for the next commit, and one that cannot
+be committed any more is refused by the checks of the commit.
+
+The appends of one process to one stream: batches that wait share a commit, also with others'. One
+thread leads at a time: it commits for all batches that wait (``AppendLeader``), and each owner gets
+its outcome. As long as no other process writes, that is all.
 
 With other writers, the leader also commits for them. Whoever did goes on, in the background, as
 long as they offer batches. No process is special: where the one that takes dies, the patience of

@@ -1,9 +1,10 @@
 """The identity of a batch, by which the log recognises or refuses it.
 
-A query numbers its batches from 0 in its checkpoint. Who changes that by hand, copies it, or writes
-two frames under one number makes another batch of a number that the stream has. The origin is
-recorded with the number, as the note of the query's or the application's writer record: earlier
-versions move the record on and leave the note, which then says nothing about the new number.
+Where a numbered batch comes from: what tells it from another one under the same number. A query
+numbers its batches from 0 in its checkpoint. Who changes that by hand, copies it, or writes two
+frames under one number makes another batch of a number that the stream has. The origin is recorded
+with the number, as the note of the query's or the application's writer record: earlier versions
+move the record on and leave the note, which then says nothing about the new number.
 """
 
 from __future__ import annotations

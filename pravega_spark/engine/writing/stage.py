@@ -5,9 +5,10 @@ object of its own: it is a staged chunk, and any process can commit it without r
 
 The record is a list of varints and texts with a CRC-32 at its end, which also covers the version.
 
-The caller's thread reads its own file or iterable, so a writer never holds more of a payload than a
-piece. What is stored is then an entry of the write queue, behind the events that were written
-before it and ahead of those that follow.
+Stages large events for a writer: the payload is stored while the caller waits. The caller's thread
+reads its own file or iterable, so a writer never holds more of a payload than a piece. What is
+stored is then an entry of the write queue, behind the events that were written before it and ahead
+of those that follow.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def check_table_schema(known: StructType, given: StructType) -> None:
 
 
 class TableProjection:
-    """Converts rows of the engine (``folded_rows``) to Spark's columns."""
+    """Converts rows of the engine (``key_value.rows``) to Spark's columns."""
 
     def __init__(self, layout: RowLayout, life: int, schema: StructType) -> None:
         """Take the schema that Spark requests, a selection of the columns."""

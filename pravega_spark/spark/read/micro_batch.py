@@ -1,7 +1,8 @@
 """The streaming source: micro-batches between stream cuts, with events of a key in order.
 
-Without a trigger Spark asks about 90 times a second, whatever the answer costs. So the source rests
-before it looks again after a look that found nothing. A first event waits for that rest at most.
+How often a streaming query that is idle looks at its streams: seldom enough to cost little. Without
+a trigger Spark asks about 90 times a second, whatever the answer costs. So the source rests before
+it looks again after a look that found nothing. A first event waits for that rest at most.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The batch reader of ``pushFilters``: takes the conditions that Spark puts on the frame.
 
-An expression is true for every row for which Spark's filter is: Spark compares what is left. It
-orders floats as Spark does, in which a NaN is equal to itself and above all other numbers.
-
 A class of its own, since Spark refuses every read with a reader that takes conditions while its
 switch ``spark.sql.python.filterPushdown.enabled`` is off.
+
+Spark's filters on columns of a typed stream, as expressions of Arrow, by which a task skips. An
+expression is true for every row for which Spark's filter is: Spark compares what is left. It orders
+floats as Spark does, in which a NaN is equal to itself and above all other numbers.
 """
 
 from __future__ import annotations

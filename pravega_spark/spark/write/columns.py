@@ -2,9 +2,10 @@
 
 Columns are found in any case, as Spark finds them.
 
-A frame's column goes to the stream's column of its name, in any case. The columns of streams
-themselves, which a read has beside the user's, are no columns of the schema: ``routing_key`` and
-``timestamp`` are the event's, and the others are those of another place, and left out.
+Which columns of a frame become those of a typed stream, its routing key and its time. A frame's
+column goes to the stream's column of its name, in any case. The columns of streams themselves,
+which a read has beside the user's, are no columns of the schema: ``routing_key`` and ``timestamp``
+are the event's, and the others are those of another place, and left out.
 """
 
 from __future__ import annotations

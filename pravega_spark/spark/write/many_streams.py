@@ -5,11 +5,12 @@ again, and only the streams that lack it take their rows. A row that goes to ano
 before is then in two streams, or in none. So a replay must have as many rows for each stream as the
 record says.
 
-The commits are independent. A driver that dies between two leaves a batch in some streams and not
-yet in others; Spark then writes the same batch again, each stream that has it skips it, and the
-others get it. So every stream has every row once, in order, and a reader of several streams may see
-a batch in one of them before another. A batch write without txnAppId has no such number, so its
-error says which streams have it.
+The sink of a frame whose rows name their streams: one commit in each stream, each once. The commits
+are independent. A driver that dies between two leaves a batch in some streams and not yet in
+others; Spark then writes the same batch again, each stream that has it skips it, and the others get
+it. So every stream has every row once, in order, and a reader of several streams may see a batch in
+one of them before another. A batch write without txnAppId has no such number, so its error says
+which streams have it.
 """
 
 from __future__ import annotations

@@ -3,10 +3,12 @@
 A run goes on where an earlier one ended. Between them the checkpoint, the options or the stream may
 have changed so that rows would be missing, or twice.
 
-The driver makes one for each write, from what its tasks saw, and commits with it in each stream.
+The numbers of writes: of queries' batches, and of applications' versions. The driver makes one for
+each write, from what its tasks saw, and commits with it in each stream.
 
-The order of a frame's rows may differ each time, and so may times that are those of writing. So the
-digest is a sum over the rows, of their keys and payloads.
+Whether a write that comes again within one run has the rows that are there already. The order of a
+frame's rows may differ each time, and so may times that are those of writing. So the digest is a
+sum over the rows, of their keys and payloads.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The sink: tasks stage chunks, the driver commits them once, and a repeated batch is skipped.
 
-The tasks route by the transaction's epoch, so a scale during the write changes nothing: the commit
-of the transaction brings its events into the active epoch. Until then no reader sees the write.
-
 With the option ``transaction`` the driver adds the chunks to the transaction instead.
 
 ``abort`` never deletes anything: Spark calls it also after a commit whose outcome it did not see.
+
+A batch write into an open transaction, as one of its manifests. The tasks route by the
+transaction's epoch, so a scale during the write changes nothing: the commit of the transaction
+brings its events into the active epoch. Until then no reader sees the write.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The metadata tables of a root: its groups, joint transactions, tables and maintenance.
 
-A transaction has a row from its begin until all of its streams and reader groups hold its outcome.
+The metadata table ``JointTransactions``: one row for each transaction over several streams. A
+transaction has a row from its begin until all of its streams and reader groups hold its outcome.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 The load is what the scaling job stored at its last run, ``load_time``. It is null for sealed
 segments, for streams with a fixed number of segments, and where the job never ran.
 
-Of a stream: its head and tail, saved cuts, the cuts that subscribers published, and samples of
-retention.
-Of a reader group: its position, its end cuts and its complete checkpoints.
+The metadata table ``StreamCuts``: every cut that the stream or a reader group records. Of a stream:
+its head and tail, saved cuts, the cuts that subscribers published, and samples of retention. Of a
+reader group: its position, its end cuts and its complete checkpoints.
 """
 
 from __future__ import annotations
