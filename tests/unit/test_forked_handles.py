@@ -62,13 +62,21 @@ def in_child(child: Callable[[], Any]) -> Any:
         sender.close()
 
 
+def _locks() -> list[Any]:
+    while True:
+        try:
+            return list(process_locks._locks)
+        except RuntimeError:  # another thread made or dropped a lock meanwhile
+            continue
+
+
 def everything_held(child: Callable[[], Any]) -> Any:
     """Return what a forked child returns while a thread here holds all locks."""
     held, release = threading.Event(), threading.Event()
 
     def hold() -> None:
         with contextlib.ExitStack() as stack:
-            for lock in list(process_locks._locks):
+            for lock in _locks():
                 if lock.acquire(timeout=5):
                     stack.callback(lock.release)
             held.set()

@@ -15,7 +15,6 @@ from pravega_spark.errors import IllegalState
 from pravega_spark.key_value.entry import translated
 from pravega_spark.key_value.snapshot import TableSnapshot, table_snapshot
 from pravega_spark.spark.key_value.changed_range import merged_range
-from pravega_spark.spark.key_value.scan import changed_rows
 from pravega_spark.values.limits import SCAN_CHANGED_BYTES
 from pravega_spark.values.names import folded_path, split_table, table_log
 from pravega_spark.values.segments import segment_text
@@ -82,6 +81,8 @@ def _with_few(
     still pushes what is asked for into the files.
     """
     from pyspark.sql import functions as sql
+
+    from pravega_spark.spark.key_value.scan import changed_rows
 
     layout = found.table.layout
     with translated():

@@ -66,7 +66,9 @@ def write(manager: StreamManager, name: str, *data: bytes) -> None:
 def limited(monkeypatch: pytest.MonkeyPatch, *hanging: str) -> None:
     """Give work that hangs a short limit, and the rest one that a busy machine keeps."""
 
-    def run_within(seconds: float, run: Any, what: str, where: object, *, unit: str) -> Any:
+    def run_within(
+        seconds: float, run: Any, what: str, where: object, *, unit: str | None = None
+    ) -> Any:
         limit = 0.2 if any(text in what for text in hanging) else 600.0
         return time_limit.run_within(limit, run, what, where, unit=unit)
 
