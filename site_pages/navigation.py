@@ -7,7 +7,7 @@ from typing import Any
 from site_pages.reference_pages import reference_pages
 from site_pages.root_pages import REPOSITORY
 
-_START = ["index.md", "concepts.md", "glossary.md"]
+_START = ["index.md", "quickstart.md", "concepts.md", "glossary.md"]
 _COMING_FROM = ["from-kafka.md", "from-pravega.md", "from-delta.md", "from-fluss-paimon.md"]
 _GUIDES = [
     "how-to.md",
@@ -53,10 +53,9 @@ def navigation() -> list[dict[str, Any]]:
     decisions = sorted((REPOSITORY / "docs/adr").glob("0*.md"))
     adr = ["adr/README.md", *(f"adr/{path.name}" for path in decisions)]
     reference = [{title: place} for place, (title, _) in reference_pages().items()]
-    start = [*_START[:1], {"Five-minute tour": "tour.md"}, *_START[1:]]
     inside = [*_INSIDE, {"Contributing": "contributing.md"}, {"Changelog": "changelog.md"}]
     return [
-        {"Start": start},
+        {"Start": _START},
         {"Guides": [*_GUIDES, *others]},
         {"Coming from": _COMING_FROM},
         {"Operations": _OPERATIONS},

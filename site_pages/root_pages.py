@@ -1,7 +1,7 @@
 """Pages of the repository's root in the site, and links that lead out of ``docs/``.
 
-GitHub shows README.md and its neighbours where they stand. The site has them as pages of its own;
-its front page is ``docs/index.md``, so of README.md it takes the tour.
+GitHub shows CONTRIBUTING.md and CHANGELOG.md where they stand. The site has them as pages of its
+own; its front page is ``docs/index.md`` in place of README.md.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from pathlib import Path, PurePath
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROOT_PAGES = {
-    "README.md": "tour.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
 }
 """The page of the site that stands for each file."""
-_TOUR_STARTS, _TOUR_ENDS = "## Two commands", "## Pages"
 _LINK = re.compile(r"\[([^\]]*)\]\((?!https?:|#|mailto:)([^)#\s]*)(#[^)\s]*)?\)")
 _FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 
@@ -25,9 +23,6 @@ _FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 def root_page(name: str) -> str:
     """Return the Markdown of the page that stands for a file of the root."""
     text = (REPOSITORY / name).read_text(encoding="utf-8")
-    if name == "README.md":
-        start, end = text.index(_TOUR_STARTS), text.index(_TOUR_ENDS)
-        text = f"# Five-minute tour\n\n{text[start:end]}"
     return relinked(text, PurePath(), PurePath(ROOT_PAGES[name]))
 
 
@@ -48,7 +43,7 @@ def relinked(text: str, folder: PurePath, page: PurePath) -> str:
         if found.startswith("docs/"):
             goal = found.removeprefix("docs/")
         elif found in ROOT_PAGES:
-            goal = "index.md" if found == "README.md" and not anchor else ROOT_PAGES[found]
+            goal = ROOT_PAGES[found]
         else:
             return label
         return f"[{label}]({os.path.relpath(goal, page.parent)}{anchor})"

@@ -21,7 +21,7 @@ _LAUNCH = {
     "spark.sql.session.timeZone": "UTC",
 }
 MUST_RUN = {
-    "README.md": 12,
+    "README.md": 3,
     "docs/backup.md": 5,
     "docs/batch-reads.md": 8,
     "docs/command-line.md": 14,
@@ -37,6 +37,7 @@ MUST_RUN = {
     "docs/monitoring.md": 11,
     "docs/operations.md": 2,
     "docs/query-engines.md": 6,
+    "docs/quickstart.md": 13,
     "docs/reader-groups.md": 6,
     "docs/recipes.md": 6,
     "docs/reliability.md": 1,
