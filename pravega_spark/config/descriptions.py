@@ -187,8 +187,8 @@ class FileTotals:
 class MaintenanceKind(enum.Enum):
     """The work that keeps the streams of a root in order.
 
-    The job ``maintenance`` does all kinds; those except sweeping and watermarks have a job of their
-    own, too.
+    The job ``maintenance`` does all kinds. Transactions, scaling, retention and compaction have a
+    job of their own, too.
     """
 
     RETENTION = "retention"

@@ -1,7 +1,7 @@
 """The JSON of Pravega's REST API, version 1, by its own names, and configurations in it.
 
-Fields that Pravega has and this package does not, ``timestampAggregationTimeout`` and
-``rolloverSizeBytes``, are accepted and always 0 in answers.
+Two fields of Pravega's are accepted, have no effect, and are 0 in answers: ``rolloverSizeBytes``,
+which this package does not have, and ``timestampAggregationTimeout``, which is a setting here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The naming rules of scopes, streams, groups, readers, writers, transactions and checkpoints.
 
-Public calls check names once. Every allowed name works on every store.
+Public calls check names once. Every allowed name works on every store. Where a file system ignores
+case, names that differ in case alone are one folder, which nothing checks.
 """
 
 from __future__ import annotations

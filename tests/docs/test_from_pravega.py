@@ -5,6 +5,8 @@ tests/fixtures/pravega_names.json lists them as Pravega's sources have them.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import re
 
@@ -61,6 +63,33 @@ def test_every_option_of_the_servers_is_on_the_page(component: str) -> None:
         if "| all" in rows:
             return
     assert [option for option in NAMES["options"][component] if option not in words(rows)] == []
+
+
+def callables(name: str) -> list[inspect.Signature]:
+    """The public class of this name, and each method that has it."""
+    public = [getattr(pravega_spark, word) for word in pravega_spark.__all__]
+    classes = [found for found in public if inspect.isclass(found)]
+    found = [made for made in public if getattr(made, "__name__", "") == name]
+    found += [vars(owner)[name] for owner in classes if name in vars(owner)]
+    return [inspect.signature(getattr(made, "__func__", made)) for made in found if callable(made)]
+
+
+def test_calls_of_the_page_have_the_keywords_of_ours() -> None:
+    refused, seen = [], set()
+    for code in CODE.findall(PAGE):
+        try:
+            tree = ast.parse(code, mode="eval").body
+        except SyntaxError:
+            continue
+        if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name | ast.Attribute):
+            continue
+        name = tree.func.id if isinstance(tree.func, ast.Name) else tree.func.attr
+        for keyword in tree.keywords:
+            seen.add(name)
+            if not any(keyword.arg in signature.parameters for signature in callables(name)):
+                refused.append(code)
+    assert {"StreamManager", "delete_scope", "list_streams"} <= seen
+    assert refused == []
 
 
 def test_what_the_page_names_of_this_package_exists() -> None:

@@ -17,6 +17,7 @@ from pravega_spark.values.limits import (
     MAX_PRINCIPAL_LENGTH,
     MAX_READER_LEASE_MS,
     MAX_ROUTING_KEY_LENGTH,
+    MAX_SAVED_CUTS,
     MAX_SEGMENTS,
     MAX_TAG_LENGTH,
     MAX_TAGS,
@@ -26,7 +27,7 @@ from pravega_spark.values.limits import (
     WRITER_BATCH_EVENTS,
 )
 from pravega_spark.values.names import MAX_NAME_LENGTH, MAX_SCOPE_LENGTH
-from pravega_spark.values.units import MIB
+from pravega_spark.values.units import GIB, MIB, parse_size_bytes
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -59,6 +60,8 @@ LIMITS = [
     ("limits.md", f"| a principal | {MAX_PRINCIPAL_LENGTH} printable characters"),
     ("limits.md", f"| the name of a master key | {MAX_KEY_NAME_LENGTH} letters"),
     ("limits.md", f"| a routing key | {MAX_ROUTING_KEY_LENGTH:,} characters"),
+    ("security.md", f"| A routing key may have {MAX_ROUTING_KEY_LENGTH:,} characters, and"),
+    ("limits.md", f"of a stream | at most {MAX_SAVED_CUTS:,}, since each"),
     ("limits.md", f"| segments of a stream | at most {MAX_SEGMENTS:,} |"),
     ("limits.md", f"of scopes {MAX_SCOPE_LENGTH} "),
     ("limits.md", f"any text of {MAX_NAME_LENGTH} characters"),
@@ -69,6 +72,13 @@ LIMITS = [
 @pytest.mark.parametrize(("page", "limit"), LIMITS)
 def test_page_names_the_limit_of_the_code(page: str, limit: str) -> None:
     assert limit in (DOCS / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("unit", ["GB", "GiB", "g"])
+def test_settings_page_says_how_many_bytes_the_units_of_sizes_are(unit: str) -> None:
+    page = (DOCS / "settings.md").read_text(encoding="utf-8")
+    assert f"`GB`, `GiB` and `g` are all {GIB:,} bytes" in page
+    assert parse_size_bytes("a size", f"1 {unit}") == GIB
 
 
 @pytest.mark.parametrize("pinned", ["pyspark==4.2.0", "delta-spark==4.4.0"])

@@ -9,6 +9,7 @@ import os
 import re
 from pathlib import Path
 
+from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.config.root_settings import SETTING_NAMES, STREAM_SETTING_NAMES, rule_of
 from pravega_spark.jobs.job_runner import SETTINGS_OF_JOBS
 
@@ -21,25 +22,23 @@ READ_BY = {
     "keep_completed": "`sweep_stream`",
     "keep_records": "`sweep_stream`",
     "prepared_limit": "`sweep_transactions`, `sweep_stream`, transactional writers",
-}
-NO_JOB = {
-    "maintain": "a `StreamManager` that was opened without `maintain`",
     "compact_target": "`compact_stream`",
     "compact_head_after": "`compact_stream`",
-    "timestamp_aggregation_timeout": "`event_time(stream).update`; job: `maintenance`",
+    "timestamp_aggregation_timeout": "`event_time(stream).update`, `includeWatermark`",
+    "maintain": "a `StreamManager` that was opened without `maintain`",
 }
 """The calls that read a setting; a retention run sweeps, too."""
+INTERVAL = "_interval"
 
 
 def _readers(name: str) -> str:
+    calls, with_interval = READ_BY.get(name, '`maintain="auto"`'), ""
     jobs = [job for job, names in SETTINGS_OF_JOBS.items() if name in names]
-    if name in ("watermarks_interval", "folding_interval"):
-        return "the job `maintenance` with `--interval`"
-    if name.endswith("_interval"):
-        return f"the job `{name.removesuffix('_interval')}` with `--interval`"
-    if name in NO_JOB:
-        return NO_JOB[name]
-    return f"{READ_BY[name]}; jobs: {', '.join(f'`{job}`' for job in jobs)}"
+    if name.endswith(INTERVAL):
+        kind = MaintenanceKind(name.removesuffix(INTERVAL)).value
+        jobs, with_interval = [kind] * (kind in SETTINGS_OF_JOBS) + jobs, " with `--interval`"
+    shown = ", ".join(f"`{job}`" for job in jobs)
+    return f"{calls}; jobs{with_interval}: {shown}" if jobs else calls
 
 
 def _table() -> str:

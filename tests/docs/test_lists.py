@@ -1,0 +1,155 @@
+"""The lists of the pages are those of the code: tables, options, kinds of work, folders."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatch
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.engine.store import open_store
+from pravega_spark.errors import InvalidInput, InvalidOption
+from pravega_spark.jobs.command_line import MAINTENANCE
+from pravega_spark.jobs.job_runner import SETTINGS_OF_JOBS
+from pravega_spark.maintenance.work import WORKS
+from pravega_spark.spark import options
+from tests.harness.page_examples import REPOSITORY
+
+DOCS, PACKAGE = REPOSITORY / "docs", REPOSITORY / "pravega_spark"
+CODE = re.compile(r"`([^`\n]+)`")
+KINDS = [kind.value for kind in WORKS]
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def between(text: str, start: str, end: str) -> str:
+    """The text after the first ``start``, up to ``end``."""
+    _, found, rest = text.partition(start)
+    assert found, start
+    return rest.partition(end)[0]
+
+
+def first_cells(text: str, header: str) -> str:
+    """The first column of a table."""
+    rows = between(text, header, "\n\n").splitlines()
+    return "\n".join(row.split("|")[1] for row in rows if row.startswith("|"))
+
+
+def metadata_tables() -> set[str]:
+    with pytest.raises(InvalidOption) as refused:
+        options.parse(options.READ, {"metadata": "?"})
+    return set(between(str(refused.value), "one of ", ";").split(", "))
+
+
+def test_pages_have_every_metadata_table() -> None:
+    known = metadata_tables()
+    assert "Streams" in known
+    assert set(CODE.findall(between(page("spark.md"), "option `metadata` (", ")"))) == known
+    assert set(CODE.findall(first_cells(page("monitoring.md"), "| `metadata` |"))) == known
+
+
+def test_page_has_every_option_of_the_old_connector() -> None:
+    rows = between(page("spark.md"), "options are treated like this:\n\n", "\n\n").splitlines()[2:]
+    refused, ignored = (set(CODE.findall(row.split("|")[1])) for row in rows)
+    # The sets are private, since no call lists options that do nothing.
+    assert {name.lower() for name in refused} == options._NOT_YET_AVAILABLE
+    assert {name.lower() for name in ignored} == set(options._IGNORED)
+
+
+def test_pages_have_every_kind_of_maintenance() -> None:
+    assert sorted(KINDS) == sorted(kind.value for kind in MaintenanceKind)
+    assert len(KINDS) == 7  # as the pages write it out
+    intro = between(page("maintenance.md"), "# Maintenance\n\nSeven kinds of work", "\n\n")
+    assert CODE.findall(intro) == KINDS
+    assert first_cells(page("maintenance.md"), "| kind | at a stream |").split() == [
+        "---",
+        *(f"`{kind}`" for kind in KINDS),
+    ]
+    entry = between(page("glossary.md"), "| maintenance |", "seven kinds of work")
+    assert CODE.findall(entry) == KINDS
+
+
+def test_kinds_with_a_job_of_their_own_are_named() -> None:
+    own = set(SETTINGS_OF_JOBS) - {MAINTENANCE}
+    named = between(page("maintenance.md"), "one by one, by the jobs ", ".\n")
+    assert set(CODE.findall(named)) == own
+    said = between(MaintenanceKind.__doc__ or "", "does all kinds.", "have a")
+    assert {word for word in KINDS if word in said.lower()} == own
+
+
+def test_page_has_every_storage_option_of_s3() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        open_store("s3://bucket/root", nonsense=1)
+    known = set(between(str(refused.value), "Use ", ".").split(", "))
+    table = between(page("storage.md"), "go to the storage's client:\n\n", "\n\n")
+    rows = [row.split("|") for row in table.splitlines()]
+    assert {name for row in rows if "S3" in row[2] for name in CODE.findall(row[1])} == known
+
+
+def picture(of: str) -> list[list[str]]:
+    """The names in each line of the picture of the layers: of the package, or of one folder."""
+    owner, found = "", dict[str, list[list[str]]]()
+    for line in between(page("ARCHITECTURE.md"), " pravega_spark/\n", "```").splitlines():
+        *names, _ = re.split(r" {2,}", line.strip().replace("/", ""))
+        is_top = line.startswith("   ") and line[3] != " "
+        owner = names[0] if is_top else owner
+        found.setdefault("" if is_top else owner, []).append(names)
+    return found[of]
+
+
+def layers(contract: str) -> list[list[str]]:
+    """The layers of a contract of imports, which names each part."""
+    project = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    found = between(between(project, f'\nid = "{contract}"\n', "\n\n"), "\nlayers = [", "\n]")
+    return [re.findall(r"\w+", layer) for layer in found.strip().splitlines()]
+
+
+@pytest.mark.parametrize(("of", "contract"), [("", "layers"), ("engine", "engine-rooms")])
+def test_picture_has_each_layer_in_the_order_of_the_imports(of: str, contract: str) -> None:
+    lines = {name: number for number, names in enumerate(picture(of)) for name in names}
+    known = layers(contract)
+    assert set(lines) == {name for layer in known for name in layer}
+    numbers = [sorted(lines[name] for name in layer) for layer in known]
+    assert [(upper, lower) for upper, lower in pairwise(numbers) if upper[-1] > lower[0]] == []
+
+
+def test_picture_has_each_folder_of_spark() -> None:
+    shown = {name for names in picture("spark") for name in names}
+    assert {path.parent.name for path in (PACKAGE / "spark").glob("*/__init__.py")} <= shown
+
+
+def folders(of: Path, prefix: str = "") -> set[str]:
+    """The folders of the project there; git ignores the others."""
+    lines = (REPOSITORY / ".gitignore").read_text(encoding="utf-8").splitlines()
+    ignored = [".git", *(line.strip("/") for line in lines if line and not line.startswith("#"))]
+    names = [path.name for path in of.iterdir() if path.is_dir()]
+    return {
+        f"{prefix}{name}/"
+        for name in names
+        if not any(fnmatch(name, pattern) for pattern in ignored)
+    }
+
+
+def test_architecture_names_every_folder() -> None:
+    named = set(CODE.findall(first_cells(page("ARCHITECTURE.md"), "| folder | what it is for |")))
+    assert sorted(name for name in named if not (REPOSITORY / name).exists()) == []
+    by_their_folders = {"tests/", "examples/"}
+    assert folders(REPOSITORY) - named == by_their_folders
+    assert folders(REPOSITORY / "tests", "tests/") - named == set()
+
+
+def test_only_the_page_and_the_rest_api_listen() -> None:
+    """docs/security.md says that nothing else opens a port."""
+    opens = re.compile(r"\.bind\(|create_server|start_server|HTTPServer|uvicorn\.")
+    found = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if opens.search(path.read_text(encoding="utf-8"))
+    }
+    assert {path for path in found if not path.startswith("serve/")} == set()
+    assert found
