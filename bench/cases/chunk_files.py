@@ -165,14 +165,14 @@ def chunk_files(context: Context) -> Iterator[Figure]:
         ) -> Figure:
             note = compare(sides["large"].meter, sides[side].meter)
             ours, theirs = found["large"], found[side]
-            limit = "decoding, by whatever settings files are written; at small sizes planning"
+            limit = "decoding files that are a fifth smaller (ADR 30); at small sizes planning"
             return Figure.of_rounds(
                 name, ours, "events/s", peer, theirs, note=note, limited_by=limit
             )
 
         figure = against(of_small, "small")
         yield figure.within(ratio_at_least=8.0) if engine == "Delta Spark" else figure
-        yield against("a Delta table that Spark wrote", "own").within(ratio_at_least=0.95)
+        yield against("a Delta table that Spark wrote", "own").within(ratio_at_least=0.85)
         if "parquet" in sides:
             yield against("plain Parquet that Spark wrote", "parquet")
 

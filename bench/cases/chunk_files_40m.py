@@ -37,6 +37,7 @@ def chunk_files_40m(context: Context) -> Iterator[Figure]:
     for side, peer in peers.items():
         figure = Figure.of_rounds(
             name, found["large"], "events/s", peer, found[side],
-            note=compare(sides["large"].meter, sides[side].meter), limited_by="decoding",
+            note=compare(sides["large"].meter, sides[side].meter),
+            limited_by="decoding files that are a fifth smaller (ADR 30)",
         )  # fmt: skip
-        yield figure.within(ratio_at_least=0.95) if side == "own" else figure
+        yield figure.within(ratio_at_least=0.85) if side == "own" else figure
