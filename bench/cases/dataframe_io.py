@@ -50,8 +50,8 @@ def frame_write(context: Context) -> Iterator[Figure]:
         "Spark's own Parquet write, zstd",
         found["parquet"],
         note=f"into 4 segments, routed by key, with fsync; Spark's write has no fsync; {cpu}",
-        limited_by="rows on their way from the JVM into Python as Arrow, which pyarrow's Parquet alone "
-        "writes 0.74 to 0.83x as fast as Spark (typed_frame_write), and the fsyncs",
+        limited_by="rows on their way from the JVM into Python as Arrow, which pyarrow's Parquet "
+        "alone writes 0.74 to 0.83x as fast as Spark (typed_frame_write), and the fsyncs",
     ).within(ratio_at_least=0.75)
 
 
