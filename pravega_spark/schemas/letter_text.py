@@ -53,7 +53,7 @@ def _value(column: pa.Array | pa.ChunkedArray) -> Any:
 def _plain(value: Any) -> Any:
     """Return a value as one of JSON, as far as JSON has it."""
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
+        return json.dumps(value)  # "NaN", "Infinity": what Spark and our own readers of JSON take
     if isinstance(value, Mapping):
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -344,3 +344,15 @@ def test_an_older_process_of_the_writer_id_is_fenced_in_both_streams(
             with pytest.raises(WriterFenced):
                 old.write_event(row, "UA").result()
     assert (len(delays(manager)), len(letters(manager))) == (1, 1)
+
+
+def test_floats_of_a_letter_can_be_written_again_once_its_row_is_mended(
+    manager: StreamManager,
+) -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), False), ("x", pa.float64())])
+    manager.create_stream("nyc/floats", StreamConfiguration(schema=columns))
+    with manager.create_writer("nyc/floats", bad_records="dlq") as writer:
+        for x in (float("nan"), float("inf"), float("-inf")):
+            writer.write_event({"id": None, "x": x})
+    found = [json.loads(event.data)["row"]["x"] for event in manager.read("nyc/floats-dlq")]
+    assert found == ["NaN", "Infinity", "-Infinity"]
