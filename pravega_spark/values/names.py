@@ -138,7 +138,10 @@ def copied_back_advice(name: str, folder: str) -> str:
     A restore of one stream begins its next life; tables have none of their own.
     """
     if table_of_log(name) is None:
-        return f"Put {folder} back from a copy and call restore_stream"
+        return (
+            f"Put {folder} back: as it was, and all goes on; or from a copy, and call "
+            "restore_stream"
+        )
     return (
         f"Put {folder} back from a copy; if that is older than the last change of the table, also "
         "call restore(), which restores all of the root"
