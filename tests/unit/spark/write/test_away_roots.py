@@ -14,6 +14,7 @@ from pravega_spark.config.policies import StreamConfiguration
 from pravega_spark.errors import NoSuchStream, NoSuchTable, NotFound, RootChanged
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.key_value.source import KeyValueDataSource
+from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.query_checkpoints import Query, table_query
 from tests.harness.spark_writing import TEXT, read, rows
 
@@ -69,6 +70,7 @@ def events(query: Query) -> list[int]:
 @contextmanager
 def away(root: Path) -> Iterator[None]:
     """Make the root an empty folder, which it must still be in the end."""
+    wait_for_maintenance()  # it works in the background
     other = root.rename(root.with_name("other"))
     root.mkdir()
     yield
