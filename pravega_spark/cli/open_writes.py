@@ -55,14 +55,14 @@ class OpenWrites:
     def __init__(self) -> None:
         """Begin without writes."""
         self.begun = 0
-        self._durable = 0
-        self._open: deque[Future[Any]] = deque()
+        self._open: deque[tuple[int, Future[Any]]] = deque()
+        """With the number of writes before each, so that an interrupt tears no count."""
 
     def add(self, write: Future[Any]) -> None:
         """Take a write that has begun; raise the error of one that failed."""
-        self._open.append(write)
+        self._open.append((self.begun, write))
         self.begun += 1
-        while self._open and self._open[0].done():
+        while self._open and self._open[0][1].done():
             self._wait(len(self._open) - 1)
         self._wait(_MOST)
 
@@ -72,15 +72,15 @@ class OpenWrites:
 
     def _wait(self, most: int) -> None:
         while len(self._open) > most:
-            self._open[0].result()
+            self._open[0][1].result()
             self._open.popleft()
-            self._durable += 1
 
     def durable_text(self, what: str, error: BaseException) -> str:
         """Return how many are durable, ``what`` each, once the run has ended; "" without writes."""
         if not self.begun:
             return ""
-        durable = self._durable + sum(w.done() and w.exception() is None for w in self._open)
+        durable = self._open[0][0] if self._open else self.begun
+        durable += sum(w.done() and w.exception() is None for _, w in self._open)
         text = f" {count_text(durable, what)} of this run {'is' if durable == 1 else 'are'} durable"
         unknown = ", and of those after them it is unknown"
         return f"{text}{unknown if isinstance(error, CommitUnknown) else ''}."
