@@ -314,7 +314,7 @@ def test_values_that_json_lacks_are_texts_in_a_dead_letter(
     writer = batch_writer(tmp_path, frame, path="s/wide", badRecords="dlq")
     writer.commit([writer.write(iter([batch]))])
     ((_, record),) = letters(manager, "s/wide-dlq")
-    assert record["row"] == {"n": 1000, "b": "/w==", "d": "1.5", "f": "nan", "t": AT.isoformat()}
+    assert record["row"] == {"n": 1000, "b": "/w==", "d": "1.5", "f": "NaN", "t": AT.isoformat()}
 
 
 def test_crash_between_the_two_commits_loses_and_repeats_nothing(
