@@ -166,8 +166,8 @@ def _measure(bucket: DistantBucket, names: list[str]) -> dict[str, _Step]:
 
 
 def _fill(bucket: DistantBucket, names: list[str]) -> None:
-    """Create these streams, with an event each, and a scope for each of them."""
-    filled = json.dumps([bucket.root, bucket.options, names])
+    """Create these streams, with an event each, and a scope for each of them, without the delay."""
+    filled = json.dumps([bucket.root, bucket.near, names])
     subprocess.run([sys.executable, "-c", _FILL, filled], check=True)
 
 

@@ -1,14 +1,16 @@
-"""The first batch of a streaming query beside Delta's own source, in JVMs of several origins."""
+"""The start of a streaming query, in JVMs of several origins: its time, and on a busy machine."""
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench.harness.context import Context
 from bench.harness.dataset import table
@@ -43,27 +45,22 @@ class _Jvm:
     name: str
     environment: dict[str, str] = field(default_factory=dict)
     is_own: bool = True
+    settings: dict[str, str] = field(default_factory=dict)
 
-    def measure(self, context: Context, place: Place) -> FirstBatches:
-        """Start it and measure there."""
+    def run(self, module: str, folder: Path, **given: Any) -> Any:
+        """Start it, run a module there, and return what it printed."""
         left_out = (WORKERS, DRIVER, INTERPRETER)
         environment = {key: text for key, text in os.environ.items() if key not in left_out}
-        settings = spark_settings(Path(place.folder)) | ({} if self.is_own else _DELTA)
-        given = {
-            "is_own": self.is_own,
-            "settings": settings,
-            "place": asdict(place),
-            "rounds": context.size(7, 1),
-        }
-        command = [sys.executable, "-m", "bench.harness.first_batches", json.dumps(given)]
+        settings = spark_settings(folder) | self.settings | ({} if self.is_own else _DELTA)
+        given |= {"is_own": self.is_own, "settings": settings}
         done = subprocess.run(
-            command,
+            [sys.executable, "-m", module, json.dumps(given)],
             env=environment | self.environment,
             stdout=subprocess.PIPE,
             text=True,
             check=True,
         )
-        return FirstBatches(**json.loads(done.stdout.splitlines()[-1]))
+        return json.loads(done.stdout.splitlines()[-1])
 
 
 @benchmark(Phase.SPARK)
@@ -84,7 +81,11 @@ def first_batch(context: Context) -> Iterator[Figure]:
     found = first_batches(context.spark, place("here"), context.size(7, 1), before)
     yield from _figures(f"JVM by session() after {before} queries of each", found)
     for number, jvm in enumerate(_jvms(context.folder)):
-        yield from _figures(jvm.name, jvm.measure(context, place(str(number))))
+        at = place(str(number))
+        rounds = context.size(7, 1)
+        module = "bench.harness.first_batches"
+        measured = jvm.run(module, Path(at.folder), place=asdict(at), rounds=rounds)
+        yield from _figures(jvm.name, FirstBatches(**measured))
 
 
 def _jvms(folder: Path) -> Iterator[_Jvm]:
@@ -101,7 +102,10 @@ def _jvms(folder: Path) -> Iterator[_Jvm]:
 
 
 def _figures(jvm: str, found: FirstBatches) -> Iterator[Figure]:
-    """Compare ours with Delta's source, and with a Python source that does nothing."""
+    """Compare ours with Delta's source, and with a Python source that does nothing.
+
+    From the archive even that source, of which ours is 1.02x, takes 1.19x of Delta's.
+    """
     way = "PySpark from the zip archive" if found.from_archive else "the installed PySpark"
     for side, peer in (("delta", "Delta's readStream"), ("empty", "an empty Python source")):
         yield Figure.of_rounds(
@@ -112,4 +116,36 @@ def _figures(jvm: str, found: FirstBatches) -> Iterator[Figure]:
             found.ms[side],
             note=f"{way}; {found.compare('ours', side)}",
             limited_by=_BOUND[side],
-        ).within(ratio_at_most=1.0 if side == "delta" else 1.25)
+        ).within(ratio_at_most=1.0 if side == "delta" and not found.from_archive else 1.25)
+
+
+@benchmark(Phase.SPARK)
+def starts_beside_busy_processes(context: Context) -> Iterator[Figure]:
+    """Starts of a query while others take the cores of its driver, by the Python that runs."""
+    stream = context.create("busy")
+    with context.manager.create_writer(stream) as writer:
+        writer.write_events([b"event"], "key").result()
+    cluster = {"spark.master": "local-cluster[1,1,1024]", "spark.executor.memory": "1g"}
+    plain, script = {WORKERS: sys.executable}, {WORKERS: SCRIPT, INTERPRETER: sys.executable}
+    processes = [context.size(10, 1), context.size(20, 2)]
+    for jvm in (
+        _Jvm("local, by others", plain, is_own=False),
+        _Jvm("local, by session()"),
+        _Jvm("a cluster", plain, is_own=False, settings=cluster),
+        _Jvm("a cluster, with the start script", script, is_own=False, settings=cluster),
+    ):
+        folder = context.folder / f"busy-{jvm.name}"
+        folder.mkdir()
+        starts = context.size(6, 2)
+        module = "bench.harness.busy_starts"
+        given = {"root": context.root, "stream": stream, "folder": str(folder)}
+        found = jvm.run(module, folder, **given, processes=processes, starts=starts)
+        for busy, seconds in found.items():
+            done = [each for each in seconds if each is not None]
+            yield Figure(
+                f"starts of a query beside {busy} busy processes, {jvm.name}: that fail",
+                starts - len(done),
+                f"of {starts}",
+                note=f"the others took {statistics.median(done):.1f} s" if done else "",
+                limited_by="Spark gives a new Python process 10 s, and no setting changes that",
+            )

@@ -24,10 +24,11 @@ _START_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class DistantBucket:
-    """The root URL, the storage options for the slow endpoint, and the server's name."""
+    """The root URL, storage options for the slow and the near endpoint, and the server's name."""
 
     root: str
     options: dict[str, Any]
+    near: dict[str, Any]
     server: str
     endpoint: SlowEndpoint
 
@@ -43,8 +44,9 @@ def start_distant_bucket(delay_seconds: float = CALL_SECONDS) -> Iterator[Distan
         start_latency_proxy(endpoint_url, delay_seconds) as endpoint,
     ):
         options = dict(zip(("key", "secret"), keys, strict=True))
+        near = options | {"endpoint_url": endpoint_url}
         options["endpoint_url"] = endpoint.endpoint_url
-        yield DistantBucket(f"s3://{_BUCKET}/bench", options, server, endpoint)
+        yield DistantBucket(f"s3://{_BUCKET}/bench", options, near, server, endpoint)
 
 
 @contextlib.contextmanager

@@ -92,13 +92,14 @@ def first_batches(spark: Any, place: Place, rounds: int, before: int = 1) -> Fir
     return FirstBatches(ms, seconds, last["empty"][ARCHIVE])
 
 
-def _own_session(settings: dict[str, str]) -> Any:
+def own_session(settings: dict[str, str]) -> Any:
+    """Start Spark by ``session()``."""
     from pravega_spark import session
 
     return session(**settings)
 
 
-def _others_session(settings: dict[str, str]) -> Any:
+def others_session(settings: dict[str, str]) -> Any:
     """Start Spark as who knows nothing of this package."""
     from pyspark.sql import SparkSession
 
@@ -111,7 +112,7 @@ def _others_session(settings: dict[str, str]) -> Any:
 def main(text: str) -> None:
     """Print what was measured as the last line."""
     given = json.loads(text)
-    start = _own_session if given["is_own"] else _others_session
+    start = own_session if given["is_own"] else others_session
     spark = start(given["settings"])
     print("\n" + json.dumps(asdict(first_batches(spark, Place(**given["place"]), given["rounds"]))))
     spark.stop()
