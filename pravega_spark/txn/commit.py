@@ -13,7 +13,6 @@ after all earlier events and before all later ones.
 from __future__ import annotations
 
 import heapq
-import weakref
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -153,12 +152,10 @@ class KnownDecisions:
         return sorted(found, key=lambda decided: decided.order)
 
 
-_known: weakref.WeakKeyDictionary[StreamLog, KnownDecisions] = weakref.WeakKeyDictionary()
-
-
 def known_decisions(stream: StreamLog) -> KnownDecisions:
     """Return what this process knows of a stream's decisions."""
-    return _known.setdefault(stream, KnownDecisions())
+    known: KnownDecisions = stream.kept.setdefault(KnownDecisions, KnownDecisions())
+    return known
 
 
 def oldest_open(view: StreamView) -> set[str]:

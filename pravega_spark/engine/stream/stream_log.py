@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from pravega_spark.engine.chunks.chunk import ChunkRef, first_gap
@@ -68,6 +68,11 @@ class StreamLog:
         self._past = partial(_past_layout, store, name, runtime)
         self.shared: WeakValueDictionary[object, object] = WeakValueDictionary()
         """What users of the open stream share in this process, as long as one of them holds it."""
+        self.kept: dict[object, Any] = {}
+        """What this process keeps with the open stream, to which it may refer.
+
+        In a mapping with weak keys what refers to its key would keep it for ever.
+        """
 
     @property
     def append_group(self) -> object | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pravega_spark import StreamManager
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.store.memory import MemoryStore
@@ -72,3 +73,37 @@ def test_a_process_that_keeps_all_looks_with_one_call_each_and_a_dropped_one_is_
     for number in range(20):
         open_stream(store, f"s/{number}")
     assert open_stream(store, "s/held") is held
+
+
+def test_a_dropped_stream_is_collected_whatever_was_done_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream_log, "_open", OpenObjects(StreamLog, lambda stream: 1, 1))
+    store = MemoryStore("dropped")
+    manager = StreamManager(store.url)
+    manager.create_scope("s")
+    manager.create_stream("s/a", StreamConfiguration(ScalingPolicy.fixed(2)))
+    stream = manager.stream("s/a")
+    found = weakref.ref(open_stream(store, "s/a"))
+    with stream.create_writer("writer") as writer:
+        writer.write_event(b"event", "key").result()
+    with stream.create_transactional_writer("producer") as producer:
+        for _ in range(2):
+            transaction = producer.begin_transaction()
+            transaction.write_event(b"event", "key")
+            transaction.commit()
+        producer.begin_transaction().write_event(b"event")
+    with manager.create_reader_group("s/g", ["s/a"]).create_reader("reader") as reader:
+        assert reader.read_events(timeout=0).events.num_rows
+    stream.subscribe("job")
+    stream.publish("job", stream.tail())
+    stream.scaling().run()
+    stream.retention().run()
+    stream.compact()
+    stream.truncate(stream.tail())
+    manager.maintain(parallelism=1)
+    assert found() is not None
+    del stream, writer, producer, transaction, reader
+    open_stream(store, "s/other")
+    gc.collect()
+    assert found() is None
