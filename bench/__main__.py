@@ -30,6 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--quick", action="store_true", help="small sizes, only to see whether everything runs"
     )
+    parser.add_argument(
+        "--tenth", action="store_true", help="inputs of a tenth, to compare two sizes"
+    )
     parser.add_argument("--out", type=Path, default=Path("bench/out"), help="folder for results")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     options = parser.parse_args(argv)
@@ -43,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0 if options.list else 2
     figures: list[Figure] = []
     failed: list[str] = []
-    context = Context(options.quick, console)
+    context = Context(options.quick, console, is_tenth=options.tenth)
     try:
         for benchmark in chosen:
             console.rule(f"[bold]{benchmark.name}")

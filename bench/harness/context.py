@@ -16,6 +16,8 @@ from bench.harness.spark_session import start_session
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 
 SCOPE = "bench"
+_FEWEST_OF_AN_INPUT = 10_000
+"""Smaller numbers are rounds, segments, processes: they stay as they are."""
 
 Input = TypeVar("Input")
 
@@ -27,11 +29,15 @@ class Context:
     quick: bool
     console: Console
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="pravega-bench-")))
+    is_tenth: bool = False
+    """Whether inputs have a tenth of their events or rows, to compare two sizes."""
     _shared: dict[str, Any] = field(default_factory=dict)
 
     def size(self, full: int, quick: int) -> int:
         """Return the one of two sizes that this run uses."""
-        return quick if self.quick else full
+        if self.quick:
+            return quick
+        return full // 10 if self.is_tenth and full >= _FEWEST_OF_AN_INPUT else full
 
     @cached_property
     def manager(self) -> StreamManager:
