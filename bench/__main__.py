@@ -6,11 +6,12 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from bench import cases
+from bench import cases, page
 from bench.harness import report
 from bench.harness.context import Context
 from bench.harness.figures import Figure, save
@@ -35,7 +36,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, default=Path("bench/out"), help="folder for results")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
+    parser.add_argument(
+        "--page",
+        nargs="*",
+        type=Path,
+        metavar="RESULTS",
+        help="measure nothing: take these results over, and write docs/benchmarks.md from all kept",
+    )
     options = parser.parse_args(argv)
+    if options.page is not None:
+        page.take(options.page)
+        return 0
     chosen = find(cases, options.only)
     unknown = [text for text in options.only if not find(cases, [text])]
     console = Console(stderr=True, soft_wrap=True)
@@ -52,7 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             console.rule(f"[bold]{benchmark.name}")
             begun = time.perf_counter()
             try:
-                for figure in benchmark.run(context):
+                for measured in benchmark.run(context):
+                    day = time.strftime("%Y-%m-%d")
+                    figure = replace(measured, benchmark=benchmark.name, day=day)
                     figures.append(figure)
                     report.explain(console, figure)
             except Exception:

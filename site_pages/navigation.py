@@ -14,6 +14,7 @@ _GUIDES = [
     "recipes.md",
     "query-engines.md",
     "spark.md",
+    "spark-reference.md",
     "transactions.md",
     "reader-groups.md",
     "key-value-tables.md",
@@ -33,13 +34,14 @@ _OPERATIONS = [
     "serve.md",
     "deploy.md",
     "maintenance.md",
+    "maintenance-reference.md",
     "settings.md",
     "monitoring.md",
     "storage.md",
     "backup.md",
     "troubleshooting.md",
 ]
-_TRUST = ["limits.md", "compatibility.md", "reliability.md", "security.md"]
+_TRUST = ["limits.md", "benchmarks.md", "compatibility.md", "reliability.md", "security.md"]
 _INSIDE = ["ARCHITECTURE.md", "FORMAT.md"]
 
 

@@ -134,7 +134,7 @@ def _help_of(job: object) -> str:
 
 def _options() -> str:
     text = (
-        "# Options of the data sources\n\n[spark.md](../spark.md) explains them. Spark ignores the "
+        "# Options of the data sources\n\n[spark.md](../spark.md) shows them. Spark ignores the "
         "case of a name, and an empty text counts as not set.\n"
     )
     for title, rows in (

@@ -18,6 +18,7 @@ class Figure:
     ``ratio`` is the median of value / peer over the rounds; each pair is measured within seconds.
     ``margin`` is 1 if the target is just met, and 2 if the value is twice as good.
     ``limited_by`` names what bounds the value; the report prints it if the target is missed.
+    ``benchmark`` and ``day`` say what measured it, and when.
     """
 
     name: str
@@ -31,6 +32,8 @@ class Figure:
     margin: float = 1.0
     note: str = ""
     limited_by: str = ""
+    benchmark: str = ""
+    day: str = ""
 
     @classmethod
     def of_rounds(
@@ -85,3 +88,8 @@ def save(figures: Sequence[Figure], path: Path) -> None:
     """Write the figures as a JSON list."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps([asdict(figure) for figure in figures], indent=2) + "\n")
+
+
+def load(path: Path) -> list[Figure]:
+    """Read figures that ``save`` wrote."""
+    return [Figure(**row) for row in json.loads(path.read_text(encoding="utf-8"))]

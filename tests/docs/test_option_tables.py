@@ -1,4 +1,4 @@
-"""The option tables of docs/spark.md are those of the code.
+"""The option tables of docs/spark-reference.md are those of the code.
 
 ``PRAVEGA_SPARK_WRITE_DOCS=1 pytest tests/docs`` writes them again.
 """
@@ -15,7 +15,7 @@ import pytest
 from pravega_spark.spark import option_values, options
 from pravega_spark.spark.key_value import options as key_value_options
 
-PAGE = Path(__file__).parents[2] / "docs/spark.md"
+PAGE = Path(__file__).parents[2] / "docs/spark-reference.md"
 
 
 def _table(rows: Iterable[option_values.Option]) -> str:

@@ -45,7 +45,7 @@ def test_polars_with_pyarrow_returns_all_events(
 def test_polars_own_scan_returns_the_events_without_their_positions(
     written: tuple[str, Counter[tuple[int, int, bytes]]],
 ) -> None:
-    """If this fails, Polars reads partition values from the log: update docs/spark.md."""
+    """If this fails, Polars reads partition values from the log: update docs/query-engines.md."""
     table, expected = written
     found = pl.read_delta(table)
     assert Counter(found["event"]) == Counter(event for _, _, event in expected)
