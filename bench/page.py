@@ -107,14 +107,18 @@ def _rows(names: Sequence[str], figures: Sequence[Figure]) -> Iterator[str]:
 
 
 def _value(figure: Figure) -> str:
-    return number(figure.value, figure.unit).replace("/s", " a second")
+    return _plain(number(figure.value, figure.unit))
 
 
 def _peer(figure: Figure) -> str:
     if not figure.peer:
         return ""
-    value = number(figure.peer_value, figure.unit).replace("/s", " a second")
+    value = _plain(number(figure.peer_value, figure.unit))
     return figure.peer if figure.peer_value is None else f"{figure.peer}: {value}"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r" ?/s\b", " a second", text).strip()
 
 
 def _ratio(figure: Figure) -> str:
@@ -124,8 +128,8 @@ def _ratio(figure: Figure) -> str:
 def _target(figure: Figure) -> str:
     if not figure.target:
         return ""
-    text = figure.target.replace("<=", "at most").replace(">=", "at least")
-    text = re.sub(r"(\d)x", r"\1 times", text.replace("/s", " a second")).strip()
+    text = re.sub(r"([<>]=) ([\d.,]+)x", r"ratio \1 \2", figure.target)
+    text = _plain(text.replace("<=", "at most").replace(">=", "at least"))
     return f"{text}: met" if figure.met else f"{text}: missed. Bound by {figure.limited_by}"
 
 
