@@ -2,8 +2,8 @@
 
 What it does:
   Works on all streams, or on those of the named scopes; Spark's executors share the ranges of all
-  streams. Prints for each stream the files before and after. docs/maintenance-reference.md says
-  which files are merged.
+  streams. Prints for each stream the files before and after. docs/maintenance.md says which files
+  are merged.
 
 When to run it:
   About every 15 minutes, unless the job "maintenance" runs, which does this and the rest. A dry run
