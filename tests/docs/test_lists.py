@@ -49,12 +49,14 @@ def metadata_tables() -> set[str]:
 def test_pages_have_every_metadata_table() -> None:
     known = metadata_tables()
     assert "Streams" in known
-    assert set(CODE.findall(between(page("spark-reference.md"), "option `metadata` (", ")"))) == known
+    named = between(page("spark-reference.md"), "option `metadata` (", ")")
+    assert set(CODE.findall(named)) == known
     assert set(CODE.findall(first_cells(page("monitoring.md"), "| `metadata` |"))) == known
 
 
 def test_page_has_every_option_of_the_old_connector() -> None:
-    rows = between(page("spark-reference.md"), "options are treated like this:\n\n", "\n\n").splitlines()[2:]
+    table = between(page("spark-reference.md"), "options are treated like this:\n\n", "\n\n")
+    rows = table.splitlines()[2:]
     refused, ignored = (set(CODE.findall(row.split("|")[1])) for row in rows)
     # The sets are private, since no call lists options that do nothing.
     assert {name.lower() for name in refused} == options._NOT_YET_AVAILABLE
