@@ -89,9 +89,10 @@ def written(page: str, figures: Sequence[Figure]) -> str:
     made["days"] = _days(figures)
     made["others"] = _others(figures)
     for name, text in made.items():
-        mark = re.compile(rf"(<!-- benchmarks: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        page, places = mark.subn(lambda found, text=text: f"{found[1]}{text}{found[2]}", page)
-        assert places == 1, f"the page has {places} places for {name}"
+        before, mark, rest = page.partition(f"<!-- benchmarks: {name} -->\n")
+        _, end, after = rest.partition("<!-- end -->")
+        assert end, f"the page has no place for {name}"
+        page = f"{before}{mark}{text}{end}{after}"
     return page
 
 
