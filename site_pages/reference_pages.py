@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterable
 
 import pravega_spark
 from pravega_spark.jobs import (
@@ -20,8 +19,7 @@ from pravega_spark.jobs import (
     scaling,
     transactions,
 )
-from pravega_spark.spark import option_values, options
-from pravega_spark.spark.key_value import options as key_value_options
+from pravega_spark.spark import options
 
 _ROOMS = {
     "streams": ("Streams and scopes", ("manager", "stream", "values", "config", "event_time")),
@@ -137,20 +135,20 @@ def _options() -> str:
         "# Options of the data sources\n\n[spark.md](../spark.md) shows them. Spark ignores the "
         "case of a name, and an empty text counts as not set.\n"
     )
-    for title, rows in (
+    for title, use in (
         ("Read from `pravega`", options.READ),
         ("Write to `pravega`", options.WRITE),
-        ("Read from `pravega_kvt`", key_value_options.TABLE_READ),
-        ("Write to `pravega_kvt`", key_value_options.TABLE_WRITE),
+        ("Read from `pravega_kvt`", options.TABLE_READ),
+        ("Write to `pravega_kvt`", options.UPSERT),
     ):
-        text += f"\n## {title}\n\n{option_table(rows)}"
+        text += f"\n## {title}\n\n{option_table(use)}"
     return text
 
 
-def option_table(rows: Iterable[option_values.Option]) -> str:
-    """Return the options as a table in Markdown."""
+def option_table(use: options.Use) -> str:
+    """Return the options of a use as a table in Markdown."""
     lines = ["| option | default | meaning |", "| --- | --- | --- |"]
-    for row in rows:
-        names = " ".join(f"`{name}`" for name in (row.name, *row.aliases))
-        lines.append(f"| {names} | {row.default} | {row.meaning} |")
+    for option in options.options_of(use):
+        names = " ".join(f"`{name}`" for name in (option.name, *option.aliases))
+        lines.append(f"| {names} | {option.default_text} | {option.meaning} |")
     return "\n".join(lines) + "\n"

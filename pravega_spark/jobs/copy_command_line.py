@@ -8,7 +8,7 @@ from typing import Final
 
 from pravega_spark.errors import InvalidInput
 from pravega_spark.jobs.command_line import duration, parser_of_root
-from pravega_spark.spark.kafka_values import KEY_ENCODINGS
+from pravega_spark.spark.option_values import KEY_ENCODINGS
 from pravega_spark.values.names import split_stream
 
 KAFKA: Final = "kafka"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeVar
 
 from pravega_spark.errors import InvalidConfiguration, InvalidInput, InvalidOption
 from pravega_spark.values.checks import shown
+from pravega_spark.values.limits import CHUNK_EVENTS
 from pravega_spark.values.names import is_cut_name, is_number, split_stream
 from pravega_spark.values.segments import StreamCut, parse_segment
 from pravega_spark.values.units import parse_duration_ms, parse_size_bytes
@@ -24,19 +25,20 @@ Parse = Callable[[str, str], Any]
 """From an option's name and text to its value; raises InvalidOption."""
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """An option with its parser, its default as text, and its meaning (a row of docs/spark.md)."""
+_Value = TypeVar("_Value")
 
-    name: str
-    parse: Parse
-    default: str
-    meaning: str
-    aliases: tuple[str, ...] = ()
-
+KEY_ENCODINGS = ("utf8", "percent")
+"""How binary keys become routing keys: `key_encoding` has both."""
 
 SegmentOffsets = dict[str, dict[int, int]]
 """By stream: segment id to offset, EARLIEST_OFFSET or LATEST_OFFSET."""
+
+AssignedSegments = Mapping[str, tuple[int, ...]]
+"""By stream: the ids of the segments that a read is limited to."""
+
+BEFORE_ALL_US = -(1 << 62)
+AFTER_ALL_US = 1 << 62
+"""Times before and after those of all events: what -2 and -1 mean in place of a time."""
 
 
 def positive_integer(name: str, text: str) -> int:
@@ -51,6 +53,11 @@ def non_negative_integer(name: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]+", text.strip()):
         raise InvalidOption(f"option {name} must be a whole number, 0 or more, got {shown(text)}.")
     return int(text)
+
+
+def rows_of_a_file(name: str, text: str) -> int:
+    """Parse a whole number above 0; a file has at most CHUNK_EVENTS rows."""
+    return min(CHUNK_EVENTS, positive_integer(name, text))
 
 
 def life_list(name: str, text: str) -> frozenset[int]:
@@ -197,14 +204,54 @@ def segment_offsets(name: str, text: str) -> str | SegmentOffsets:
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return word
+    form = '{"scope/stream": {"0#0": 120, "1#0": -1}}'
+    return _by_stream(name, text, _offsets, f"'earliest', 'latest' or JSON such as {form};")
+
+
+def assigned_segments(name: str, text: str) -> AssignedSegments:
+    """Parse ``{"scope/stream": [0, "1#0"]}``: the numbers of segments in epoch 0, or their ids."""
+    form = 'JSON such as {"scope/stream": [0, "1#0"]}, the segments to read;'
+    return _by_stream(name, text, _segments, form, may_be_empty=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TimesBySegment:
+    """A time for each segment, in us since 1970, by stream; a bound of a read."""
+
+    by_stream: Mapping[str, Mapping[int, int]]
+
+    def of(self, stream: str) -> tuple[int, Mapping[int, int]] | None:
+        """Return the earliest time of a stream and those of its segments; None if it has none.
+
+        A segment that has no time of its own, such as a successor, takes the earliest one, so that
+        nothing is left out.
+        """
+        found = self.by_stream.get(stream)
+        return None if found is None else (min(found.values()), found)
+
+
+def times_by_segment(name: str, text: str) -> TimesBySegment:
+    """Parse ``{"scope/stream": {"0#0": 1500000000000, "1#0": -1}}``: milliseconds since 1970.
+
+    -2 is before all events of the segment and -1 after them, as in Kafka's protocol.
+    """
+    form = '{"scope/stream": {"0#0": 1500000000000, "1#0": -1}}, in milliseconds since 1970;'
+    times = _by_stream(name, text, _times, f"JSON such as {form}", may_be_empty=False)
+    return TimesBySegment(times)
+
+
+def _by_stream(
+    name: str, text: str, parse: Callable[[Any], _Value], form: str, *, may_be_empty: bool = True
+) -> dict[str, _Value]:
+    """Parse a JSON object by streams; ``form`` says what the option is, for the error."""
     try:
         record = json.loads(text)
-        return {_stream(stream): _offsets(offsets) for stream, offsets in record.items()}
+        found = {_stream(stream): parse(value) for stream, value in record.items()}
+        if not found and not may_be_empty:
+            raise InvalidInput("it names no stream")
     except (ValueError, AttributeError, TypeError, InvalidInput) as error:
-        raise InvalidOption(
-            f"option {name} is 'earliest', 'latest' or JSON such as "
-            f'{{"scope/stream": {{"0#0": 120, "1#0": -1}}}}; got {shown(text)} ({error}).'
-        ) from None
+        raise InvalidOption(f"option {name} is {form} got {shown(text)} ({error}).") from None
+    return found
 
 
 def _stream(name: str) -> str:
@@ -218,6 +265,34 @@ def _offsets(offsets: Mapping[str, int]) -> dict[int, int]:
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < EARLIEST_OFFSET:
             raise InvalidInput(f"{offset!r} is not an offset")
     return found
+
+
+def _segment(name: object) -> int:
+    if isinstance(name, int) and not isinstance(name, bool) and name >= 0:
+        return name
+    if isinstance(name, str):
+        return int(name) if is_number(name) and int(name) >= 0 else parse_segment(name)
+    raise InvalidInput(f"{name!r} is not a segment")
+
+
+def _segments(names: Sequence[object]) -> tuple[int, ...]:
+    if isinstance(names, str) or not names:
+        raise InvalidInput(f"{names!r} is not a list of segments")
+    return tuple(sorted({_segment(name) for name in names}))
+
+
+def _times(times: Mapping[str, int]) -> dict[int, int]:
+    found = {_segment(name): _time_us(time_ms) for name, time_ms in times.items()}
+    if not found:
+        raise InvalidInput("it names no segment")
+    return found
+
+
+def _time_us(time_ms: object) -> int:
+    if not isinstance(time_ms, int) or isinstance(time_ms, bool) or time_ms < EARLIEST_OFFSET:
+        raise InvalidInput(f"{time_ms!r} is not a time")
+    special = {EARLIEST_OFFSET: BEFORE_ALL_US, LATEST_OFFSET: AFTER_ALL_US}
+    return special.get(time_ms, min(time_ms * 1_000, AFTER_ALL_US))
 
 
 @dataclass(frozen=True, slots=True)

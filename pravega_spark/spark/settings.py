@@ -1,21 +1,26 @@
-"""Validated settings of a read or a write, made from Spark's options. Picklable, no I/O."""
+"""Validated settings of a read or a write, made from Spark's options. Picklable, no I/O.
+
+A field that one option sets is declared by the option's name, and has its default from the table
+of options. The others follow from several options.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 from pravega_spark.errors import InvalidName, InvalidOption
 from pravega_spark.spark import options
-from pravega_spark.spark.kafka_values import AssignedSegments, TimesBySegment, is_leftover
-from pravega_spark.spark.option_values import CutName, LogVersion, SegmentOffsets, Timestamp
-from pravega_spark.values.limits import (
-    CHUNK_EVENTS,
-    GROUP_INTERVAL_MS,
-    MAX_TRIGGER_DELAY_MS,
-    SPARK_EVENT_BYTES,
+from pravega_spark.spark.option_values import (
+    AssignedSegments,
+    CutName,
+    LogVersion,
+    SegmentOffsets,
+    TimesBySegment,
+    Timestamp,
 )
 from pravega_spark.values.names import check_scope, split_group, split_stream
 from pravega_spark.values.segments import StreamCut
@@ -51,39 +56,56 @@ class ReadBound:
         return self.value == "latest"
 
 
+def _field(use: options.Use, name: str, unset: Any = None) -> Any:
+    """Return a field that an option sets; ``unset`` is its value if the table has no default."""
+    option = next(option for option in options.options_of(use) if option.name == name)
+    value = unset if option.default is None else option.parse(name, option.default)
+    return field(default=value, metadata={"option": name})
+
+
+def fields_of(settings: type, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the fields of ``settings`` that the options which were found set."""
+    of_options = {f.name: f.metadata["option"] for f in fields(settings) if "option" in f.metadata}
+    return {name: found[option] for name, option in of_options.items() if option in found}
+
+
+_of_read = partial(_field, options.READ)
+_of_write = partial(_field, options.WRITE)
+
+
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
     """What a read covers: streams, bounds, limits of a micro-batch, columns, reader group."""
 
     root: str
     streams: tuple[str, ...] = ()
-    pattern: str | None = None
+    pattern: str | None = _of_read("subscribePattern")
     starting: ReadBound | None = None
     ending: ReadBound | None = None
-    timestamp_strategy: str = "error"
-    max_events: int | None = None
-    max_bytes: int | None = None
-    max_event_bytes: int = SPARK_EVENT_BYTES
-    min_events: int | None = None
-    max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
-    min_partitions: int = 0
-    fail_on_data_loss: bool = True
-    columns: tuple[str, ...] = ()
-    routing_keys: tuple[str, ...] = ()
+    timestamp_strategy: str = _of_read("startingOffsetsByTimestampStrategy")
+    max_events: int | None = _of_read("maxOffsetsPerTrigger")
+    max_bytes: int | None = _of_read("maxBytesPerTrigger")
+    max_event_bytes: int = _of_read("maxEventBytes")
+    min_events: int | None = _of_read("minOffsetsPerTrigger")
+    max_trigger_delay_ms: int = _of_read("maxTriggerDelay")
+    min_partitions: int = _of_read("minPartitions", 0)
+    fail_on_data_loss: bool = _of_read("failOnDataLoss")
+    columns: tuple[str, ...] = _of_read("columns", ())
+    routing_keys: tuple[str, ...] = _of_read("routingKeys", ())
     """The routing keys whose events are read; empty: all events."""
-    push_filters: bool = False
-    column_names: str = "pravega"
-    metadata: str | None = None
+    push_filters: bool = _of_read("pushFilters")
+    column_names: str = _of_read("columnNames")
+    metadata: str | None = _of_read("metadata")
     scope: str | None = None
     group: str | None = None
-    group_mode: str | None = None
-    group_interval_ms: int = GROUP_INTERVAL_MS
-    maintain: str | None = None
-    include_watermark: bool = False
-    include_headers: bool = False
-    schema: str = "auto"
-    key_encoding: str = "utf8"
-    assigned: AssignedSegments | None = None
+    group_mode: str | None = _of_read("readerGroupMode")
+    group_interval_ms: int = _of_read("readerGroupInterval")
+    maintain: str | None = _of_read("maintain")
+    include_watermark: bool = _of_read("includeWatermark")
+    include_headers: bool = _of_read("includeHeaders")
+    schema: str = _of_read("schema")
+    key_encoding: str = _of_read("keyEncoding")
+    assigned: AssignedSegments | None = _of_read("assign")  # noqa: RUF009 - immutable
     """The segments of each stream that are read; None: all of them."""
     leftovers: tuple[str, ...] = ()
     """Options of a Kafka query that mean nothing here."""
@@ -98,27 +120,27 @@ class WriteSettings:
 
     root: str
     stream: str
-    routing_key: str | None = None
-    event_time: str | None = None
-    event_time_delay_ms: int | None = None
+    routing_key: str | None = _of_write("routingKey")
+    event_time: str | None = _of_write("eventTime")
+    event_time_delay_ms: int | None = _of_write("eventTimeDelay")
     """How much earlier than the latest event of a commit the next one may be; None: not noted."""
     application: tuple[str, int] | None = None
-    transaction: str | None = None
-    create_if_missing: bool = True
-    segments: int = 1
-    compression: str = "zstd"
-    max_rows: int = CHUNK_EVENTS
-    column_names: str = "pravega"
+    transaction: str | None = _of_write("transaction")
+    create_if_missing: bool = _of_write("createIfMissing")
+    segments: int = _of_write("numSegments")
+    compression: str = _of_write("compression")
+    max_rows: int = _of_write("maxRecordsPerFile")
+    column_names: str = _of_write("columnNames")
     checkpoint: str | None = None
     scope: str | None = None
-    key_encoding: str = "utf8"
-    null_values: str = "fail"
-    schema: str = "auto"
-    bad_records: str = "fail"
-    restored_lives: frozenset[int] = frozenset()
+    key_encoding: str = _of_write("keyEncoding")
+    null_values: str = _of_write("nullValues")
+    schema: str = _of_write("schema")
+    bad_records: str = _of_write("badRecords")
+    restored_lives: frozenset[int] = _of_write("restoredLives", frozenset())
     """Lives of restored streams of which the user says that no batch is missing."""
 
-    accept_replay: int | None = None
+    accept_replay: int | None = _of_write("acceptReplay")
     """The number of a batch of several streams that may have other rows than before its stop."""
 
     leftovers: tuple[str, ...] = ()
@@ -127,14 +149,13 @@ class WriteSettings:
 def read_settings(given: Mapping[str, str]) -> ReadSettings:
     """Parse the options of ``spark.read`` and ``spark.readStream``; raise InvalidOption."""
     found = options.parse(options.READ, given)
-    metadata = found.get("metadata")
     scope = found.get("scope")
-    if metadata is not None and scope is None and "stream" not in found:
+    if "metadata" in found and scope is None and "stream" not in found:
         path = path_of(given)
         if path is not None and "/" not in path:
             scope, given = path, {k: v for k, v in given.items() if k.lower() != "path"}
     streams = _streams(found, given, scope)
-    if not streams and "subscribePattern" not in found and metadata is None:
+    if not streams and "subscribePattern" not in found and "metadata" not in found:
         raise InvalidOption(
             "no stream is named: call .load('scope/stream'), or set the option stream, subscribe, "
             "subscribePattern or assign."
@@ -144,33 +165,12 @@ def read_settings(given: Mapping[str, str]) -> ReadSettings:
     return ReadSettings(
         root=root_of(found),
         streams=streams,
-        pattern=found.get("subscribePattern"),
         starting=bound_of(found, "starting"),
         ending=bound_of(found, "ending"),
-        timestamp_strategy=found.get("startingOffsetsByTimestampStrategy", "error"),
-        max_events=found.get("maxOffsetsPerTrigger"),
-        max_bytes=found.get("maxBytesPerTrigger"),
-        max_event_bytes=found.get("maxEventBytes", SPARK_EVENT_BYTES),
-        min_events=found.get("minOffsetsPerTrigger"),
-        max_trigger_delay_ms=found.get("maxTriggerDelay", MAX_TRIGGER_DELAY_MS),
-        min_partitions=found.get("minPartitions", 0),
-        fail_on_data_loss=found.get("failOnDataLoss", True),
-        columns=found.get("columns", ()),
-        routing_keys=found.get("routingKeys", ()),
-        push_filters=found.get("pushFilters", False),
-        column_names=found.get("columnNames", "pravega"),
-        metadata=metadata,
         scope=None if scope is None else check_scope(scope),
         group=group_of(found, scope),
-        group_mode=found.get("readerGroupMode"),
-        group_interval_ms=found.get("readerGroupInterval", GROUP_INTERVAL_MS),
-        maintain=found.get("maintain"),
-        include_watermark=found.get("includeWatermark", False),
-        include_headers=found.get("includeHeaders", False),
-        schema=found.get("schema", "auto"),
-        key_encoding=found.get("keyEncoding", "utf8"),
-        assigned=found.get("assign"),
-        leftovers=tuple(filter(is_leftover, given)),
+        leftovers=options.for_brokers(given),
+        **fields_of(ReadSettings, found),
     )
 
 
@@ -193,39 +193,31 @@ def write_settings(given: Mapping[str, str]) -> WriteSettings:
     """Parse the options of ``frame.write`` and ``frame.writeStream``; raise InvalidOption."""
     found = options.parse(options.WRITE, given)
     streams = _streams(found, given, found.get("scope"))
-    if ("txnAppId" in found) != ("txnVersion" in found):
-        raise InvalidOption("options txnAppId and txnVersion need each other; set both or neither.")
-    application = (found["txnAppId"], found["txnVersion"]) if "txnAppId" in found else None
-    transaction = found.get("transaction")
-    if transaction is not None and (found.get("createIfMissing") or "numSegments" in found):
-        raise InvalidOption(
-            f"option transaction={transaction} is for a stream that exists: remove createIfMissing "
-            "and numSegments."
-        )
+    application = application_of(found)
+    if "transaction" in found:
+        found.setdefault("createIfMissing", False)
+        if found["createIfMissing"] or "numSegments" in found:
+            raise InvalidOption(
+                f"option transaction={found['transaction']} is for a stream that exists: remove "
+                "createIfMissing and numSegments."
+            )
     _check_delay(found)
     return WriteSettings(
         root=root_of(found),
         stream=streams[0] if streams else "",
-        routing_key=found.get("routingKey"),
-        event_time=found.get("eventTime"),
-        event_time_delay_ms=found.get("eventTimeDelay"),
         application=application,
-        transaction=transaction,
-        create_if_missing=found.get("createIfMissing", transaction is None),
-        segments=found.get("numSegments", 1),
-        compression=found.get("compression", "zstd"),
-        max_rows=min(CHUNK_EVENTS, found.get("maxRecordsPerFile", CHUNK_EVENTS)),
-        column_names=found.get("columnNames", "pravega"),
         checkpoint=given.get("checkpointlocation"),
         scope=found.get("scope"),
-        key_encoding=found.get("keyEncoding", "utf8"),
-        null_values=found.get("nullValues", "fail"),
-        schema=found.get("schema", "auto"),
-        bad_records=found.get("badRecords", "fail"),
-        restored_lives=found.get("restoredLives", frozenset()),
-        accept_replay=found.get("acceptReplay"),
-        leftovers=tuple(filter(is_leftover, given)),
+        leftovers=options.for_brokers(given),
+        **fields_of(WriteSettings, found),
     )
+
+
+def application_of(found: Mapping[str, Any]) -> tuple[str, int] | None:
+    """Return the application and its version by which a batch write takes effect once."""
+    if ("txnAppId" in found) != ("txnVersion" in found):
+        raise InvalidOption("options txnAppId and txnVersion need each other; set both or neither.")
+    return (found["txnAppId"], found["txnVersion"]) if "txnAppId" in found else None
 
 
 def _check_delay(found: Mapping[str, Any]) -> None:

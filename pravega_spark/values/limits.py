@@ -379,8 +379,6 @@ KEEP_PIN = "7 days"
 
 # Spark
 
-SPARK_EVENT_BYTES = 64 * MIB
-"""Default of ``maxEventBytes``: a task holds the bytes of a row three or four times."""
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 KAFKA_PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 PARTITION_BYTES = 128 * MIB
@@ -416,10 +414,8 @@ IDLE_LOOK_SECONDS, IDLE_LOOK_SHARE = 0.040, 16
 """An idle query looks at most so often, and looks take at most one part in so many of its time."""
 DISCOVERY_SECONDS = 10.0
 """Shortest time between two searches for a pattern's streams, or for a deleted stream."""
-MAX_TRIGGER_DELAY_MS = 900_000
-"""Default of ``maxTriggerDelay``, as in Kafka's source."""
 GROUP_INTERVAL_MS = 5_000
-"""How often a query publishes its position to its reader group."""
+"""How often the driver's listener publishes the positions of queries to their reader groups."""
 GROUP_EXIT_SECONDS = 10.0
 """A driver that exits waits at most this long for reports of last batches to reader groups."""
 NAMES_PER_TASK = 200

@@ -27,7 +27,7 @@ from pravega_spark.retention.run import RetentionOptions, run_retention
 from pravega_spark.spark.key_value import changed_range, scan
 from pravega_spark.spark.key_value import frame as key_value_frame
 from pravega_spark.spark.key_value.columns import entry_schema
-from pravega_spark.spark.key_value.options import table_read_settings
+from pravega_spark.spark.key_value.settings import table_read_settings
 from tests.harness.folded_tables import small_groups
 from tests.spark.conftest import finish
 

@@ -30,7 +30,7 @@ from pravega_spark.key_value.shared_table import key_codec
 from pravega_spark.key_value.snapshot import TableSnapshot, table_snapshot
 from pravega_spark.spark.kept_plans import FramePlan, warn_if_kept
 from pravega_spark.spark.key_value.columns import TableProjection
-from pravega_spark.spark.key_value.options import TableReadSettings
+from pravega_spark.spark.key_value.settings import TableReadSettings
 from pravega_spark.values.limits import FOLDED_FILE_BYTES, SCAN_CHANGE_READS, SCAN_CHANGED_BYTES
 from pravega_spark.values.segments import SegmentRange
 

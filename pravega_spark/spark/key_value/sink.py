@@ -39,7 +39,7 @@ from pravega_spark.spark.key_value.key_hashes import (
     StoredRun,
     hashes_that_come_twice,
 )
-from pravega_spark.spark.key_value.options import TableWriteSettings, configuration_of
+from pravega_spark.spark.key_value.settings import TableWriteSettings, configuration_of
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.messages import TaskCommitMessage, complete
 from pravega_spark.spark.write.plan import StagingPlan

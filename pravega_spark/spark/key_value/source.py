@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from pravega_spark.errors import InvalidOption
-from pravega_spark.spark.key_value.options import (
+from pravega_spark.spark.key_value.settings import (
     TableReadSettings,
     TableWriteSettings,
     table_read_settings,
@@ -40,7 +40,7 @@ class KeyValueDataSource(DataSource):
              .option("readChangeFeed", "true").load("shop/stock")
         frame.write.format("pravega_kvt").mode("append").option("root", root).save("shop/stock")
 
-    ``pravega_spark.spark.key_value.options`` lists all options.
+    ``pravega_spark.spark.options`` lists all options.
     """
 
     options: Mapping[str, str]  # type: ignore[assignment]
@@ -51,7 +51,7 @@ class KeyValueDataSource(DataSource):
         return "pravega_kvt"
 
     def _read(self) -> tuple[TableReadSettings, KeyValueTableConfiguration]:
-        from pravega_spark.spark.key_value.options import configuration_of
+        from pravega_spark.spark.key_value.settings import configuration_of
 
         settings = table_read_settings(dict(self.options.items()))
         return settings, configuration_of(settings.root, settings.log)

@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.parallel_calls import in_rounds
-from pravega_spark.spark.kafka_values import warn_of_leftovers
 from pravega_spark.spark.kept_plans import FramePlan
+from pravega_spark.spark.options import warn_of_leftovers
 from pravega_spark.spark.read.assigned_segments import check_assigned, only_assigned
 from pravega_spark.spark.read.bounds import (
     BATCH_END,

@@ -10,12 +10,14 @@ from pravega_spark.engine.layout.located_cut import LocatedCut, Order, locate
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput, InvalidOption, NoSuchCut, TruncatedData
-from pravega_spark.spark.kafka_values import AFTER_ALL_US, BEFORE_ALL_US, TimesBySegment
 from pravega_spark.spark.option_values import (
+    AFTER_ALL_US,
+    BEFORE_ALL_US,
     EARLIEST_OFFSET,
     LATEST_OFFSET,
     CutName,
     LogVersion,
+    TimesBySegment,
     Timestamp,
 )
 from pravega_spark.spark.read.assigned_segments import partial_cut

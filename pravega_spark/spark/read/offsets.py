@@ -28,7 +28,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.primitives.lazy_property import lazy_property
-from pravega_spark.spark.kafka_values import warn_of_leftovers
+from pravega_spark.spark.options import warn_of_leftovers
 from pravega_spark.spark.read.assigned_segments import (
     at_end,
     begun_late,

@@ -42,7 +42,7 @@ from pravega_spark.engine.writing.append import sealed_error
 from pravega_spark.engine.writing.identity import NumberedBatch, origin_of
 from pravega_spark.engine.writing.split_batch import SplitBatch, StreamPart
 from pravega_spark.errors import BatchConflict, IllegalState, InvalidOption, PravegaSparkError
-from pravega_spark.spark.kafka_values import warn_of_leftovers
+from pravega_spark.spark.options import warn_of_leftovers
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.batch_source import WriteSource
 from pravega_spark.spark.write.columns import InputColumns, StreamColumn, has_events

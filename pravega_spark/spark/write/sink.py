@@ -32,7 +32,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.identity import BatchOrigin, NumberedBatch, decode_origin
 from pravega_spark.errors import InvalidOption, PravegaSparkError
-from pravega_spark.spark.kafka_values import warn_of_leftovers
+from pravega_spark.spark.options import warn_of_leftovers
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.messages import TaskCommitMessage, chunks_of, commit_chunks, complete
 from pravega_spark.spark.write.numbered import (

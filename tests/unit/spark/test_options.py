@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,16 @@ from pravega_spark.engine.store.s3 import S3Store
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import InvalidOption
 from pravega_spark.spark import option_values, options
-from pravega_spark.spark.key_value.options import table_read_settings
+from pravega_spark.spark.key_value.settings import table_read_settings
 from pravega_spark.spark.settings import (
     ReadBound,
     ReadSettings,
+    WriteSettings,
     check_batch,
     read_settings,
     write_settings,
 )
+from pravega_spark.values.limits import CHUNK_EVENTS
 from pravega_spark.values.segments import StreamCut, make_segment_id
 
 ROOT = {"root": "/data/streams"}
@@ -262,11 +265,73 @@ def test_txn_options_need_each_other() -> None:
         write_settings({**ROOT, "path": "a/b", "txnAppId": "x"})
 
 
-def test_every_option_has_a_unique_name_and_a_meaning() -> None:
-    for table in (options.READ, options.WRITE):
-        keys = [key.lower() for option in table for key in (option.name, *option.aliases)]
-        assert len(keys) == len(set(keys))
-        assert all(option.meaning.endswith(".") for option in table)
+@pytest.mark.parametrize("use", [options.READ, options.WRITE, options.TABLE_READ, options.UPSERT])
+def test_every_option_has_a_unique_name_and_a_meaning(use: options.Use) -> None:
+    table = options.options_of(use)
+    keys = [key.lower() for option in table for key in (option.name, *option.aliases)]
+    assert len(keys) == len(set(keys))
+    assert all(option.meaning.endswith(".") for option in table)
+
+
+@pytest.mark.parametrize(
+    ("use", "settings", "with_others"),
+    [
+        (
+            options.READ,
+            ReadSettings,
+            {
+                *("root", "retryTimeout", "connectTimeout", "readTimeout"),
+                *("scope", "stream", "subscribe", "readerGroup"),
+                *("startingOffsets", "startingStreamCut", "startingTimestamp"),
+                *("endingOffsets", "endingStreamCut", "endingTimestamp"),
+                *("startingOffsetsByTimestamp", "endingOffsetsByTimestamp"),
+            },
+        ),
+        (
+            options.WRITE,
+            WriteSettings,
+            {
+                *("root", "retryTimeout", "connectTimeout", "readTimeout"),
+                *("scope", "stream", "txnAppId", "txnVersion", "columns"),
+            },
+        ),
+    ],
+)
+def test_every_option_sets_a_field_or_one_together_with_others(
+    use: options.Use, settings: type, with_others: set[str]
+) -> None:
+    own = {field.metadata.get("option") for field in fields(settings)} - {None}
+    assert own | with_others == {option.name for option in options.options_of(use)}
+    assert not own & with_others
+
+
+def test_defaults_are_those_that_the_table_says() -> None:
+    found = read()
+    assert (found.max_event_bytes, found.max_trigger_delay_ms) == (64 << 20, 900_000)
+    assert (found.group_interval_ms, found.fail_on_data_loss) == (5_000, True)
+    assert (found.columns, found.max_events, found.min_partitions) == ((), None, 0)
+    wrote = write_settings({**ROOT, "path": "a/b", "maxRecordsPerFile": "2000000"})
+    assert (wrote.max_rows, wrote.restored_lives) == (CHUNK_EVENTS, frozenset())
+
+
+def test_entries_and_changes_of_a_table_have_options_of_their_own() -> None:
+    given = {"root": "s3://timed/x", "path": "a/b"}
+    entries = table_read_settings({**given, "prefix": "k", "columns": "key", "readTimeout": "2s"})
+    assert (entries.keys, entries.columns, entries.changes) == ({"prefix": "k"}, ("key",), None)
+    assert isinstance(entries.root, TimedRoot)
+    assert entries.root.timeouts == {"read_timeout": 2.0}
+    with pytest.raises(InvalidOption, match="maintain is for the changes of table a/b"):
+        table_read_settings({**given, "maintain": "auto"})
+    changes = {**given, "readChangeFeed": "true", "columns": "key", "maxBytesPerTrigger": "1m"}
+    found = table_read_settings(changes)
+    assert found.changes is not None
+    assert (found.columns, found.changes.columns, found.changes.max_bytes) == (
+        ("key",),
+        (),
+        1 << 20,
+    )
+    with pytest.raises(InvalidOption, match="low is for the entries of table a/b"):
+        table_read_settings({**changes, "low": "k"})
 
 
 def test_relative_root_is_resolved_in_the_drivers_folder(

@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.errors import InvalidOption
-from pravega_spark.spark.kafka_values import (
-    AFTER_ALL_US,
-    BEFORE_ALL_US,
-    TimesBySegment,
-    is_leftover,
-)
+from pravega_spark.spark.option_values import AFTER_ALL_US, BEFORE_ALL_US, TimesBySegment
 from pravega_spark.spark.settings import read_settings, write_settings
 from pravega_spark.spark.write.task_run import TaskRun
 from tests.harness.small_streams import created
@@ -82,7 +77,8 @@ def test_time_of_the_stream_comes_before_times_of_segments_and_these_before_offs
 def test_options_of_brokers_and_clients_are_no_error(root: str) -> None:
     assert set(read_settings({**ROOT, "stream": "s/a", **LEFTOVERS}).leftovers) == set(LEFTOVERS)
     assert set(write_settings({**ROOT, "stream": "s/a", **LEFTOVERS}).leftovers) == set(LEFTOVERS)
-    assert not is_leftover("kafkaish")
+    with pytest.raises(InvalidOption, match="unknown option 'kafkaish'"):
+        read_settings({**ROOT, "stream": "s/a", "kafkaish": "x"})
 
 
 @pytest.mark.parametrize("side", ["batch read", "query", "batch write", "query's write"])
