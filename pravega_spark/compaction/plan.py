@@ -38,7 +38,7 @@ from pravega_spark.config.root_settings import (
 from pravega_spark.engine.attached_objects import attached_object
 from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.files import position_of, rows_of
-from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, digested_line, to_digested_line
+from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, digested_record, to_digested_line
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.state.scopes import TABLE_DOMAIN
 from pravega_spark.engine.stream.configuration import read_sources
@@ -380,12 +380,9 @@ class PlanRecord:
 
 def decode_record(data: bytes) -> PlanRecord | None:
     """Return a stored record, or None if it is damaged or of another format."""
-    line = digested_line(data)
-    if line is None:
-        return None
+    found = digested_record(data)
     try:
-        found = json.loads(line)
-        if found["format"] != FORMAT:
+        if found is None or found["format"] != FORMAT:
             return None
         segments = {
             int(name): KnownSegment(

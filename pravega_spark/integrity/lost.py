@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pravega_spark.engine.log.commit import Log
-from pravega_spark.engine.runtime.json_codec import digested_line
+from pravega_spark.engine.runtime.json_codec import digested_record
 from pravega_spark.engine.state.due_hints import DUE_FOLDER
 from pravega_spark.engine.state.scopes import GROUP, GROUPS_FOLDER, Scope, row_name
 from pravega_spark.engine.state.state_table import Row
@@ -115,9 +115,9 @@ def _records(store: Store, folder: str) -> Iterator[tuple[str, Mapping[str, Mapp
     """Yield the intact records below a folder, which have a digest each."""
     for entry in store.list(folder):
         with contextlib.suppress(FileNotFoundError):
-            line = digested_line(store.get(entry.key))
-            if line is not None:
-                yield entry.key, json.loads(line)
+            record = digested_record(store.get(entry.key))
+            if record is not None:
+                yield entry.key, record
 
 
 def lost_groups(

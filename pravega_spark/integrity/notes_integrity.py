@@ -13,7 +13,7 @@ import xxhash
 
 from pravega_spark.engine.log.files import ChangesSegment, segment_key
 from pravega_spark.engine.log.sweep_record import record_key as sweep_key
-from pravega_spark.engine.runtime.json_codec import digested_line
+from pravega_spark.engine.runtime.json_codec import digested_record
 from pravega_spark.engine.state.due_hints import DUE_FOLDER
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.writing.split_batch import FOLDER as BATCHES_FOLDER
@@ -33,7 +33,7 @@ def _is_json(data: bytes) -> bool:
 
 
 def _has_digest(data: bytes) -> bool:
-    return digested_line(data) is not None
+    return digested_record(data) is not None
 
 
 def _is_rates(data: bytes) -> bool:
@@ -79,8 +79,8 @@ def _lost_changes(store: Store, path: str) -> Iterator[DamagedObject]:
 
 
 def _sweep(store: Store, path: str) -> dict[str, Any] | None:
-    line = digested_line(store.get_many([sweep_key(path)])[0] or b"")
-    return None if line is None else dict(json.loads(line))
+    record: dict[str, Any] | None = digested_record(store.get_many([sweep_key(path)])[0] or b"")
+    return record
 
 
 def check_leases(store: Store, group_path: str, found: Integrity) -> None:

@@ -9,7 +9,6 @@ manifest may follow.
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from typing import Any, Final
 
 from pravega_spark.engine.chunks.chunk import ColumnBounds, StagedChunk
 from pravega_spark.engine.log.commit import create_once
-from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, digested_line, to_digested_line
+from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, digested_record, to_digested_line
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CommitUnknown, CorruptLog, RootChanged
 
@@ -139,11 +138,10 @@ def _chunk(cells: list[Any]) -> StagedChunk:
 
 def decode_manifest(data: bytes, where: str, path: str | None = None) -> Manifest:
     """Return the manifest that ``Manifest.encode`` wrote; raise CorruptLog for other bytes."""
-    line = digested_line(data)
-    if line is None:
+    record = digested_record(data)
+    if record is None:
         raise CorruptLog(f"{where} is torn or was modified; restore it from a copy.", path=path)
     try:
-        record = json.loads(line)
         return Manifest(
             ManifestKind(record["kind"]),
             tuple(_chunk(cells) for cells in record.get("chunks", ())),

@@ -33,7 +33,7 @@ from pravega_spark.engine.log.stored_state import state_version
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.json_codec import (
     DECODE_ERRORS,
-    digested_line,
+    digested_record,
     to_digested_line,
     to_json,
     typed,
@@ -208,11 +208,8 @@ def new_record(snapshot: Snapshot, listed_ms: int) -> SweepRecord:
 def read_record(log: Log, snapshot: Snapshot) -> SweepRecord | None:
     """Return the stored record if it is intact and of this log at this snapshot, else None."""
     try:
-        line = digested_line(log.store.get(record_key(log.path)))
-        if line is None:
-            return None
-        found = json.loads(line)
-        if found["format"] != FORMAT:
+        found = digested_record(log.store.get(record_key(log.path)))
+        if found is None or found["format"] != FORMAT:
             return None
         marks = int(found["retained"]), int(found["horizon"]), int(found["listed"])
         segments = [ChangesSegment(*cells) for cells in found["segments"]]

@@ -10,7 +10,6 @@ fully. A wrong hint delays that by about a day at most.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -21,7 +20,7 @@ from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.engine.log.reader import LogReader
 from pravega_spark.engine.runtime.json_codec import (
     DECODE_ERRORS,
-    digested_line,
+    digested_record,
     to_digested_line,
     to_json,
 )
@@ -268,13 +267,10 @@ def _encode(hints: Mapping[str, TableHint], basis: str) -> bytes:
 
 def _decode(data: bytes, basis: str) -> dict[str, TableHint]:
     """Return the hints of an object; none of a damaged one, or of other settings."""
-    line = digested_line(data)
-    if line is None:
-        return {}
+    record = digested_record(data)
     known = {kind.value: kind for kind in MaintenanceKind}
     try:
-        record = json.loads(line)
-        if record["format"] != _FORMAT or record["basis"] != basis:
+        if record is None or record["format"] != _FORMAT or record["basis"] != basis:
             return {}
         return {
             name: TableHint(

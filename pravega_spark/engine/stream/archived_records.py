@@ -10,14 +10,13 @@ Then a sweep deletes the older one, so there are as many objects as names, and a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 import xxhash
 
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.stored_state import state_version
-from pravega_spark.engine.runtime.json_codec import digested_line, to_digested_line
+from pravega_spark.engine.runtime.json_codec import digested_record, to_digested_line
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.records import (
     NOTE_PREFIX,
@@ -116,13 +115,12 @@ def _found(stream: StreamLog, view: StreamView, name: str) -> dict[str, str]:
 
 def read_archived(store: Store, key: str) -> tuple[str, dict[str, str]]:
     """Return the name and the domains of an archived record; raise CorruptLog if it is damaged."""
-    line = digested_line(store.get(key))
-    if line is None:
+    record = digested_record(store.get(key))
+    if record is None:
         raise CorruptLog(
             f"{store.url}/{key} is torn or was changed: restore it from a copy.",
             path=f"{store.url.rstrip('/')}/{key}",
         )
-    record = json.loads(line)
     return record["name"], record["domains"]
 
 

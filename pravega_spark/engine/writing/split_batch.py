@@ -12,13 +12,12 @@ they would skip the earlier one, so the record keeps which of them it was left o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import xxhash
 
-from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, digested_line, to_digested_line
+from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, digested_record, to_digested_line
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import CorruptLog
 
@@ -86,14 +85,13 @@ def read_split_batch(store: Store, writer_id: str) -> SplitBatch | None:
     """Return a writer's last batch of several streams, or None; raise CorruptLog for damage."""
     key = split_batch_key(writer_id)
     try:
-        line = digested_line(store.get(key))
+        record = digested_record(store.get(key))
     except FileNotFoundError:
         return None
     path = f"{store.url.rstrip('/')}/{key}"
     try:
-        if line is None:
+        if record is None:
             raise ValueError("its digest does not match")
-        record = json.loads(line)
         parts, writer, number = _parts(record["streams"]), record["writer"], record["number"]
         left = {int(n): _parts(found) for n, found in record.get("left", {}).items()}
         return SplitBatch(writer, number, parts, record["options"], left)

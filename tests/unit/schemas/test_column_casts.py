@@ -230,6 +230,61 @@ def test_floats_are_the_same_in_events_and_in_tables(
         assert error.value.value == repr(value)
 
 
+VALUES: list[tuple[Any, pa.DataType]] = [
+    (True, pa.bool_()),
+    (0, pa.int64()),
+    (300, pa.int64()),
+    (-129, pa.int16()),
+    (2**63, pa.uint64()),
+    (2.0, pa.float64()),
+    (float("inf"), pa.float32()),
+    (Decimal("1.50"), pa.decimal128(9, 2)),
+    (Decimal("1.25"), pa.decimal128(9, 2)),
+    (Decimal("123.4"), pa.decimal128(9, 1)),
+    ("7", pa.large_string()),
+    (b"\xff", pa.binary(1)),
+    (date(2013, 1, 1), pa.date32()),
+    (AT, TIME),
+    (AT.replace(tzinfo=None), pa.timestamp("us")),
+    ([1, 2], pa.list_(pa.int64())),
+    ([1, 300], pa.list_(pa.int64())),
+    ({"a": 1}, pa.struct([("a", pa.int64())])),
+    ({"a": 300}, pa.struct([("a", pa.int64())])),
+    ({"b": 1}, pa.struct([("b", pa.int64())])),
+    ([("a", 1)], pa.map_(pa.string(), pa.int64())),
+    ([("a", 300)], pa.map_(pa.string(), pa.int64())),
+    ([("a", 1), ("a", 2)], pa.map_(pa.string(), pa.int64())),
+]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pa.bool_(), pa.int8(), pa.int64(), pa.float32(), pa.float64(), pa.decimal128(3, 1)),
+        *(pa.string(), pa.binary(), pa.date32(), TIME, pa.list_(pa.int8())),
+        *(pa.struct([("a", pa.int8())]), pa.map_(pa.string(), pa.int8())),
+    ],
+    ids=str,
+)
+def test_rows_and_tables_take_and_refuse_the_same(kind: pa.DataType) -> None:
+    schema = StreamSchema.of(pa.schema([("c", kind)]))
+    taken = 0
+    for value, found in VALUES:
+        if pa.types.is_map(kind) and isinstance(value, dict):
+            continue  # only in a row: a dict is a map, too
+        table = pa.table({"c": pa.array([None, value], found)})
+        rows = [{"c": None}, {"c": value}]
+        try:
+            fitted = schema.conform_rows(rows)
+        except SchemaMismatch:
+            with pytest.raises(SchemaMismatch):
+                schema.conform(table)
+        else:
+            taken += 1
+            assert schema.conform(table).equals(fitted), value
+    assert 0 < taken < len(VALUES)
+
+
 def test_uuids_are_the_same_texts_in_events_and_in_tables() -> None:
     schema = StreamSchema.of(pa.schema([("c", pa.string())]))
     values = [UUID(int=7), None, UUID(int=2**128 - 9), UUID(int=1)]
