@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 from pravega_spark.errors import InvalidConfiguration, InvalidInput, InvalidOption
@@ -15,7 +13,12 @@ from pravega_spark.values.checks import shown
 from pravega_spark.values.limits import CHUNK_EVENTS
 from pravega_spark.values.names import is_cut_name, is_number, split_stream
 from pravega_spark.values.segments import StreamCut, parse_segment
-from pravega_spark.values.units import parse_duration_ms, parse_size_bytes
+from pravega_spark.values.units import (
+    Timestamp,
+    parse_duration_ms,
+    parse_size_bytes,
+    parse_timestamp,
+)
 
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
@@ -154,38 +157,9 @@ def regular_expression(name: str, text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class Timestamp:
-    """A point in time: absolute, or ``ago_ms`` before the moment at which it is resolved."""
-
-    absolute_us: int = 0
-    ago_ms: int | None = None
-
-    def resolve_us(self) -> int:
-        """Return the time in microseconds since 1970."""
-        if self.ago_ms is None:
-            return self.absolute_us
-        return time.time_ns() // 1_000 - self.ago_ms * 1_000
-
-
 def timestamp(name: str, text: str) -> Timestamp:
     """Parse epoch milliseconds, an ISO-8601 time or date (UTC by default), or ``-1h``."""
-    text = text.strip()
-    if is_number(text):
-        return Timestamp(int(text) * 1_000)
-    try:
-        if text.startswith("-"):
-            return Timestamp(ago_ms=parse_duration_ms(name, text[1:]))
-        found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
-    except (ValueError, InvalidInput):
-        raise InvalidOption(
-            f"option {name}: {shown(text)} is not a time; write milliseconds since 1970, "
-            "'2026-03-01T12:00:00Z', '2026-03-01', or '-1h' for an hour ago."
-        ) from None
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=timezone.utc)
-    since = found - datetime(1970, 1, 1, tzinfo=timezone.utc)
-    return Timestamp((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
+    return parse_timestamp(f"option {name}", text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from pravega_spark.spark.settings import (
 )
 from pravega_spark.values.limits import CHUNK_EVENTS
 from pravega_spark.values.segments import StreamCut, make_segment_id
+from pravega_spark.values.units import Timestamp
 
 ROOT = {"root": "/data/streams"}
 
@@ -194,7 +195,7 @@ def test_timestamp_overrides_cut_and_cut_overrides_offsets() -> None:
     given = {"startingOffsets": "earliest", "startingStreamCut": "latest"}
     assert read(**given).starting == ReadBound("startingStreamCut", "latest")
     found = read(**given, startingTimestamp="0").starting
-    assert found == ReadBound("startingTimestamp", option_values.Timestamp(0))
+    assert found == ReadBound("startingTimestamp", Timestamp(0))
 
 
 def test_json_offsets_name_segments_by_text_or_by_the_id_of_the_column() -> None:
@@ -234,7 +235,7 @@ def test_every_form_of_a_timestamp_is_parsed(text: str, us: int) -> None:
 
 
 def test_relative_timestamp_is_resolved_before_now() -> None:
-    now = option_values.Timestamp(ago_ms=0).resolve_us()
+    now = Timestamp(ago_ms=0).resolve_us()
     assert abs(now - option_values.timestamp("t", "-1h").resolve_us() - 3_600_000_000) < 60_000_000
 
 
