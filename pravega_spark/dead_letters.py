@@ -27,9 +27,9 @@ from pravega_spark.errors import EventTooLarge, IllegalState, InvalidInput, Sche
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.primitives.process_locks import new_rlock
 from pravega_spark.schemas.column_casts import without_views
+from pravega_spark.schemas.dead_letters import letter_of_row, letter_text
 from pravega_spark.schemas.fit import BadRow, as_mapping
 from pravega_spark.schemas.forms import to_table
-from pravega_spark.schemas.letter_text import letter_of_row, letter_text
 from pravega_spark.values.checks import MAX_TIME_US, MIN_TIME_US
 from pravega_spark.values.limits import MAX_EVENT_BYTES, MAX_ROUTING_KEY_LENGTH
 from pravega_spark.values.segments import EventPointer
@@ -245,8 +245,8 @@ class DeadLetterWriter(EventStreamWriter):
     """Writes the rows that fit to a typed stream, and the others as dead letters; thread-safe.
 
     What was written before a letter is durable before it, and a letter before what follows it. So
-    with a ``writer_id`` both streams together hold a first part of all rows, whatever dies when,
-    and ``last_event_number``, which counts rows and letters, is where to resume. A pointer names
+    with a ``writer_id``, after a crash at any point, both streams together hold a prefix of the
+    rows; ``last_event_number``, which counts rows and letters, is where to resume. A pointer names
     the stream that its row went to. Made by ``StreamManager.create_writer(bad_records="dlq")``.
     """
 

@@ -364,7 +364,7 @@ class StreamManager(ClosedByBlock):
         table = open_settings(self._store, self._runtime)
         given = NOTHING_GIVEN if {"grace", "retain"} <= set(flags) else table.read()
         settings = decide_settings(given, flags=flags)
-        now = clock.read_now(self._store, self._runtime)
+        now = clock.read_clock(self._store, self._runtime)
         index, *others = scope_sweeps(self._store, found, settings, now, self._runtime).values()
         result = index.run()
         for other in others:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from bench.harness.observed_store import ObservedStore
-from pravega_spark.engine.store import Put, Store
+from pravega_spark.engine.store import PutOutcome, Store
 from pravega_spark.engine.store.base import Entry
 
 
@@ -59,7 +59,7 @@ class CountingStore(ObservedStore):
         self.calls["exists"] += 1
         return self.inner.exists(key)
 
-    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> PutOutcome:
         self.calls["put"] += 1
         self.written_bytes += len(data)
         return self.inner.put_if_absent(key, data, **options)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from pravega_spark import __version__
-from pravega_spark.advice_texts import command_line_advice
+from pravega_spark.advice import command_line_advice
 from pravega_spark.cli.lazy_commands import Commands, LazyCommands
 from pravega_spark.cli.many_names import DamagedNames
 from pravega_spark.cli.open_writes import Stopped

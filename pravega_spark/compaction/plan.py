@@ -93,7 +93,7 @@ DEFAULTS: Final = CompactionOptions()
 WAITING_CHUNKS: Final = 90
 """About this many small chunks of a growing segment wait for others at most."""
 FULL_FRACTION: Final = 0.5
-"""A chunk with this part of the target is full."""
+"""A chunk of at least this fraction of the target is not merged."""
 MAX_INPUTS: Final = 8_192
 """Most chunks in one merge: its commit names each of them."""
 CHUNK_OVERHEAD_BYTES: Final = 480

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import xxhash
 
-from pravega_spark.engine.log.files import ChangesSegment, segment_key
+from pravega_spark.engine.log.files import ChangesPart, changes_key
 from pravega_spark.engine.log.sweep_record import record_key as sweep_key
 from pravega_spark.engine.runtime.json_codec import digested_record
 from pravega_spark.engine.state.due_hints import DUE_FOLDER
@@ -67,8 +67,8 @@ def check_notes(store: Store, path: str, found: Integrity) -> None:
 def _lost_changes(store: Store, path: str) -> Iterator[DamagedObject]:
     """Yield the parts of a sweep's record that are not as it names them."""
     record = _sweep(store, path)
-    segments = [] if record is None else [ChangesSegment(*cells) for cells in record["segments"]]
-    keys = [segment_key(path, segment.since, segment.version) for segment in segments]
+    segments = [] if record is None else [ChangesPart(*cells) for cells in record["segments"]]
+    keys = [changes_key(path, segment.since, segment.version) for segment in segments]
     for key, segment, data in zip(keys, segments, store.get_many(keys), strict=True):
         if data is not None and xxhash.xxh3_128_hexdigest(data) == segment.digest:
             continue

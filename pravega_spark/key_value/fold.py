@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.engine.log.clock import read_now
+from pravega_spark.engine.log.clock import read_clock
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.stream import subscribers
 from pravega_spark.engine.stream.folded_record import FoldedRecord, check_present, unfolded_from
@@ -225,7 +225,7 @@ def _expired_us(stream: StreamLog, ttl_ms: int | None) -> int | None:
     """Return the time up to which entries have expired, by the time believed for deletions."""
     if ttl_ms is None:
         return None
-    return (read_now(stream.store, stream.runtime).earliest_ms - ttl_ms) * 1_000
+    return (read_clock(stream.store, stream.runtime).earliest_ms - ttl_ms) * 1_000
 
 
 def _expired_files(

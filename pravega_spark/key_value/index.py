@@ -12,7 +12,7 @@ import os
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from pravega_spark.engine.log.clock import read_now
+from pravega_spark.engine.log.clock import read_clock
 from pravega_spark.engine.log.reader import snapshot_at
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime.system import ProcessGuard, Runtime
@@ -72,9 +72,9 @@ class TableClock:
     def _read(self) -> int:
         warn, self._has_warned = not self._has_warned, True
         try:
-            return read_now(self._store, self._runtime, warn=warn).earliest_ms
+            return read_clock(self._store, self._runtime, warn=warn).earliest_ms
         except StoreReadOnly:  # a root without a clock record, which nobody may write here
-            return read_now(self._store, self._runtime, keep=False, warn=warn).earliest_ms
+            return read_clock(self._store, self._runtime, keep=False, warn=warn).earliest_ms
 
 
 _LOADS = 32

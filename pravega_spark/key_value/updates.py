@@ -436,7 +436,7 @@ class UpdateCombiner:
         keys = [codec.routing_key(step.key.primary) for step in steps]
         payloads = [encode_change(step.key, step.value) for step in steps]
         router = Router(view.active.segments)
-        folder, alone = version_folder(version), not group_of(stream).is_led
+        folder, alone = version_folder(version), not group_of(stream).is_committing
         lone = LoneEvent.of(keys[0], time_us, payloads[0]) if len(steps) == 1 else None
         if lone is not None:
             routed = RoutedEvents((router.segment_of(keys[0]),), np.zeros(1, np.uint8))

@@ -21,7 +21,7 @@ from pravega_spark.config.descriptions import MaintenanceKind, TransactionStatus
 from pravega_spark.config.policies import LimitUnit, RetentionType, ScalingType
 from pravega_spark.config.root_settings import EffectiveSettings, GivenSettings, SettingSources
 from pravega_spark.engine.log import checkpoint
-from pravega_spark.engine.log.clock import Now, read_now
+from pravega_spark.engine.log.clock import ClockReading, read_clock
 from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.log.sweep import (
     SweepResult,
@@ -198,13 +198,15 @@ def preview_folded(
     """Return what :func:`sweep_folded` would do; writes nothing."""
     if not is_table(view):
         return []
-    log, now = folded_log(stream), read_now(stream.store, stream.runtime, keep=False)
+    log, now = folded_log(stream), read_clock(stream.store, stream.runtime, keep=False)
     if log.refresh() is None:
         return []
     return [preview_sweep(log, grace_ms=grace_ms, retain_ms=retain_ms, now=now)]
 
 
-def sweep_deleted_folded(stream: StreamLog, grace_ms: int, retain_ms: int, now: Now) -> SweepResult:
+def sweep_deleted_folded(
+    stream: StreamLog, grace_ms: int, retain_ms: int, now: ClockReading
+) -> SweepResult:
     """Remove the rows that the deletion of a table left, if it was killed, and sweep them."""
     log = folded_log(stream)
     snapshot = stream.log.snapshot
@@ -504,7 +506,7 @@ def scope_sweeps(
     store: Store,
     index: Scope,
     settings: EffectiveSettings,
-    now: Now,
+    now: ClockReading,
     runtime: Runtime,
     *,
     deleted: bool = False,
@@ -540,13 +542,17 @@ def scope_sweeps(
     return sweeps
 
 
-def _sweep_deleted_table(stream: StreamLog, grace_ms: int, retain_ms: int, now: Now) -> SweepResult:
+def _sweep_deleted_table(
+    stream: StreamLog, grace_ms: int, retain_ms: int, now: ClockReading
+) -> SweepResult:
     """Sweep the log of a deleted table, and the folded table, of which no row is left."""
     swept = _sweep_deleted(stream, grace_ms, retain_ms, now)
     return add_results(swept, sweep_deleted_folded(stream, grace_ms, retain_ms, now))
 
 
-def _sweep_group(log: Log, group: str, grace_ms: int, retain_ms: int, now: Now) -> SweepResult:
+def _sweep_group(
+    log: Log, group: str, grace_ms: int, retain_ms: int, now: ClockReading
+) -> SweepResult:
     """Sweep a group's log; raise CorruptLog if it is lost, and not the group's other objects."""
     swept = _sweep_log(log, grace_ms, retain_ms, now)
     if log.snapshot is None and is_name(group.rpartition("/")[2]):
@@ -554,18 +560,20 @@ def _sweep_group(log: Log, group: str, grace_ms: int, retain_ms: int, now: Now) 
     return swept
 
 
-def _sweep_log(log: Log, grace_ms: int, retain_ms: int, now: Now) -> SweepResult:
+def _sweep_log(log: Log, grace_ms: int, retain_ms: int, now: ClockReading) -> SweepResult:
     return sweep_table(log, grace_ms=grace_ms, retain_ms=retain_ms, now=now)
 
 
-def _sweep_deleted(stream: StreamLog, grace_ms: int, retain_ms: int, now: Now) -> SweepResult:
+def _sweep_deleted(
+    stream: StreamLog, grace_ms: int, retain_ms: int, now: ClockReading
+) -> SweepResult:
     return stream_sweep.sweep_deleted_stream(
         stream, grace_ms=grace_ms, retain_ms=retain_ms, now=now
     )
 
 
 def sweep_root(
-    store: Store, table: SettingsTable, settings: EffectiveSettings, now: Now
+    store: Store, table: SettingsTable, settings: EffectiveSettings, now: ClockReading
 ) -> SweepResult:
     """Sweep the root's settings and joint transactions, and delete its unfinished files."""
     store.discard_unfinished("", settings.grace_ms, deep=False)
@@ -606,7 +614,7 @@ def do_task(
 
 def _sweep_tables(store: Store, scope: str, options: WorkOptions, runtime: Runtime) -> WorkOutcome:
     settings = SettingSources(options.root).of_root()
-    now = read_now(store, runtime)
+    now = read_clock(store, runtime)
     if not scope:
         swept = sweep_root(store, open_settings(store, runtime), settings, now)
         return _outcome(scope, [swept], {}, now.earliest_ms)
@@ -643,7 +651,7 @@ def _preview_tables(
 ) -> WorkOutcome:
     """Return what sweeps of the tables would do, as far as their logs show it; writes nothing."""
     settings = SettingSources(options.root).of_root()
-    now = read_now(store, runtime, keep=False)
+    now = read_clock(store, runtime, keep=False)
     logs = [open_settings(store, runtime).table.log]
     if scope:
         index = open_scope(store, scope, runtime)

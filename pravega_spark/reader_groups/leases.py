@@ -159,7 +159,7 @@ class ReaderLeases:
             self._extend(reader, heartbeat)
 
     def _extend(self, reader: str, heartbeat: Heartbeat) -> None:
-        if self._store.stamp(self._first_commit) is None:
+        if self._store.change_token(self._first_commit) is None:
             raise StoreError(
                 f"{self._store.url}/{self._first_commit} does not exist: the group's folder was "
                 "removed, moved or unmounted. Restore it.",

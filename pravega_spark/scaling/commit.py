@@ -124,7 +124,7 @@ def _check_current(view: StreamView, named: int, segment_id: int) -> None:
     if view.active.segment(segment_id) is not None:
         return
     what = f"scale of {view.stream}: segment {segment_text(named)}"
-    active = f"epoch {view.active.number} has {epochs.few(view.active.segments)}"
+    active = f"epoch {view.active.number} has {epochs.short_list(view.active.segments)}"
     if view.has_segment(segment_id):
         raise ScaleConflict(
             f"{what} was sealed by epoch {view.segment(segment_id).sealed_epoch}, so another scale "

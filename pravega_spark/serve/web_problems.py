@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from pravega_spark.advice_texts import command_line_advice
+from pravega_spark.advice import command_line_advice
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.errors import (
     Damaged,

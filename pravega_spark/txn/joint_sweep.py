@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pravega_spark.config.descriptions import TransactionStatus
-from pravega_spark.engine.log.clock import Now
+from pravega_spark.engine.log.clock import ClockReading
 from pravega_spark.engine.log.retained import VersionAges
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import Store
@@ -91,7 +91,7 @@ logger = own_logger(__name__)
 def sweep_joint_transactions(
     decisions: DecisionLog,
     open_stream: Callable[[str], StreamLog],
-    now: Now,
+    now: ClockReading,
     positions: PositionParticipants,
 ) -> int:
     """Settle what dead processes left of joint transactions; return how many records went.

@@ -50,9 +50,9 @@ RESTAGE_VERSIONS = 1_024
 OFFER_FOLDER_VERSIONS = 32
 """Chunks that are offered at this many versions of the log share a staging folder."""
 OFFER_VERSIONS = 8
-"""Offers are listed for this many versions; the owner of an older one commits it."""
+"""Offers are listed for this many versions; whoever made an older one commits it."""
 OLD_OFFER_VERSIONS = 64
-"""So far back lists a process whose own offer was not taken for so long."""
+"""How many versions back a process lists offers once its own has waited that long."""
 OFFERS_PER_COMMIT = 512
 """Most chunks of other processes in one commit."""
 REQUEST_AFTER = 3

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pravega_spark.engine.store import Put
+from pravega_spark.engine.store import PutOutcome
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import StoreError, StoreFull
 from tests.harness.fault_plans import WRITE_FAULTS, RandomFaults, Rule, Rules
@@ -20,15 +20,15 @@ def faulty(*rules: Rule) -> FaultyStore:
 @pytest.mark.parametrize(
     ("fault", "answer", "stored"),
     [
-        (Fault.LOSE_ANSWER, Put.UNKNOWN, b"data"),
-        (Fault.LOSE_REQUEST, Put.UNKNOWN, None),
-        (Fault.RESEND, Put.EXISTS, b"data"),
-        (Fault.DELAY, Put.UNKNOWN, None),
-        (Fault.TORN, Put.UNKNOWN, b"da"),
-        (Fault.BIT_FLIP, Put.CREATED, b"daua"),
+        (Fault.LOSE_ANSWER, PutOutcome.UNKNOWN, b"data"),
+        (Fault.LOSE_REQUEST, PutOutcome.UNKNOWN, None),
+        (Fault.RESEND, PutOutcome.EXISTS, b"data"),
+        (Fault.DELAY, PutOutcome.UNKNOWN, None),
+        (Fault.TORN, PutOutcome.UNKNOWN, b"da"),
+        (Fault.BIT_FLIP, PutOutcome.CREATED, b"daua"),
     ],
 )
-def test_create_under_each_fault(fault: Fault, answer: Put, stored: bytes | None) -> None:
+def test_create_under_each_fault(fault: Fault, answer: PutOutcome, stored: bytes | None) -> None:
     store = faulty(Rule(fault))
     assert store.put_if_absent("key", b"data") is answer
     assert store.inner.get_many(["key"]) == [stored]

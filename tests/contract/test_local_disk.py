@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.engine.store import Put, Store, ensure_probed, open_store
+from pravega_spark.engine.store import PutOutcome, Store, ensure_probed, open_store
 from pravega_spark.engine.store.reserve import RESERVE_BYTES, set_aside
 from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
 from pravega_spark.manager import StreamManager
@@ -75,7 +75,7 @@ def test_full_disk_is_an_error_that_leaves_nothing_behind(small_disk: Path) -> N
             _write(store, key, [b"x" * (1 << 18)] * 8)
     assert _files(small_disk) == ["1"]
     assert store.get("log/1") == b"kept"
-    assert store.put_if_absent("log/2", b"small") is Put.CREATED
+    assert store.put_if_absent("log/2", b"small") is PutOutcome.CREATED
 
 
 def _eat(folder: Path, stop: threading.Event) -> None:
@@ -154,7 +154,7 @@ def test_read_only_disk_can_be_read_and_reports_a_write(small_disk: Path) -> Non
     ):
         with pytest.raises(StoreReadOnly, match="Read-only file system"):
             call()
-    assert store.put_if_absent("log/1", b"") is Put.EXISTS
+    assert store.put_if_absent("log/1", b"") is PutOutcome.EXISTS
 
 
 def test_probed_root_can_be_opened_on_a_read_only_disk(small_disk: Path) -> None:
@@ -199,7 +199,7 @@ def test_writer_killed_before_naming_the_file_leaves_no_object(tmp_path: Path, k
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), kind], check=False)
     assert done.returncode == 9
     assert store.list("") == []
-    assert store.put_if_absent("log/1", b"next") is Put.CREATED
+    assert store.put_if_absent("log/1", b"next") is PutOutcome.CREATED
     if kind == "nameless" and hasattr(os, "O_TMPFILE"):
         assert _files(tmp_path) == ["1"]
 
@@ -273,7 +273,7 @@ def test_put_makes_its_folders_again_when_one_is_pruned_while_it_makes_them(
         mkdir(path, *rest, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "mkdir", mkdir_late)
-    assert store.put_if_absent("a/b/first", b"1") is Put.CREATED
+    assert store.put_if_absent("a/b/first", b"1") is PutOutcome.CREATED
     assert pruned
     assert store.get("a/b/first") == b"1"
 

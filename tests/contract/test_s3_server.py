@@ -15,7 +15,7 @@ from typing import Any
 import botocore.auth
 import pytest
 
-from pravega_spark.engine.store import Put, Store, ensure_probed, open_store
+from pravega_spark.engine.store import PutOutcome, Store, ensure_probed, open_store
 from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.engine.store.s3 import S3Store
 from pravega_spark.engine.store.s3_client import S3Client
@@ -60,7 +60,7 @@ def test_lost_response_is_unknown_and_nothing_is_sent_again(
     store: Store, proxy: FaultProxy
 ) -> None:
     proxy.spoil("PUT", LOSE_ANSWER)
-    assert store.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
+    assert store.put_if_absent("log/1.json", b"mine") is PutOutcome.UNKNOWN
     assert proxy.seen == ["PUT"]
     assert store.get("log/1.json") == b"mine"
 
@@ -69,7 +69,7 @@ def test_lost_request_is_unknown_and_the_object_does_not_exist(
     store: Store, proxy: FaultProxy
 ) -> None:
     proxy.spoil("PUT", LOSE_REQUEST)
-    assert store.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
+    assert store.put_if_absent("log/1.json", b"mine") is PutOutcome.UNKNOWN
     assert not store.exists("log/1.json")
 
 
@@ -81,7 +81,7 @@ def test_client_that_dies_before_the_body_leaves_no_empty_object(
     with cut_after_headers(s3.endpoint_url) as (url, answers):
         dying = S3Store(store.url, s3.options | {"endpoint_url": url})
         if create:
-            assert dying.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
+            assert dying.put_if_absent("log/1.json", b"mine") is PutOutcome.UNKNOWN
         else:
             with pytest.raises(StoreUnavailable):
                 dying.put("log/1.json", b"mine")
@@ -94,20 +94,20 @@ def test_precondition_failed_is_exists_in_every_shape(
     store: Store, proxy: FaultProxy, reply: Reply
 ) -> None:
     proxy.spoil("PUT", reply)
-    assert store.put_if_absent("log/1.json", b"mine") is Put.EXISTS
+    assert store.put_if_absent("log/1.json", b"mine") is PutOutcome.EXISTS
     assert proxy.seen == ["PUT"]
 
 
 @pytest.mark.parametrize("code", ["ConditionalRequestConflict", "OperationAborted"])
 def test_conflict_is_retried(store: Store, proxy: FaultProxy, code: str) -> None:
     proxy.spoil("PUT", *[Reply(409, code)] * 3)
-    assert store.put_if_absent("log/1.json", b"mine") is Put.CREATED
+    assert store.put_if_absent("log/1.json", b"mine") is PutOutcome.CREATED
     assert proxy.seen == ["PUT"] * 4
 
 
 def test_permanent_conflict_is_unknown(store: Store, proxy: FaultProxy) -> None:
     proxy.spoil("PUT", *[CONFLICT] * 100)
-    assert store.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
+    assert store.put_if_absent("log/1.json", b"mine") is PutOutcome.UNKNOWN
     assert 1 < proxy.seen.count("PUT") <= 10
 
 
@@ -116,7 +116,7 @@ def test_server_error_of_a_create_is_unknown_at_once(
     store: Store, proxy: FaultProxy, reply: Reply
 ) -> None:
     proxy.spoil("PUT", reply)
-    assert store.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
+    assert store.put_if_absent("log/1.json", b"mine") is PutOutcome.UNKNOWN
     assert proxy.seen == ["PUT"]
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pravega_spark.engine.store import Put, Store, ensure_probed, open_store, probe
+from pravega_spark.engine.store import PutOutcome, Store, ensure_probed, open_store, probe
 from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.errors import InvalidInput, StoreRefused
 from tests.contract.conftest import on_one_s3
@@ -31,7 +31,7 @@ def test_every_store_implements_the_protocol(store: Store) -> None:
 
 @pytest.mark.parametrize("data", CONTENTS, ids=len)
 def test_created_object_is_read_back(store: Store, data: bytes) -> None:
-    assert store.put_if_absent("a/b/c.json", data) is Put.CREATED
+    assert store.put_if_absent("a/b/c.json", data) is PutOutcome.CREATED
     assert store.get("a/b/c.json") == data
     assert store.open("a/b/c.json").read() == data
 
@@ -61,23 +61,23 @@ def test_staged_objects_are_read_back_before_and_after_the_object_that_names_the
     assert store.get_many([*staged]) == CONTENTS
     others = ["data/of-another-process", "data/absent"]
     store.put(others[0], b"x")
-    assert store.put_if_absent("log/1", b"1", staged=[*staged, *others]) is Put.CREATED
-    assert store.put_if_absent("log/1", b"1", staged=[*staged]) is Put.EXISTS
+    assert store.put_if_absent("log/1", b"1", staged=[*staged, *others]) is PutOutcome.CREATED
+    assert store.put_if_absent("log/1", b"1", staged=[*staged]) is PutOutcome.EXISTS
     assert store.get_many([*staged]) == CONTENTS
 
 
 def test_second_create_is_exists_and_changes_nothing(store: Store) -> None:
-    assert store.put_if_absent("key", b"first") is Put.CREATED
-    assert store.put_if_absent("key", b"second, and longer") is Put.EXISTS
-    assert store.put_if_absent("key", b"first") is Put.EXISTS
+    assert store.put_if_absent("key", b"first") is PutOutcome.CREATED
+    assert store.put_if_absent("key", b"second, and longer") is PutOutcome.EXISTS
+    assert store.put_if_absent("key", b"first") is PutOutcome.EXISTS
     assert store.get("key") == b"first"
 
 
 def test_create_after_put_exists_and_create_after_delete_succeeds(store: Store) -> None:
     store.put("key", b"put")
-    assert store.put_if_absent("key", b"created") is Put.EXISTS
+    assert store.put_if_absent("key", b"created") is PutOutcome.EXISTS
     store.delete(["key"])
-    assert store.put_if_absent("key", b"created") is Put.CREATED
+    assert store.put_if_absent("key", b"created") is PutOutcome.CREATED
     assert store.get("key") == b"created"
 
 
@@ -103,10 +103,10 @@ def test_race_has_one_winner_and_readers_see_all_its_bytes_or_none(
         watcher.result()
     for number, name in enumerate(names):
         of_round = [answers[racer][number] for racer in range(RACERS)]
-        assert of_round.count(Put.CREATED) == 1
-        assert of_round.count(Put.EXISTS) == RACERS - 1
+        assert of_round.count(PutOutcome.CREATED) == 1
+        assert of_round.count(PutOutcome.EXISTS) == RACERS - 1
         final = store.get(name)
-        assert final == content(of_round.index(Put.CREATED))
+        assert final == content(of_round.index(PutOutcome.CREATED))
         assert len(final) == CONTENT_BYTES
         assert seen[name] <= {final}
 
@@ -114,25 +114,25 @@ def test_race_has_one_winner_and_readers_see_all_its_bytes_or_none(
 @on_one_s3
 def test_lost_response_is_unknown_and_the_object_exists(store: Store) -> None:
     faulty = FaultyStore(store, Rules(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1)))
-    assert faulty.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
+    assert faulty.put_if_absent("log/1.json", b"mine") is PutOutcome.UNKNOWN
     assert faulty.get("log/1.json") == b"mine"
-    assert faulty.put_if_absent("log/1.json", b"mine") is Put.EXISTS
+    assert faulty.put_if_absent("log/1.json", b"mine") is PutOutcome.EXISTS
 
 
 @on_one_s3
 def test_lost_request_is_unknown_and_can_be_retried(store: Store) -> None:
     faulty = FaultyStore(store, Rules(Rule(Fault.LOSE_REQUEST, "put_if_absent", nth=1)))
-    assert faulty.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
+    assert faulty.put_if_absent("log/1.json", b"mine") is PutOutcome.UNKNOWN
     assert not faulty.exists("log/1.json")
-    assert faulty.put_if_absent("log/1.json", b"mine") is Put.CREATED
+    assert faulty.put_if_absent("log/1.json", b"mine") is PutOutcome.CREATED
 
 
 @on_one_s3
 def test_late_create_lands_only_on_a_free_name(store: Store) -> None:
     faulty = FaultyStore(store, Rules(Rule(Fault.DELAY, "put_if_absent", "*/[12].json")))
-    assert faulty.put_if_absent("log/1.json", b"late") is Put.UNKNOWN
-    assert faulty.put_if_absent("log/2.json", b"late") is Put.UNKNOWN
-    assert store.put_if_absent("log/1.json", b"in time") is Put.CREATED
+    assert faulty.put_if_absent("log/1.json", b"late") is PutOutcome.UNKNOWN
+    assert faulty.put_if_absent("log/2.json", b"late") is PutOutcome.UNKNOWN
+    assert store.put_if_absent("log/1.json", b"in time") is PutOutcome.CREATED
     assert faulty.deliver() == 2
     assert store.get_many(["log/1.json", "log/2.json"]) == [b"in time", b"late"]
 
@@ -253,7 +253,7 @@ def test_deleted_objects_do_not_exist_and_absent_ones_are_ignored(
     assert store.list("") == []
     if backend.prunes_folders:
         assert store.folders("") == []
-    assert store.put_if_absent("a/b/c/3", b"again") is Put.CREATED
+    assert store.put_if_absent("a/b/c/3", b"again") is PutOutcome.CREATED
 
 
 def test_list_is_recursive_sorted_and_limited_to_the_folder(store: Store) -> None:
@@ -308,8 +308,8 @@ def test_folders_lists_the_names_of_one_level(store: Store) -> None:
 )
 def test_unusual_names_are_kept_unchanged(store: Store, name: str) -> None:
     key = f"data/{name}/{name}"
-    assert store.put_if_absent(key, b"1") is Put.CREATED
-    assert store.put_if_absent(key, b"2") is Put.EXISTS
+    assert store.put_if_absent(key, b"1") is PutOutcome.CREATED
+    assert store.put_if_absent(key, b"2") is PutOutcome.EXISTS
     assert [entry.key for entry in store.list("data")] == [key]
     assert store.folders("data") == [name]
     assert store.get(key) == store.open(key).read() == b"1"
@@ -380,7 +380,9 @@ def test_large_parquet_file_is_read_by_column(store: Store) -> None:
 @on_one_s3
 def test_threads_share_a_store(store: Store) -> None:
     def work(number: int) -> bytes:
-        assert store.put_if_absent(f"t/{number % 10}/{number}", b"%d" % number) is Put.CREATED
+        assert (
+            store.put_if_absent(f"t/{number % 10}/{number}", b"%d" % number) is PutOutcome.CREATED
+        )
         store.put(f"own/{number}", b"%d" % number)
         return store.get(f"t/{number % 10}/{number}")
 
@@ -471,7 +473,7 @@ def test_absent_object_has_no_date(store: Store) -> None:
 @on_one_s3
 def test_date_of_a_response_is_known_without_a_call(store: Store) -> None:
     store.put("key", b"x")
-    dated = store.dated
+    dated = store.response_date
     if store.url.startswith("s3://"):
         assert dated is not None
         assert abs(dated.storage_ms - dated.wall_ms) < 60_000

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bench.harness.simulated_clock import BEGIN_MS, SimulatedClock
 from pravega_spark.engine.runtime.system import Runtime
-from pravega_spark.engine.store import Put
+from pravega_spark.engine.store import PutOutcome
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.manager import StreamManager
@@ -68,9 +68,9 @@ class DatedDisk(LocalStore):
     def time_ms(self) -> int:
         return self.runtime.now_ms()
 
-    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> PutOutcome:
         answer = super().put_if_absent(key, data, **options)
-        if answer is Put.CREATED:
+        if answer is PutOutcome.CREATED:
             self._date(key)
         return answer
 

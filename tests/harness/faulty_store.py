@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from bench.harness.observed_store import ObservedStore
-from pravega_spark.engine.store.base import Entry, Put, Store
+from pravega_spark.engine.store.base import Entry, PutOutcome, Store
 from pravega_spark.errors import StoreError
 
 
@@ -111,7 +111,7 @@ class FaultyStore(ObservedStore):
         stale = self._fault("exists", key) is Fault.STALE_LIST
         return self.inner.exists(key) and not (stale and key == self._newest)
 
-    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> PutOutcome:
         """Create the object; with a fault it may not be created, or the answer may be lost."""
         fault = self._fault("put_if_absent", key)
         if fault is None:
@@ -123,10 +123,10 @@ class FaultyStore(ObservedStore):
                 key, self.inner.put_if_absent(key, _spoil(data, fault), **options)
             )
             if fault is Fault.RESEND:
-                return Put.EXISTS
+                return PutOutcome.EXISTS
             if fault is Fault.BIT_FLIP:
                 return answer
-        return Put.UNKNOWN
+        return PutOutcome.UNKNOWN
 
     def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
         """Write the object; raises StoreError if the answer is lost."""
@@ -196,8 +196,8 @@ class FaultyStore(ObservedStore):
         stale = fault is Fault.STALE_LIST
         return [entry for entry in entries if not (stale and entry.key == self._newest)]
 
-    def _created(self, key: str, answer: Put) -> Put:
-        if answer is Put.CREATED:
+    def _created(self, key: str, answer: PutOutcome) -> PutOutcome:
+        if answer is PutOutcome.CREATED:
             self._newest = key
         return answer
 

@@ -48,7 +48,7 @@ from pravega_spark.spark.key_value.key_hashes import KeyHashes
 from pravega_spark.values.limits import MAX_EVENT_BYTES, MESSAGE_KEYS
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import DatedDisk, FakeRuntime
-from tests.harness.offering import offer, take
+from tests.harness.offering import commit_offers, offer
 from tests.harness.small_streams import write
 
 STREAM, GROUP = "nyc/flights", "nyc/dashboards"
@@ -395,7 +395,7 @@ def _end(manager: StreamManager, clock: Clock) -> None:
     stream = StreamLog(manager._store, STREAM, clock)
     for event in (b"offered by one", b"and by another writer"):
         offer(stream, [("UA", event)], view=stream.view())
-    take(stream)
+    commit_offers(stream)
     stream.log.request()
     manager.seal_stream(STREAM)
     manager.delete_stream(STREAM)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pravega_spark.engine.log.clock import read_now
+from pravega_spark.engine.log.clock import read_clock
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.records import OUTCOME_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -71,7 +71,7 @@ class JointProcess:
         return open_joint_transaction(self.decisions, record, streams, self.positions)
 
     def sweep(self) -> int:
-        now = read_now(self.store, self.runtime)
+        now = read_clock(self.store, self.runtime)
         return sweep_joint_transactions(self.decisions, self.stream, now, self.positions)
 
 

@@ -1,4 +1,4 @@
-"""Offers of batches in tests: what a writer stores under contention, without its owner."""
+"""Offers of batches in tests: what a writer stores under contention, without committing it."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def offer_table(
     return staged
 
 
-def take(stream: StreamLog) -> None:
-    """Commit what other processes offer, once, as a process does that goes on to take."""
-    group_of(stream).leader.take([])
+def commit_offers(stream: StreamLog) -> None:
+    """Commit once what other processes offer."""
+    group_of(stream).committer.commit_with_offers([])
 
 
 def contended(stream: StreamLog) -> AppendGroup:
     """Let a process know that others write to the stream now."""
     group = group_of(stream)
-    group.leader._contention.extend(stream.runtime.monotonic())
+    group.committer._contention.extend(stream.runtime.monotonic())
     return group

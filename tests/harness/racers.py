@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from pravega_spark.engine.store import Put, Store
+from pravega_spark.engine.store import PutOutcome, Store
 
 RACERS = 8
 CONTENT_BYTES = 50_000
@@ -22,7 +22,7 @@ def keys(rounds: int) -> list[str]:
     return [f"race/{number:05d}.json" for number in range(rounds)]
 
 
-def run(store: Store, racer: int, rounds: int, start: Any) -> list[Put]:
+def run(store: Store, racer: int, rounds: int, start: Any) -> list[PutOutcome]:
     answers = []
     for key in keys(rounds):
         start.wait()
@@ -35,7 +35,7 @@ def _run_in_process(store: Store, racer: int, rounds: int, start: Any, results: 
     results.put((racer, run(store, racer, rounds, start)))
 
 
-def race_processes(store: Store, rounds: int) -> dict[int, list[Put]]:
+def race_processes(store: Store, rounds: int) -> dict[int, list[PutOutcome]]:
     context = multiprocessing.get_context("spawn")
     start = context.Barrier(RACERS, timeout=_START_SECONDS)
     results: Any = context.Queue()
@@ -55,7 +55,7 @@ def race_processes(store: Store, rounds: int) -> dict[int, list[Put]]:
     return answers
 
 
-def race_threads(store: Store, rounds: int) -> dict[int, list[Put]]:
+def race_threads(store: Store, rounds: int) -> dict[int, list[PutOutcome]]:
     start = threading.Barrier(RACERS, timeout=_START_SECONDS)
     with ThreadPoolExecutor(RACERS) as pool:
         answers = pool.map(lambda racer: run(store, racer, rounds, start), range(RACERS))

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 
 from pravega_spark import StreamConfiguration, StreamManager
 from pravega_spark.config.policies import ScalingPolicy
-from pravega_spark.engine.store import Put
+from pravega_spark.engine.store import PutOutcome
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import (
     CommitUnknown,
@@ -63,19 +63,19 @@ class MarkedStore(MemoryStore):
             return ""
         return fault[1]
 
-    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> PutOutcome:
         if self.seconds:
             time.sleep(self.seconds)
         kind = self._spoiled(key)
         if kind == "refused":
             raise StoreError(f"{key}: refused by the plan.")
         if kind == "lost request":
-            return Put.UNKNOWN
+            return PutOutcome.UNKNOWN
         answer = super().put_if_absent(key, data, **options)
         found = _COMMIT.fullmatch(key)
-        if found and answer is Put.CREATED:
+        if found and answer is PutOutcome.CREATED:
             self.newest[found[1]] = max(int(found[2]), self.newest.get(found[1], 0))
-        return Put.UNKNOWN if kind == "lost answer" else answer
+        return PutOutcome.UNKNOWN if kind == "lost answer" else answer
 
     def put(self, key: str, data: Any, *, durable: bool = True) -> None:
         if self._spoiled(key):

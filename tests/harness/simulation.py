@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.log.commit import Log
-from pravega_spark.engine.store import Put
+from pravega_spark.engine.store import PutOutcome
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
@@ -158,14 +158,14 @@ class RetryAtNext(Log):
     """After an unknown outcome, try again at the next free version."""
 
     def _put(self, version: int, token: str, data: bytes, staged: Sequence[str]) -> bool:
-        return self.store.put_if_absent(self.reader.key(version), data) is Put.CREATED
+        return self.store.put_if_absent(self.reader.key(version), data) is PutOutcome.CREATED
 
 
 class CheckNewest(Log):
     """After an unknown outcome, accept only the newest commit as this writer's; else try again."""
 
     def _put(self, version: int, token: str, data: bytes, staged: Sequence[str]) -> bool:
-        if self.store.put_if_absent(self.reader.key(version), data) is Put.CREATED:
+        if self.store.put_if_absent(self.reader.key(version), data) is PutOutcome.CREATED:
             return True
         newest = None
         for commit in self.reader.forward(version - 1, light=True):
@@ -183,7 +183,7 @@ class NewToken(Log):
     def _put(self, version: int, token: str, data: bytes, staged: Sequence[str]) -> bool:
         key = self.reader.key(version)
         while True:
-            if self.store.put_if_absent(key, data) is Put.CREATED:
+            if self.store.put_if_absent(key, data) is PutOutcome.CREATED:
                 return True
             found = self.reader.commit(version, light=True)
             if found is not None:

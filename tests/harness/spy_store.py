@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pravega_spark.engine.store import Put, Store
+from pravega_spark.engine.store import PutOutcome, Store
 from pravega_spark.engine.store.memory import MemoryStore
 from tests.harness.fault_plans import Rules
 from tests.harness.faulty_store import FaultyStore
@@ -27,7 +27,7 @@ class Spy(FaultyStore):
             self.hook(operation, key)
         return self.rules(operation, key)
 
-    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> PutOutcome:
         self.sent.append((key, data))
         return super().put_if_absent(key, data, **options)
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
-from pravega_spark.engine.store import Put, Store, open_store
+from pravega_spark.engine.store import PutOutcome, Store, open_store
 from tests.harness.racers import race_processes, race_threads
 
 
@@ -42,7 +42,7 @@ class BackEnd:
 
     name: str
     url: str
-    race: Callable[[Store, int], dict[int, list[Put]]]
+    race: Callable[[Store, int], dict[int, list[PutOutcome]]]
     rounds: int
     options: dict[str, Any] = field(default_factory=dict)
     prunes_folders: bool = True

@@ -43,7 +43,7 @@ from pravega_spark.engine.stream.records import StreamState, decode_writer
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append import AppendResult, StagedBatch, append
-from pravega_spark.engine.writing.group import OfferFirst, group_of
+from pravega_spark.engine.writing.group import MustOffer, group_of
 from pravega_spark.engine.writing.identity import (
     BatchIdentity,
     NumberedBatch,
@@ -67,7 +67,7 @@ from pravega_spark.values.limits import CLEANUP_WAIT_SECONDS
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.faulty_store import Fault, FaultyStore
-from tests.harness.offering import contended, offer, take
+from tests.harness.offering import commit_offers, contended, offer
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import all_events, events_of, scale, staged
 from tests.harness.tiers import sized
@@ -317,7 +317,7 @@ class StreamMachine(RuleBasedStateMachine):
         self._inject(faults)
         self.listing = listing
         with contextlib.suppress(CommitUnknown, StoreError, NoSuchStream):
-            self._lives(who, death, lambda: take(self.processes[who].stream))
+            self._lives(who, death, lambda: commit_offers(self.processes[who].stream))
         self.faults, self.listing = {}, None
 
     def _lives(self, who: int, death: str | None, call: Callable[[], object]) -> bool:
@@ -360,7 +360,7 @@ class StreamMachine(RuleBasedStateMachine):
             assert batch.staging_version < self.horizon
         except (StaleIdentity, NoSuchStream):
             assert batch.life != self.life or self.state is StreamState.DELETED
-        except (WriterFenced, OutOfOrder, SegmentSealed, OfferFirst):
+        except (WriterFenced, OutOfOrder, SegmentSealed, MustOffer):
             pass
         except CommitUnknown:
             process.session = 0

@@ -42,7 +42,7 @@ from pravega_spark.errors import (
 from tests.harness import file_kms
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.file_kms import FileKms, MasterKeys
-from tests.harness.offering import offer, take
+from tests.harness.offering import commit_offers, offer
 
 S = "s/t"
 MARK = b"MARKER"
@@ -187,7 +187,7 @@ def share_commits(manager: StreamManager) -> list[bytes]:
     for n in range(2):
         offer(stream, [("MARKER-key", MARK + b"%d-%d" % (n, k)) for k in range(3)])
     forget()
-    take(stream)
+    commit_offers(stream)
     assert sum(FileKms.calls.values()) == 1
     return [MARK + b"%d-%d" % (n, k) for n in range(2) for k in range(3)]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pravega_spark import StreamManager
-from pravega_spark.engine.store import Put, Store
+from pravega_spark.engine.store import PutOutcome, Store
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.retrying_store import RetryingStore
@@ -128,7 +128,7 @@ def test_marker_that_vanishes_again_fails_the_first_scope() -> None:
     runtime, inner = FakeRuntime(), MemoryStore()
 
     class Vanishing(FaultyStore):
-        def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
+        def put_if_absent(self, key: str, data: bytes, **options: Any) -> PutOutcome:
             answer = super().put_if_absent(key, data, **options)
             if key == MARKER_KEY:
                 self.inner.delete([key])

@@ -669,10 +669,10 @@ class Overwriting(MemoryStore):
     """A store whose creates overwrite."""
 
     def put_if_absent(self, key: str, data: bytes, **options: Any) -> Any:
-        from pravega_spark.engine.store import Put
+        from pravega_spark.engine.store import PutOutcome
 
         self.put(key, data)
-        return Put.CREATED
+        return PutOutcome.CREATED
 
 
 def test_store_without_exclusive_create_is_refused_by_name_with_the_reason() -> None:

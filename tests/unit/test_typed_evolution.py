@@ -36,7 +36,7 @@ from pravega_spark.integrity.root_integrity import check_root
 from tests.harness import file_kms
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.file_kms import MasterKeys
-from tests.harness.offering import offer_table, take
+from tests.harness.offering import commit_offers, offer_table
 from tests.harness.tiers import sized
 
 S = "s/t"
@@ -232,7 +232,7 @@ def test_an_offer_with_an_older_schema_is_committed_by_another_writer() -> None:
     events = columns.encode(keys, [1_000_000] * 20, _checked(columns.schema, rows))
     manager.update_stream(S, schema=LAST)
     offer_table(stream, events)
-    take(stream)
+    commit_offers(stream)
     found = [event.data for event in manager.read(S)]
     assert found == [as_read(row) for row in rows]
 

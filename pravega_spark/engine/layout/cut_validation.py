@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pravega_spark.engine.layout.epochs import Lineage, few, overlapping, segment_of
+from pravega_spark.engine.layout.epochs import Lineage, overlapping, segment_of, short_list
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.values.segments import (
     END,
@@ -68,13 +68,13 @@ def offset_in(cells: Sequence[Cell], lows: Sequence[float], segment: Segment) ->
     return END if cell.segment.epoch > segment.epoch else NOT_REACHED
 
 
-def lay(lineage: Lineage, cut: StreamCut) -> tuple[Cell, ...]:
+def cells_of(lineage: Lineage, cut: StreamCut) -> tuple[Cell, ...]:
     """Lay a cut over the key space that is consistent because of how it was made."""
     offsets = {lineage.find(s): offset for s, offset in cut}
     return tuple(_joined(_sweep(lineage, cut, offsets, forgetful=False)))
 
 
-def prove(lineage: Lineage, cut: StreamCut) -> tuple[tuple[Cell, ...], tuple[int, ...]]:
+def validate(lineage: Lineage, cut: StreamCut) -> tuple[tuple[Cell, ...], tuple[int, ...]]:
     """Return the cells of a cut, and the ids that it names of segments without a record.
 
     Such segments are below the head. Their keys continue at the start of the oldest kept epoch,
@@ -130,7 +130,7 @@ def _is_forgotten(lineage: Lineage, cut: StreamCut, segment_id: int) -> bool:
     raise _invalid(
         cut,
         f"names segment {segment_text(segment_id)}, which the stream never had; its current "
-        f"segments are {few(layout.active.segments)}",
+        f"segments are {short_list(layout.active.segments)}",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 
-from pravega_spark.engine.layout.epochs import Layout, few, lowest_key, overlapping, split
+from pravega_spark.engine.layout.epochs import Layout, lowest_key, overlapping, short_list, split
 from pravega_spark.errors import InvalidConfiguration, StreamSealed
 from pravega_spark.values.limits import MAX_SEGMENTS
 from pravega_spark.values.segments import Epoch, KeyRange, Segment, make_segment_id, segment_text
@@ -86,7 +86,7 @@ def _current(layout: Layout, what: str, seal: Collection[int]) -> frozenset[Segm
     """Return the segments to seal; all must be current and open."""
     active = layout.active
     current = {s.segment_id: s for s in active.segments}
-    shown = f"epoch {active.number} has {few(active.segments)}"
+    shown = f"epoch {active.number} has {short_list(active.segments)}"
     if not seal:
         raise InvalidConfiguration(f"{what} names no segment to seal; {shown}.")
     for segment_id in seal:
@@ -113,8 +113,8 @@ def _check_same_keys(what: str, sealed: Iterable[Segment], fresh: Sequence[KeyRa
     old, new = _blocks(sorted(s.key_range for s in sealed)), _blocks(fresh)
     if old != new:
         raise InvalidConfiguration(
-            f"{what}: the segments to seal cover {few(map(_shown, old))}, the new ranges cover "
-            f"{few(map(_shown, new)) or 'nothing'}; both must cover the same keys."
+            f"{what}: the segments to seal cover {short_list(map(_shown, old))}, the new ranges "
+            f"cover {short_list(map(_shown, new)) or 'nothing'}; both must cover the same keys."
         )
 
 

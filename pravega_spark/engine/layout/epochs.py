@@ -159,7 +159,7 @@ def no_such_segment(layout: Layout, segment_id: int) -> NoSuchSegment:
         )
     return NoSuchSegment(
         f"stream {layout.stream} has no segment {segment_text(segment_id)}; its active ones are "
-        f"{few(layout.active.segments)}. {next_step}",
+        f"{short_list(layout.active.segments)}. {next_step}",
         stream=layout.stream,
         segment_id=segment_id,
     )
@@ -189,7 +189,7 @@ def split(key_range: KeyRange, parts: int) -> tuple[KeyRange, ...]:
     return tuple(KeyRange(a, b) for a, b in pairwise(edges))
 
 
-def few(items: Iterable[object]) -> str:
+def short_list(items: Iterable[object]) -> str:
     """Return the first few of the items as text for an error."""
     listed = [str(item) for item in items]
     more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""

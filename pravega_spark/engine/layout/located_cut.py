@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pravega_spark.engine.layout.cut_validation import (
     Cell,
-    lay,
+    cells_of,
     offset_in,
     overlapping_cells,
-    prove,
+    validate,
 )
-from pravega_spark.engine.layout.epochs import Layout, Lineage, few
+from pravega_spark.engine.layout.epochs import Layout, Lineage, short_list
 from pravega_spark.engine.layout.frontier import Frontier
 from pravega_spark.errors import InvalidStreamCut, TruncatedData
 from pravega_spark.values.segments import (
@@ -82,7 +82,7 @@ class LocatedCut:
     def cells(self) -> Sequence[Cell]:
         """The cut laid over the key space, in key order."""
         if self._cells is None:
-            self._cells = lay(self.lineage, self.cut)
+            self._cells = cells_of(self.lineage, self.cut)
         return self._cells
 
     def offset_in(self, segment: Segment) -> int:
@@ -279,7 +279,7 @@ def locate(layout: Layout, cut: StreamCut | str) -> LocatedCut:
 
 def _located(lineage: Lineage, cut: StreamCut) -> LocatedCut:
     known: LocatedCut | None = lineage.located.get(cut)
-    return _remember(LocatedCut(lineage, cut, *prove(lineage, cut))) if known is None else known
+    return _remember(LocatedCut(lineage, cut, *validate(lineage, cut))) if known is None else known
 
 
 def reached(frontier: Frontier) -> LocatedCut:
@@ -317,7 +317,7 @@ def lost_text(layout: Layout, lost: Iterable[SegmentRange]) -> str:
 
 def ranges_text(ranges: Iterable[SegmentRange]) -> str:
     """Return ranges as text; an empty range has an unknown end."""
-    return few(map(_range_text, ranges))
+    return short_list(map(_range_text, ranges))
 
 
 def _range_text(rng: SegmentRange) -> str:

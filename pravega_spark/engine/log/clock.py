@@ -88,7 +88,7 @@ def decode_record(data: bytes) -> ClockRecord | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class ClockReading:
     """The present time, for decisions by age."""
 
     earliest_ms: int
@@ -97,7 +97,9 @@ class Now:
     """The clock that dates objects: a record dated by it never looks older than it is."""
 
 
-def read_now(store: Store, runtime: Runtime, *, keep: bool = True, warn: bool = True) -> Now:
+def read_clock(
+    store: Store, runtime: Runtime, *, keep: bool = True, warn: bool = True
+) -> ClockReading:
     """Return the present time for decisions by age; ``keep`` renews the root's clock record.
 
     On a disk dated by this host's clock, an unexplained jump of that clock is not followed: a
@@ -115,7 +117,7 @@ def read_now(store: Store, runtime: Runtime, *, keep: bool = True, warn: bool = 
                 without_credentials(store.url),
                 extra=log_fields("read clock", root=without_credentials(store.url)),
             )
-        return Now(min(storage_ms, wall_ms), storage_ms)
+        return ClockReading(min(storage_ms, wall_ms), storage_ms)
     known = _stored(store)
     record = _first(storage_ms, runtime) if known is None else _later(known, storage_ms, runtime)
     if warn and record.believed_ms + CLOCK_SKEW_MS < storage_ms:
@@ -144,7 +146,7 @@ def read_now(store: Store, runtime: Runtime, *, keep: bool = True, warn: bool = 
                     error,
                     extra=log_fields("read clock", root=without_credentials(store.url)),
                 )
-    return Now(min(record.believed_ms, wall_ms), storage_ms)
+    return ClockReading(min(record.believed_ms, wall_ms), storage_ms)
 
 
 def begin_record(store: Store, runtime: Runtime) -> None:

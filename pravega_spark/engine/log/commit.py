@@ -46,7 +46,7 @@ from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime.observers import observers
 from pravega_spark.engine.runtime.system import SYSTEM, ProcessGuard, Runtime
 from pravega_spark.engine.runtime.tracing import span
-from pravega_spark.engine.store import Put, Store, ensure_probed
+from pravega_spark.engine.store import PutOutcome, Store, ensure_probed
 from pravega_spark.engine.store.base import Entry
 from pravega_spark.engine.store.root_marker import check_same
 from pravega_spark.errors import (
@@ -94,7 +94,7 @@ def create_once(
     pause, is_unknown = 0.005, False
     while True:
         try:
-            if store.put_if_absent(key, data, after=after, staged=staged) is Put.CREATED:
+            if store.put_if_absent(key, data, after=after, staged=staged) is PutOutcome.CREATED:
                 failpoint("commit.applied")
                 _check_root(store, unknown)
                 return True
@@ -263,7 +263,7 @@ class CommitClock:
 
     def _storage_ms(self, wall_ms: int) -> int | None:
         """Return the storage's time: the date of its newest answer and the time since then."""
-        dated = self._store.dated
+        dated = self._store.response_date
         if dated is None:
             return None
         passed_ms = int((self._runtime.monotonic() - dated.elapsed) * 1_000)

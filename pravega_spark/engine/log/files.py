@@ -425,7 +425,7 @@ class FileChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangesSegment:
+class ChangesPart:
     """What a record holds of a segment: its range, what it removed, and its digest."""
 
     since: int
@@ -439,7 +439,7 @@ class ChangesSegment:
     digest: str
 
     @classmethod
-    def of(cls, changes: FileChanges, data: bytes) -> ChangesSegment:
+    def of(cls, changes: FileChanges, data: bytes) -> ChangesPart:
         """Return the segment of the changes; ``data`` are the bytes of its object."""
         size_bytes, paths = changes.removed_in(changes.since, changes.version)
         first, last = min(changes.removed, default=0), max(changes.removed, default=0)
@@ -448,22 +448,22 @@ class ChangesSegment:
         return cls(*span, len(paths), size_bytes, first, last, digest)
 
 
-def segment_folder(path: str) -> str:
+def changes_folder(path: str) -> str:
     """Return the folder of the segments of the table at ``path``."""
     return f"{path}/_pravega/changes"
 
 
-def segment_key(path: str, since: int, version: int) -> str:
+def changes_key(path: str, since: int, version: int) -> str:
     """Return the key of the segment of the commits in (since, version]."""
-    return f"{segment_folder(path)}/{since + 1:020d}-{version:020d}.json"
+    return f"{changes_folder(path)}/{since + 1:020d}-{version:020d}.json"
 
 
-def encode_segment(changes: FileChanges) -> bytes:
+def encode_changes(changes: FileChanges) -> bytes:
     """Return the bytes of a segment's object."""
     return to_json({"format": FORMAT, **changes.to_json()}).encode() + b"\n"
 
 
-def decode_segment(data: bytes, segment: ChangesSegment) -> FileChanges | None:
+def decode_changes(data: bytes, segment: ChangesPart) -> FileChanges | None:
     """Read the object of a segment; None if it is not the one that the record names."""
     if xxhash.xxh3_128_hexdigest(data) != segment.digest:
         return None

@@ -214,11 +214,11 @@ class LogFollower:
 
         The clocks of a machine that was paused stand still with it.
         """
-        return not self.store.is_local and self.store.has_clock and self.store.dated is None
+        return not self.store.is_local and self.store.has_clock and self.store.response_date is None
 
     def clock_readings(self) -> ClockReadings:
         """Return the present readings of all clocks, without a storage call."""
-        dated, elapsed = self.store.dated, self.runtime.monotonic()
+        dated, elapsed = self.store.response_date, self.runtime.monotonic()
         storage_ms = None if dated is None else dated.storage_ms
         if dated is None and self._dated is not None:
             storage_ms = self._dated[1] + int((elapsed - self._dated[0]) * 1_000)
@@ -532,10 +532,10 @@ class LogIdentity:
         self.is_watched = False
         """Whether each call checks."""
         self._known: tuple[str, object] | None = None
-        """The token of the commit, and the stamp of its file."""
+        """The token of the commit, and the change token of its file."""
 
-    def _stamp(self, version: int) -> object:
-        return self._follower.store.stamp(self._follower.reader.key(version))
+    def _change_token(self, version: int) -> object:
+        return self._follower.store.change_token(self._follower.reader.key(version))
 
     def remember(self, *, always: bool = False) -> None:
         """Remember the file of the snapshot's commit, which was just read or written."""
@@ -543,14 +543,14 @@ class LogIdentity:
             return
         snapshot = self._follower.snapshot
         if snapshot is not None and (self._known is None or self._known[0] != snapshot.token):
-            self._known = snapshot.token, self._stamp(snapshot.version)
+            self._known = snapshot.token, self._change_token(snapshot.version)
 
     def is_same(self) -> bool:
         """Return whether the known commit is still in its file; False also if that is not clear."""
         known, snapshot = self._known, self._follower.snapshot
         if known is None or snapshot is None or known[0] != snapshot.token or known[1] is None:
             return False
-        return self._stamp(snapshot.version) == known[1]
+        return self._change_token(snapshot.version) == known[1]
 
     def check(self, *, always: bool = False) -> None:
         """Raise RootChanged if the log was replaced, and StoreError if it is missing.
@@ -561,10 +561,10 @@ class LogIdentity:
         known, follower = self._follower.snapshot, self._follower
         if known is None or not (always or self.is_watched):
             return
-        stamp = self._stamp(known.version)
-        if self._known == (known.token, stamp) and stamp is not None:
+        change_token = self._change_token(known.version)
+        if self._known == (known.token, change_token) and change_token is not None:
             return
-        if stamp is not None:
+        if change_token is not None:
             if not follower.has_commit_of(known):
                 raise RootChanged(
                     f"{follower.reader.where} is not the table that this process opened: its "
@@ -572,7 +572,7 @@ class LogIdentity:
                     "created again. Nothing was written. Open the object through a new "
                     "StreamManager, or restore the former folder."
                 )
-            self._known = known.token, stamp
+            self._known = known.token, change_token
             return
         follower.catch_up()
         if follower.snapshot is known:

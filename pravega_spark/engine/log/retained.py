@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.clock import Now, read_now
+from pravega_spark.engine.log.clock import ClockReading, read_clock
 from pravega_spark.engine.log.commit import Log, Proposal
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.runtime.json_codec import to_json
@@ -44,7 +44,7 @@ UNDATED = (
 class VersionAges:
     """The ages of one log's versions at one moment."""
 
-    def __init__(self, log: Log, now: Now) -> None:
+    def __init__(self, log: Log, now: ClockReading) -> None:
         """Fix the moment; nothing is read yet."""
         self._log = log
         self.now = now
@@ -58,8 +58,8 @@ class VersionAges:
         ``keep`` renews the root's clock record; a dry run must not.
         """
         if now_ms is not None:
-            return cls(log, Now(now_ms, now_ms))
-        return cls(log, read_now(log.store, log.runtime, keep=keep))
+            return cls(log, ClockReading(now_ms, now_ms))
+        return cls(log, read_clock(log.store, log.runtime, keep=keep))
 
     @property
     def now_ms(self) -> int:

@@ -40,7 +40,7 @@ from types import MappingProxyType
 
 from pravega_spark.engine.attached_objects import attached_to, with_attached
 from pravega_spark.engine.log.checkpoint import checkpoint_due, maintain
-from pravega_spark.engine.log.clock import Now
+from pravega_spark.engine.log.clock import ClockReading
 from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.log.delta_checkpoint import checkpoint_key, digest_key
 from pravega_spark.engine.log.reader import LogReader
@@ -523,7 +523,9 @@ def _together(first: PendingFiles, second: PendingFiles) -> PendingFiles:
 
 
 @frees
-def sweep_table(log: Log, *, grace_ms: int, retain_ms: int, now: Now | None = None) -> SweepResult:
+def sweep_table(
+    log: Log, *, grace_ms: int, retain_ms: int, now: ClockReading | None = None
+) -> SweepResult:
     """Sweep a table once; safe to kill, to repeat and to run concurrently.
 
     Files that were staged more than ``grace_ms`` ago can no longer be committed, so the grace must
@@ -702,7 +704,7 @@ def _maintain(reader: LogReader, snapshot: Snapshot) -> None:
         maintain(reader, version, known=snapshot, checkpoint=is_needed or None)
 
 
-def preview_sweep(log: Log, *, grace_ms: int, retain_ms: int, now: Now) -> SweepResult:
+def preview_sweep(log: Log, *, grace_ms: int, retain_ms: int, now: ClockReading) -> SweepResult:
     """Return what a sweep at this time would do with removed files, and which ones would wait.
 
     The horizon and the retention mark are those that it would set. Costs a read of each commit

@@ -21,12 +21,12 @@ from pravega_spark.engine.attached_objects import with_attached
 from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.log.files import (
     FORMAT,
-    ChangesSegment,
+    ChangesPart,
     FileChanges,
-    decode_segment,
-    encode_segment,
-    segment_folder,
-    segment_key,
+    changes_folder,
+    changes_key,
+    decode_changes,
+    encode_changes,
 )
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX, Snapshot
 from pravega_spark.engine.log.stored_state import state_version
@@ -59,7 +59,7 @@ class SweepRecord:
     listed_ms: int
     """The time of the last complete listing; 0 if unknown."""
     tail: FileChanges
-    segments: list[ChangesSegment] = field(default_factory=list)
+    segments: list[ChangesPart] = field(default_factory=list)
     token: str = ""
     """The token of the commit ``tail.version``."""
     ended: list[str] = field(default_factory=list)
@@ -84,15 +84,15 @@ class SweepRecord:
         self.token = snapshot.token
 
     def _close_segment(self, log: Log) -> None:
-        tail, data = self.tail, encode_segment(self.tail)
-        log.store.put(segment_key(log.path, tail.since, tail.version), data, durable=False)
-        self.segments.append(ChangesSegment.of(tail, data))
+        tail, data = self.tail, encode_changes(self.tail)
+        log.store.put(changes_key(log.path, tail.since, tail.version), data, durable=False)
+        self.segments.append(ChangesPart.of(tail, data))
         self.tail = FileChanges(tail.version, tail.version)
         failpoint("sweep.segment")
 
     def keys(self, path: str) -> set[str]:
         """Return the keys of the record and its segments, for the table at ``path``."""
-        return {record_key(path), *(segment_key(path, s.since, s.version) for s in self.segments)}
+        return {record_key(path), *(changes_key(path, s.since, s.version) for s in self.segments)}
 
     def added_from(self, log: Log, staged_from: int, staged_below: int) -> set[str]:
         """Return the committed files of the folders of [staged_from, staged_below), at least.
@@ -152,7 +152,7 @@ class SweepRecord:
         }
         log.store.put(record_key(log.path), to_digested_line(record), durable=False)
         failpoint("sweep.recorded")
-        log.store.delete(segment_key(log.path, s.since, s.version) for s in old)
+        log.store.delete(changes_key(log.path, s.since, s.version) for s in old)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +178,12 @@ def _waiting_in(changes: FileChanges, mark: int) -> Waiting:
     return Waiting(len(paths), size_bytes, min(waiting, default=0), max(waiting, default=0))
 
 
-def _load(log: Log, segment: ChangesSegment) -> FileChanges:
+def _load(log: Log, segment: ChangesPart) -> FileChanges:
     try:
-        data = log.store.get(segment_key(log.path, segment.since, segment.version))
+        data = log.store.get(changes_key(log.path, segment.since, segment.version))
     except FileNotFoundError:
         raise SegmentLost from None
-    changes = decode_segment(data, segment)
+    changes = decode_changes(data, segment)
     if changes is None:
         raise SegmentLost
     return changes
@@ -212,7 +212,7 @@ def read_record(log: Log, snapshot: Snapshot) -> SweepRecord | None:
         if found is None or found["format"] != FORMAT:
             return None
         marks = int(found["retained"]), int(found["horizon"]), int(found["listed"])
-        segments = [ChangesSegment(*cells) for cells in found["segments"]]
+        segments = [ChangesPart(*cells) for cells in found["segments"]]
         record = SweepRecord(*marks, FileChanges.from_json(found), segments, found["token"])
     except (FileNotFoundError, *DECODE_ERRORS):
         return None
@@ -285,7 +285,7 @@ def stored_notes(log: Log) -> tuple[set[str], int]:
 
     The digests of checkpoints are beside the segments, so that one listing has both.
     """
-    folder, checkpoints = segment_folder(log.path), f"{log.path}/_pravega/checkpoint"
+    folder, checkpoints = changes_folder(log.path), f"{log.path}/_pravega/checkpoint"
     keys = [e.key for e in log.store.list(f"{log.path}/_pravega", before=f"{checkpoints}0")]
     segments = {key for key in keys if key.startswith(f"{folder}/")}
     digests = (state_version(key) for key in keys if key.startswith(f"{checkpoints}/"))

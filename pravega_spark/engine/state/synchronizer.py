@@ -58,7 +58,7 @@ class WaitingUpdate(Generic[_State]):
         self._value: Any = None
         self._error: BaseException | None = None
 
-    def tried(self, state: _State) -> _State:
+    def state_after(self, state: _State) -> _State:
         """Return the state after the update; its error is an outcome, and changes nothing."""
         self.change = self._error = None
         try:
@@ -305,7 +305,7 @@ class Synchronizer(Generic[_State]):
             state = before = self._decode(table)
             taken = take()
             for one in taken:
-                state = one.tried(state)
+                state = one.state_after(state)
             if state is before or state == before:
                 return None, False
             rows = self._codec.encode(state)

@@ -51,7 +51,7 @@ def is_visible(key: str) -> bool:
     return name != "" and name[0] != "."
 
 
-class Put(enum.Enum):
+class PutOutcome(enum.Enum):
     """The outcome of a ``put_if_absent``."""
 
     CREATED = "created"
@@ -72,7 +72,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Dated:
+class ResponseDate:
     """The date of a response of the storage, and this host's clocks when it arrived.
 
     ``storage_ms`` and ``wall_ms`` are in ms since 1970, ``elapsed`` in seconds of the boot clock.
@@ -118,7 +118,7 @@ class Store(Protocol):
         ...
 
     @property
-    def dated(self) -> Dated | None:
+    def response_date(self) -> ResponseDate | None:
         """The date of the newest response, without a call; None if responses carry no date."""
         ...
 
@@ -161,14 +161,14 @@ class Store(Protocol):
         """Return True if the object exists now; never answers from a cache."""
         ...
 
-    def stamp(self, key: str) -> object:
+    def change_token(self, key: str) -> object:
         """Return a value that changes when the object is replaced; None if it does not exist.
 
         Object stores, where that would cost a request, always return the same value.
         """
         ...
 
-    def hold_to(self, check: Callable[[], None]) -> None:
+    def set_root_check(self, check: Callable[[], None]) -> None:
         """Call ``check`` before each write, deletion and listing; it may raise RootChanged.
 
         Object stores, where checking the root marker would cost a request, never call it.
@@ -185,14 +185,14 @@ class Store(Protocol):
 
     def put_if_absent(
         self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()
-    ) -> Put:
+    ) -> PutOutcome:
         """Create the object with exactly these bytes, durably, unless one exists.
 
         An error means that nothing was done. A caller that finds its own bytes after UNKNOWN or
         EXISTS calls :meth:`make_durable` on their folder before it acknowledges them. ``after``
         names an object that is there before this one is: stores that can check it for free
-        raise RootChanged if it does not exist. ``staged`` are the keys that this object names: of
-        those that :meth:`stage` created here, none is less durable than this one when it appears.
+        raise RootChanged if it does not exist. ``staged`` are the keys that this object names:
+        those that :meth:`stage` created here are durable before this object becomes visible.
         """
         ...
 
@@ -297,22 +297,22 @@ class WrappedStore:
         return self.inner.has_clock
 
     @property
-    def dated(self) -> Dated | None:
+    def response_date(self) -> ResponseDate | None:
         """The date of the newest response."""
-        return self.inner.dated
+        return self.inner.response_date
 
     @property
     def retry_seconds(self) -> float:
         """For how long a call is repeated."""
         return self.inner.retry_seconds
 
-    def stamp(self, key: str) -> object:
-        """Return the stamp of an object."""
-        return self.inner.stamp(key)
+    def change_token(self, key: str) -> object:
+        """Return the change token of an object."""
+        return self.inner.change_token(key)
 
-    def hold_to(self, check: Callable[[], None]) -> None:
+    def set_root_check(self, check: Callable[[], None]) -> None:
         """Pass the check on."""
-        self.inner.hold_to(check)
+        self.inner.set_root_check(check)
 
     def expect(self, prefix: str, *, is_there: bool) -> None:
         """Pass the folder on."""

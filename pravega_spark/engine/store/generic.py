@@ -26,7 +26,14 @@ import fsspec
 import pyarrow as pa
 from fsspec.spec import AbstractFileSystem
 
-from pravega_spark.engine.store.base import Entry, Put, Store, check_key, check_prefix, is_visible
+from pravega_spark.engine.store.base import (
+    Entry,
+    PutOutcome,
+    Store,
+    check_key,
+    check_prefix,
+    is_visible,
+)
 from pravega_spark.engine.store.file_objects import ObjectSink
 from pravega_spark.engine.store.parallel_calls import in_parallel
 from pravega_spark.engine.store.store_cache import shared
@@ -42,7 +49,7 @@ from pravega_spark.values.names import is_number
 
 def outcome_after_refusal(
     store: Store, key: str, refused: StoreError, cause: BaseException | None
-) -> Put:
+) -> PutOutcome:
     """Raise the refusal only if the object does not exist.
 
     Return EXISTS if it does (the caller reads it to find out whose it is), and UNKNOWN if that
@@ -50,9 +57,9 @@ def outcome_after_refusal(
     """
     try:
         if store.exists(key):
-            return Put.EXISTS
+            return PutOutcome.EXISTS
     except StoreError:
-        return Put.UNKNOWN
+        return PutOutcome.UNKNOWN
     raise refused from cause
 
 
@@ -134,7 +141,7 @@ class GenericStore:
     is_local = False
     has_clock = True
     retry_seconds = 0.0
-    dated = None
+    response_date = None
 
     def __init__(self, url: str, options: dict[str, Any], *, fs: Any = None):
         """Take a URL and the options of its fsspec driver, or the driver itself as ``fs``."""
@@ -274,11 +281,11 @@ class GenericStore:
         except Exception as error:
             raise self._read_error(error, key) from error
 
-    def stamp(self, key: str) -> object:
+    def change_token(self, key: str) -> object:
         """Return the key: any real check would be a request."""
         return key
 
-    def hold_to(self, check: Callable[[], None]) -> None:
+    def set_root_check(self, check: Callable[[], None]) -> None:
         """Do nothing: checking the root marker would be a request."""
 
     def expect(self, prefix: str, *, is_there: bool) -> None:
@@ -286,13 +293,13 @@ class GenericStore:
 
     def put_if_absent(
         self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()
-    ) -> Put:
+    ) -> PutOutcome:
         """Create the object unless it exists; UNKNOWN without a clear response."""
         fs, path = self._at(key)
         try:
             fs.pipe_file(path, data, mode="create")
         except FileExistsError:
-            return Put.EXISTS
+            return PutOutcome.EXISTS
         except _UNABLE as error:
             refused = StoreRefused(
                 f"{self.url}: its driver {type(fs).__name__} has no exclusive create ({error}).",
@@ -302,8 +309,8 @@ class GenericStore:
         except Exception as error:  # drivers raise their SDK's own classes
             if is_denied(error):
                 return outcome_after_refusal(self, key, self._denied(error, key), error)
-            return Put.UNKNOWN
-        return Put.CREATED
+            return PutOutcome.UNKNOWN
+        return PutOutcome.CREATED
 
     def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
         """Create or overwrite the object."""

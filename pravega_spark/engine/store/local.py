@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pravega_spark.engine.store.base import Entry, Put, check_key, check_prefix
+from pravega_spark.engine.store.base import Entry, PutOutcome, check_key, check_prefix
 from pravega_spark.engine.store.file_objects import ObjectSink
 from pravega_spark.engine.store.local_files import (
     ABSENT,
@@ -61,7 +61,7 @@ class LocalStore:
     is_local = True
     has_clock = False
     retry_seconds = 0.0
-    dated = None
+    response_date = None
 
     def __init__(self, path: str):
         """Take an absolute path; the folder need not exist, and nothing is created yet."""
@@ -140,7 +140,7 @@ class LocalStore:
         if not self._reserve.is_full and os.path.isfile(self._base + MARKER_KEY):
             self._reserve.fill(at_first=at_first)
 
-    def stamp(self, key: str) -> object:
+    def change_token(self, key: str) -> object:
         """Return the file's device, inode and time; raise RootChanged if a link of the root did."""
         if self._given != self._root and os.path.realpath(self._given) != self._root:
             raise redirected(self._given, self._root)
@@ -150,7 +150,7 @@ class LocalStore:
             return None
         return status.st_dev, status.st_ino, status.st_mtime_ns
 
-    def hold_to(self, check: Callable[[], None]) -> None:
+    def set_root_check(self, check: Callable[[], None]) -> None:
         """From now on, call ``check`` before each write, deletion and listing."""
         self._check = check
 
@@ -160,12 +160,12 @@ class LocalStore:
 
     def put_if_absent(
         self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()
-    ) -> Put:
+    ) -> PutOutcome:
         """Create the file unless it exists; UNKNOWN if the disk fails it, not a staged one."""
         path = self._base + check_key(key)
         self._check()
         if os.path.isfile(path):  # saves the loser of a race an fsync
-            return Put.EXISTS
+            return PutOutcome.EXISTS
         if after is not None and not os.path.isfile(self._base + after):
             raise root_changed(self.url, after)
         waiting = [self._base + key for key in staged]
@@ -173,15 +173,15 @@ class LocalStore:
         try:
             created = self._publish(path, data, durable=True, after=after, syncs=syncs)
         except UnknownOutcome:
-            return Put.UNKNOWN
+            return PutOutcome.UNKNOWN
         except StoreError:
             if os.path.isfile(path):  # the staged files were swept after a race that we have lost
-                return Put.EXISTS
+                return PutOutcome.EXISTS
             raise
         self._unsynced.forget(waiting)
         if not created and os.path.isdir(path):
             raise StoreError(f"{path} is a folder; use another key.", url=path)
-        return Put.CREATED if created else Put.EXISTS
+        return PutOutcome.CREATED if created else PutOutcome.EXISTS
 
     def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
         """Create or replace the file by one rename."""

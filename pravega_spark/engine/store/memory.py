@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pravega_spark.engine.store.base import Entry, Put, check_key, check_prefix
+from pravega_spark.engine.store.base import Entry, PutOutcome, check_key, check_prefix
 from pravega_spark.engine.store.root_marker import is_same
 from pravega_spark.primitives.process_locks import new_rlock
 
@@ -104,7 +104,7 @@ class MemoryStore:
     is_local = True
     has_clock = True
     retry_seconds = 0.0
-    dated = None
+    response_date = None
 
     def __init__(self, name: str | None = None, *, clock_ms: Callable[[], int] | None = None):
         """Create an empty store; without ``name`` it gets a unique one."""
@@ -174,11 +174,11 @@ class MemoryStore:
         """Return True if the object exists."""
         return check_key(key) in self._objects
 
-    def stamp(self, key: str) -> object:
+    def change_token(self, key: str) -> object:
         """Return the stored object, which is a new one after each write."""
         return self._objects.get(check_key(key))
 
-    def hold_to(self, check: Callable[[], None]) -> None:
+    def set_root_check(self, check: Callable[[], None]) -> None:
         """Do nothing, as object stores do."""
 
     def expect(self, prefix: str, *, is_there: bool) -> None:
@@ -186,15 +186,15 @@ class MemoryStore:
 
     def put_if_absent(
         self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()
-    ) -> Put:
+    ) -> PutOutcome:
         """Create the object unless it exists; ignore ``after``, as object stores do."""
         made = _Object(bytes(data), self._clock_ms())
         with self._lock:
             kept = self._objects.setdefault(check_key(key), made)
             if kept is not made:
-                return Put.EXISTS
+                return PutOutcome.EXISTS
             self._folders.add(key)
-        return Put.CREATED
+        return PutOutcome.CREATED
 
     def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
         """Create or replace the object."""

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
-from pravega_spark.engine.store.base import Put, Store
+from pravega_spark.engine.store.base import PutOutcome, Store
 from pravega_spark.engine.store.reserve import set_aside
 from pravega_spark.engine.store.retries import pause_seconds
 from pravega_spark.engine.store.root_marker import (
@@ -73,7 +73,7 @@ def _mark(store: Store, runtime: Runtime, marker: bytes) -> None:
 
     Whoever opens the root looks for it, so nothing else may be stored before it is.
     """
-    if store.put_if_absent(MARKER_KEY, marker) is Put.CREATED:
+    if store.put_if_absent(MARKER_KEY, marker) is PutOutcome.CREATED:
         return
     if not store.exists(MARKER_KEY):
         outage_key = _outage_key(f"{PROBE_FOLDER}/{os.urandom(8).hex()}/")
@@ -82,7 +82,7 @@ def _mark(store: Store, runtime: Runtime, marker: bytes) -> None:
         finally:
             with contextlib.suppress(StoreError):  # a sweep reports that
                 store.delete([outage_key])
-        if answer is Put.CREATED:
+        if answer is PutOutcome.CREATED:
             return
     store.make_durable("")  # a lost answer did not confirm that, nor has a winner waited for it
 
@@ -109,7 +109,7 @@ def probe(store: Store, *, token: str | None = None, runtime: Runtime = SYSTEM) 
             store.delete([*keys, _outage_key(keys[0])])
 
 
-def _create(store: Store, runtime: Runtime, key: str, data: bytes, outage_key: str) -> Put:
+def _create(store: Store, runtime: Runtime, key: str, data: bytes, outage_key: str) -> PutOutcome:
     """Create an object; UNKNOWN if it exists, or if the store gave no answer to any attempt.
 
     Between two attempts ``outage_key`` is put, which the store repeats, reports and, at last,
@@ -118,7 +118,7 @@ def _create(store: Store, runtime: Runtime, key: str, data: bytes, outage_key: s
     deadline, failures = runtime.monotonic() + store.retry_seconds, 0
     while True:
         answer = store.put_if_absent(key, data)
-        if answer is not Put.UNKNOWN or runtime.monotonic() >= deadline or store.exists(key):
+        if answer is not PutOutcome.UNKNOWN or runtime.monotonic() >= deadline or store.exists(key):
             return answer
         store.put(outage_key, b"")
         failures += 1
@@ -132,12 +132,12 @@ def _outage_key(key: str) -> str:
 
 def _check_second_create(store: Store, runtime: Runtime, key: str) -> None:
     first, second = b"first", b"second, which must not replace it"
-    if _create(store, runtime, key, first, _outage_key(key)) is Put.UNKNOWN and not store.exists(
-        key
-    ):
+    if _create(
+        store, runtime, key, first, _outage_key(key)
+    ) is PutOutcome.UNKNOWN and not store.exists(key):
         raise _unanswered(store, key)
     answer = _create(store, runtime, key, second, _outage_key(key))
-    if answer is Put.CREATED:
+    if answer is PutOutcome.CREATED:
         raise _failed(store, f"{key} could be created twice")
     content = _read(store, key)
     if content != first:
@@ -148,7 +148,7 @@ def _check_races(store: Store, runtime: Runtime, keys: list[str]) -> None:
     creators = [(key, number) for number in range(_RACERS) for key in keys]
     start = threading.Barrier(len(creators), timeout=_START_SECONDS)
 
-    def create(creator: tuple[str, int]) -> Put:
+    def create(creator: tuple[str, int]) -> PutOutcome:
         key, number = creator
         start.wait()
         return _create(store, runtime, key, _content(number), _outage_key(key))
@@ -156,12 +156,14 @@ def _check_races(store: Store, runtime: Runtime, keys: list[str]) -> None:
     with ThreadPoolExecutor(len(creators), thread_name_prefix="probe") as pool:
         answers = dict(zip(creators, pool.map(create, creators), strict=True))
     for key in keys:
-        winners = [n for n in range(_RACERS) if answers[key, n] is Put.CREATED]
+        winners = [n for n in range(_RACERS) if answers[key, n] is PutOutcome.CREATED]
         if len(winners) > 1:
             raise _failed(
                 store, f"{len(winners)} of {_RACERS} concurrent creates of {key} succeeded"
             )
-        if all(answers[key, n] is Put.UNKNOWN for n in range(_RACERS)) and not store.exists(key):
+        if all(answers[key, n] is PutOutcome.UNKNOWN for n in range(_RACERS)) and not store.exists(
+            key
+        ):
             raise _unanswered(store, key)
         content = _read(store, key)
         # Without a CREATED, the winner's answer was lost, which is no fault of the store.

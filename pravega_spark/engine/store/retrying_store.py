@@ -14,7 +14,7 @@ from typing import IO, Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
-from pravega_spark.engine.store.base import Entry, Put, Store, WrappedStore
+from pravega_spark.engine.store.base import Entry, PutOutcome, Store, WrappedStore
 from pravega_spark.engine.store.client_options import split_options
 from pravega_spark.engine.store.file_objects import ObjectSink, PositionedFile
 from pravega_spark.engine.store.retries import Retries
@@ -206,10 +206,10 @@ class RetryingStore(WrappedStore):
 
     def put_if_absent(
         self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()
-    ) -> Put:
+    ) -> PutOutcome:
         """Create the object unless it exists; UNKNOWN at once without a clear response."""
         answer = self.inner.put_if_absent(key, data, after=after, staged=staged)
-        if answer is not Put.UNKNOWN:
+        if answer is not PutOutcome.UNKNOWN:
             self._retries.note_answer()
         return answer
 

@@ -42,7 +42,7 @@ class Root:
 
     token: str
     record: dict[str, Any]
-    stamp: object
+    change_token: object
     is_proved: bool = False
     """Whether this process knows that the storage it writes to was probed."""
 
@@ -64,7 +64,7 @@ def encode(record: dict[str, Any]) -> bytes:
 
 _known: WeakKeyDictionary[Store, Root] = WeakKeyDictionary()
 _UNSEEN = object()
-"""The stamp of a marker that must be read again, even if that costs a request."""
+"""The change token of a marker that must be read again, even if that costs a request."""
 
 
 def read_root(store: Store, *, refresh: bool = False) -> Root | None:
@@ -74,7 +74,7 @@ def read_root(store: Store, *, refresh: bool = False) -> Root | None:
     removed, and StoreRefused for a marker that is not ours or has an unknown format.
     """
     known = _known.get(store)
-    if known is not None and not refresh and known.stamp is not _UNSEEN:
+    if known is not None and not refresh and known.change_token is not _UNSEEN:
         return known
     return _held(store, _read(store))
 
@@ -82,12 +82,12 @@ def read_root(store: Store, *, refresh: bool = False) -> Root | None:
 def read_root_beside(store: Store, key: str) -> tuple[Root | None, bytes | None]:
     """Return the root as :func:`read_root` does, and an object that is read at the same time."""
     known = _known.get(store)
-    if known is not None and known.stamp is not _UNSEEN:
+    if known is not None and known.change_token is not _UNSEEN:
         return known, store.get_many([key])[0]
-    stamp = store.stamp(MARKER_KEY)
+    token = store.change_token(MARKER_KEY)
     marker, data = store.get_many([MARKER_KEY, key])
     record = None if marker is None else _decode(store, marker)
-    return _held(store, _root(store, record, stamp)), data
+    return _held(store, _root(store, record, token)), data
 
 
 def _held(store: Store, found: Root | None) -> Root | None:
@@ -98,19 +98,19 @@ def _held(store: Store, found: Root | None) -> Root | None:
             _bind(store, found)
         return found
     if found is None or found.token != known.token:
-        known.stamp = _UNSEEN
+        known.change_token = _UNSEEN
         raise RootChanged(
             f"{store.url} is no longer the root that this process opened there: that one was "
             "removed, moved, unmounted or replaced. A manager that was made before, used or not, "
             "keeps to it. Restore or mount it, or use the present root through a new StreamManager."
         )
-    known.record, known.stamp = found.record, found.stamp
+    known.record, known.change_token = found.record, found.change_token
     return known
 
 
 def _bind(store: Store, root: Root) -> None:
     _known[store] = root
-    store.hold_to(partial(check_same, store))
+    store.set_root_check(partial(check_same, store))
 
 
 def check_same(store: Store) -> None:
@@ -118,8 +118,8 @@ def check_same(store: Store) -> None:
 
     A store that is not bound to a root passes.
     """
-    known, stamp = _known.get(store), store.stamp(MARKER_KEY)
-    if known is not None and known.stamp != stamp:
+    known, change_token = _known.get(store), store.change_token(MARKER_KEY)
+    if known is not None and known.change_token != change_token:
         read_root(store, refresh=True)
 
 
@@ -202,7 +202,7 @@ def allow_incomplete(store: Store) -> Iterator[None]:
         _incomplete_allowed.discard(store)
         known = _known.get(store)
         if known is not None:
-            known.stamp = _UNSEEN  # its marker shows whether it is complete now
+            known.change_token = _UNSEEN  # its marker shows whether it is complete now
 
 
 def some_scopes(store: Store) -> list[str]:
@@ -258,11 +258,11 @@ def _decode(store: Store, content: bytes) -> dict[str, Any]:
 
 
 def _read(store: Store) -> Root | None:
-    stamp = store.stamp(MARKER_KEY)
-    return _root(store, read_record(store), stamp)
+    token = store.change_token(MARKER_KEY)
+    return _root(store, read_record(store), token)
 
 
-def _root(store: Store, record: dict[str, Any] | None, stamp: object) -> Root | None:
+def _root(store: Store, record: dict[str, Any] | None, change_token: object) -> Root | None:
     if record is None:
         return None
     found = record["format"]
@@ -281,4 +281,4 @@ def _root(store: Store, record: dict[str, Any] | None, stamp: object) -> Root | 
         )
     # Markers of older versions have no token; the time of their probe distinguishes them.
     token = str(record.get("root") or f"probed-{record.get('probed_ms')}")
-    return Root(token, record, stamp)
+    return Root(token, record, change_token)

@@ -18,7 +18,14 @@ import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError, ProfileNotFound
 
 from pravega_spark.engine.runtime.system import SYSTEM
-from pravega_spark.engine.store.base import Dated, Entry, Put, check_key, check_prefix, is_visible
+from pravega_spark.engine.store.base import (
+    Entry,
+    PutOutcome,
+    ResponseDate,
+    check_key,
+    check_prefix,
+    is_visible,
+)
 from pravega_spark.engine.store.file_objects import ObjectSink, PositionedFile
 from pravega_spark.engine.store.parallel_calls import in_parallel
 from pravega_spark.engine.store.s3_client import (
@@ -372,17 +379,17 @@ class S3Store:
             )
 
     @property
-    def dated(self) -> Dated | None:
+    def response_date(self) -> ResponseDate | None:
         """The date of the newest response: S3 sends one with each."""
         client = self._connections.get(os.getpid())
-        return None if client is None else client.dated
+        return None if client is None else client.response_date
 
     def time_ms(self) -> int:
         """Return the date of the response to a new request."""
         client = self._client
-        client.dated = None
+        client.response_date = None
         self.exists(_NO_OBJECT)
-        found = client.dated
+        found = client.response_date
         return time.time_ns() // 1_000_000 if found is None else found.storage_ms
 
     def modified_ms(self, key: str) -> int | None:
@@ -435,11 +442,11 @@ class S3Store:
                 return None
             raise self._read_error(error, key) from error
 
-    def stamp(self, key: str) -> object:
+    def change_token(self, key: str) -> object:
         """Return the key: any real check would be a request."""
         return key
 
-    def hold_to(self, check: Callable[[], None]) -> None:
+    def set_root_check(self, check: Callable[[], None]) -> None:
         """Do nothing: checking the root marker would be a request."""
 
     def expect(self, prefix: str, *, is_there: bool) -> None:
@@ -447,7 +454,7 @@ class S3Store:
 
     def put_if_absent(
         self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()
-    ) -> Put:
+    ) -> PutOutcome:
         """Create the object unless it exists; UNKNOWN without a clear response."""
         client, name = self._client, self._base + check_key(key)
         for attempt in range(_CONFLICT_ATTEMPTS):
@@ -455,18 +462,18 @@ class S3Store:
                 self._sleep(_CONFLICT_PAUSE_SECONDS * 2 ** (attempt - 1))
             try:
                 client.call("PutObject", name, headers={"If-None-Match": "*"}, body=data)
-                return Put.CREATED
+                return PutOutcome.CREATED
             except Exception as error:
                 meaning = meaning_of(error)
                 if meaning is None:
                     raise
                 if meaning is Meaning.EXISTS:
-                    return Put.EXISTS
+                    return PutOutcome.EXISTS
                 if meaning is Meaning.REFUSED:
                     raise refusal(error, f"{self.url}/{key}", "create") from error
                 if meaning is not Meaning.CONFLICT:
-                    return Put.UNKNOWN
-        return Put.UNKNOWN
+                    return PutOutcome.UNKNOWN
+        return PutOutcome.UNKNOWN
 
     def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
         """Create or overwrite the object; above 64 MiB in parts, visible after the last."""

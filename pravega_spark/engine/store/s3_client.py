@@ -43,7 +43,7 @@ from urllib3.util.response import assert_header_parsing
 
 from pravega_spark.engine.runtime.boot_clock import elapsed_seconds
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
-from pravega_spark.engine.store.base import Dated
+from pravega_spark.engine.store.base import ResponseDate
 from pravega_spark.engine.store.s3_errors import KeysMissing
 from pravega_spark.engine.store.s3_settings import Form, S3Settings
 from pravega_spark.engine.store.supplier_log import taken_failures
@@ -258,7 +258,7 @@ class S3Client:
         self._has_worked = False
         """Whether the storage has accepted a request with the keys of a supplier."""
         self._pool = self._make_pool()
-        self.dated: Dated | None = None
+        self.response_date: ResponseDate | None = None
         """The date of the newest response."""
 
     def _prepared(self, region: str | None) -> tuple[dict[str, Form], str]:
@@ -433,7 +433,9 @@ class S3Client:
     def _note(self, date: str) -> None:
         storage_ms = header_date_ms(date)
         if storage_ms is not None:
-            self.dated = Dated(storage_ms, time.time_ns() // 1_000_000, elapsed_seconds())
+            self.response_date = ResponseDate(
+                storage_ms, time.time_ns() // 1_000_000, elapsed_seconds()
+            )
 
 
 class _Signer(S3SigV4Auth):  # type: ignore[misc]

@@ -114,7 +114,7 @@ class StreamLog:
         found = log.refresh(durable=True)
         if known is None or found is not known or not self.store.is_local:
             return found
-        if self.store.stamp(log.reader.key(known.version)) is None:
+        if self.store.change_token(log.reader.key(known.version)) is None:
             raise CorruptLog(
                 f"{log.reader.where}: version {known.version} of the log, which this process has "
                 "read, does not exist any more: its folder was removed or moved. Restore it from a "

@@ -12,7 +12,7 @@ from functools import partial
 
 from pravega_spark.config.descriptions import FileTotals
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.clock import Now, read_now
+from pravega_spark.engine.log.clock import ClockReading, read_clock
 from pravega_spark.engine.log.commit import Proposal
 from pravega_spark.engine.log.retained import VersionAges, encode_log_domain, is_pinned
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
@@ -112,7 +112,7 @@ def preview_stream_sweep(
     Writes nothing. Raises StaleIdentity, NoSuchStream.
     """
     stream.view(life=life)
-    now = read_now(stream.store, stream.runtime, keep=False)
+    now = read_clock(stream.store, stream.runtime, keep=False)
     logs = stream.log, history_log(stream)
     found = [preview_sweep(log, grace_ms=grace_ms, retain_ms=retain_ms, now=now) for log in logs]
     return add_results(*found)
@@ -120,7 +120,7 @@ def preview_stream_sweep(
 
 @frees
 def sweep_deleted_stream(
-    stream: StreamLog, *, grace_ms: int, retain_ms: int, now: Now
+    stream: StreamLog, *, grace_ms: int, retain_ms: int, now: ClockReading
 ) -> SweepResult:
     """Sweep a deleted stream down to the files that the next creation of its name needs.
 
@@ -155,7 +155,9 @@ def sweep_deleted_stream(
     return add_results(result, _sweep_history(stream, grace_ms, retain_ms, now))
 
 
-def _sweep_history(stream: StreamLog, grace_ms: int, retain_ms: int, now: Now) -> SweepResult:
+def _sweep_history(
+    stream: StreamLog, grace_ms: int, retain_ms: int, now: ClockReading
+) -> SweepResult:
     log = history_log(stream)
     result = sweep_table(log, grace_ms=grace_ms, retain_ms=retain_ms, now=now)
     merge_history(log)

@@ -33,7 +33,7 @@ from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
 from pravega_spark.engine.chunks.reader import read
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.chunks.writer import stage
-from pravega_spark.engine.layout.epochs import Layout, few, overlapping
+from pravega_spark.engine.layout.epochs import Layout, overlapping, short_list
 from pravega_spark.engine.layout.located_cut import locate, tail
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit import Proposal
@@ -74,7 +74,7 @@ ANY_OFFSET = -1
 
 @dataclass(frozen=True, slots=True)
 class AppendCondition:
-    """What a batch needs; a batch with a condition is committed by its owner alone."""
+    """What a batch needs; a batch with a condition is committed by its own process alone."""
 
     expected: StreamCut | EventPointer | None = None
     fencing_token: str | None = None
@@ -144,7 +144,9 @@ def _check_segment(layout: Layout, expected: EventPointer) -> None:
     if record.sealed_epoch is not None:
         lineage = layout.lineage
         after = [segment_text(s.segment_id) for s in lineage.successors(lineage.find(segment_id))]
-        raise _elsewhere(layout, expected, f"was sealed by a scale; {few(after)} followed it")
+        raise _elsewhere(
+            layout, expected, f"was sealed by a scale; {short_list(after)} followed it"
+        )
     if expected.offset not in (record.next_offset, ANY_OFFSET):
         actual = EventPointer(expected.stream, expected.life, segment_id, record.next_offset)
         raise ConditionFailed(
@@ -227,7 +229,7 @@ class StagedBatch:
     """Whether the chunks have the names of an offer, so that other processes can commit them."""
     can_be_offered: bool = True
     condition: AppendCondition | None = None
-    """What its owner alone can decide: a batch with a condition is never offered."""
+    """What its own process alone can decide: a batch with a condition is never offered."""
     time_note: TimeNote | None = None
     """The time that the writer notes with the batch, after its events."""
 
@@ -271,7 +273,7 @@ class AppendDraft:
             self._state = RevisionMark(state.segment_id, state.base_offset, view.version + 1)
         return ranges
 
-    def tried(self, batch: StagedBatch, version: int) -> AppendResult | PravegaSparkError:
+    def add_or_error(self, batch: StagedBatch, version: int) -> AppendResult | PravegaSparkError:
         """Take a batch for a version, and return the outcome, or why it cannot be committed."""
         try:
             ranges = self.add(batch)

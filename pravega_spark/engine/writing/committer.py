@@ -24,7 +24,7 @@ from pravega_spark.engine.writing.append import (
     other_segment,
 )
 from pravega_spark.engine.writing.batch import WriteBatch, ranks
-from pravega_spark.engine.writing.group import OfferFirst, group_of
+from pravega_spark.engine.writing.group import MustOffer, group_of
 from pravega_spark.engine.writing.identity import SessionBatch, open_session
 from pravega_spark.engine.writing.stage import (
     MAX_OFFER_BYTES,
@@ -204,7 +204,7 @@ class BatchCommitter:
             try:
                 appended = self._append(prepared)
                 break
-            except (SegmentSealed, OfferFirst):
+            except (SegmentSealed, MustOffer):
                 self._router = None
             except WriterForgotten:
                 staged = prepared.staged
@@ -319,7 +319,7 @@ class BatchCommitter:
                 return offered
             can_be_offered = False
         version = self._staging_version
-        folder, alone = version_folder(version), not self.group.is_led
+        folder, alone = version_folder(version), not self.group.is_committing
         chunks = stage_routed(
             stream, folder, events, routed, before_commit=alone, compression=self._compression
         )

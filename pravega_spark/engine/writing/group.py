@@ -1,27 +1,19 @@
 """Group commit: batches that wait share a commit, also those that other processes offer.
 
-Without other writers, all batches that wait go into the next commit.
+Writers append staged batches to the ``AppendGroup`` of their stream. One thread at a time commits,
+with the ``GroupCommitter``, for all batches that wait in this process; each writer gets the outcome
+of its own. As long as no other process writes, that is all.
 
-With other writers, batches are **offered**: their chunks get names that say all that a commit needs
-(``stage``). The leader then follows the log until a commit of some process holds its batches.
-If none comes in time, it **takes**: one commit of its own batches and of all offers that pass the
-checks of an append.
+Others write, if this process has lost a second race within a short time (``Contention``). From then
+on batches are **offered**: their chunks get names that say all that a commit needs (``stage``). The
+committer follows the log until a commit of some process holds its batches. If none comes in time,
+it makes one itself, of its own batches and of all offers that pass the checks of an append, and
+goes on to do so in the background, as long as others offer batches. No process is special: where
+the one that commits for all dies, the patience of another ends.
 
-Whether other processes write to a stream now, and when this one should commit for all of them.
-Nothing is decided on this but when to act: the log decides who wins, by the checks of the commit. A
-lone writer never knows contention. It begins with the second lost race within a short time.
-
-The offers of other processes: staged chunks that a listing shows, as complete batches. A listing
-may be old or lack objects. An offer that it misses is left for the next commit, and one that cannot
-be committed any more is refused by the checks of the commit.
-
-The appends of one process to one stream: batches that wait share a commit, also with others'. One
-thread leads at a time: it commits for all batches that wait (``AppendLeader``), and each owner gets
-its outcome. As long as no other process writes, that is all.
-
-With other writers, the leader also commits for them. Whoever did goes on, in the background, as
-long as they offer batches. No process is special: where the one that takes dies, the patience of
-another ends.
+Nothing is decided here but when to act: the log decides who wins, by the checks of the commit. A
+listing of offers may be old or lack objects. An offer that it misses is left for the next commit,
+and one that cannot be committed any more is refused by the checks.
 """
 
 from __future__ import annotations
@@ -71,12 +63,12 @@ from pravega_spark.values.limits import (
 )
 
 
-class OfferFirst(Exception):
+class MustOffer(Exception):
     """The batch lost races to other processes: stage it again, as an offer."""
 
 
-class OpenAppend:
-    """A batch whose owner waits."""
+class PendingAppend:
+    """A batch whose writer waits."""
 
     __slots__ = ("batch", "error", "lost", "missed", "random", "result", "waits_from", "wake")
 
@@ -88,7 +80,7 @@ class OpenAppend:
         self.result: AppendResult | None = None
         self.error: BaseException | None = None
         self.wake = threading.Event()
-        """Set when the outcome is known, or when the owner must lead."""
+        """Set when the outcome is known, or when this writer's thread is the next to commit."""
         self.wait(0, now, random)
 
     def wait(self, missed: int, now: float, random: float) -> None:
@@ -105,19 +97,19 @@ class OpenAppend:
         return self.result is not None or self.error is not None
 
     def complete(self, result: AppendResult) -> None:
-        """Hand the owner its result, unless the outcome is known."""
+        """Hand the writer its result, unless the outcome is known."""
         if not self.is_done:
             self.result = result
             self.wake.set()
 
     def refuse(self, error: BaseException) -> None:
-        """Hand the owner an error that says that the batch is in no commit."""
+        """Hand the writer an error that says that the batch is in no commit."""
         if not self.is_done:
             self.error = error
             self.wake.set()
 
     def fail(self, error: BaseException, stream: str) -> None:
-        """Hand the owner an error that says nothing about this batch of the stream."""
+        """Hand the writer an error that says nothing about this batch of the stream."""
         self.refuse(failure_of(self.batch, error, stream))
 
     def outcome(self) -> AppendResult:
@@ -128,7 +120,7 @@ class OpenAppend:
         return self.result
 
 
-def oldest_offer(waiting: Sequence[OpenAppend]) -> int | None:
+def oldest_offer(waiting: Sequence[PendingAppend]) -> int | None:
     """Return the version at which the oldest of the batches was offered; None without offers."""
     offers = [one.batch for one in waiting if one.batch.is_offered]
     return min((offered_at(batch.chunks[0].path) for batch in offers), default=None)
@@ -137,15 +129,15 @@ def oldest_offer(waiting: Sequence[OpenAppend]) -> int | None:
 _WEIGHT = 0.2
 """The weight of the newest measurement in an average."""
 MISSED_COMMITS = 5
-"""The owner of an offer commits itself after this many commits without it."""
+"""Who offers a batch commits it after this many commits of others without it."""
 _MOST_SPREAD = 8.0
-"""However many owners there are, their patience is spread over so much at most."""
+"""However many processes offer, their patience is spread over this much at most."""
 _CROWD_DECAY = 0.9
-"""What a listing or commit of fewer offers leaves of the known number of owners."""
-STAND_BACK_COMMITS = 2
-"""An owner that lost a race as a taker leaves so many commits to the winner."""
+"""What a listing or commit of fewer offers leaves of the known number of offers."""
+STEP_BACK_COMMITS = 2
+"""After losing a race, a committer steps back for this many commits."""
 VERB_COMMITS = 3
-"""A commit that is no append counts as so many: its author takes no offers."""
+"""A commit of another kind counts as this many: its author commits no offers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +149,7 @@ class Pace:
     window: float
     """Contention ends this long after the last sign of it, at least."""
     patience: float
-    """The owner of an offer waits this long for a commit, at least."""
+    """Who offers a batch waits this long for a commit, at least."""
     pause: tuple[float, float]
     """The shortest and the longest time between two looks for the next commit."""
     looks: int
@@ -167,7 +159,7 @@ class Pace:
     early: float
     """It is so long at most."""
     crowd: float
-    """So many owners spread their patience once more; infinite: they never do."""
+    """This many offers spread their patience once more; infinite: they never do."""
     linger: tuple[float, float]
     """The same between a commit for others and the next listing of offers."""
 
@@ -244,11 +236,11 @@ class Contention:
         return now < self._until
 
     def is_patience_over(self, now: float, waits_from: float, missed: int, random: float) -> bool:
-        """Return whether the owner of an offer should commit itself.
+        """Return whether to commit an offered batch instead of waiting for others.
 
         It does if no commit arrives for some intervals, or if several passed without its offer.
-        ``random``, in [0, 1), spreads the patience of many owners over a time that grows with their
-        number: otherwise all of them would take at once, and all but one would lose.
+        ``random``, in [0, 1), spreads the patience of many processes over a time that grows with
+        their number: otherwise all would commit at once, and all but one would lose.
         """
         spread = max(1.0, min(self._crowd / self._pace.crowd, _MOST_SPREAD))
         if missed >= MISSED_COMMITS + int(random * (spread - 1.0)):
@@ -256,7 +248,7 @@ class Contention:
         patience = max(4 * self.interval, self._pace.patience) * (1 + random * spread)
         return now - max(waits_from, self._commit_at) > patience
 
-    def saw(self, offers: int) -> None:
+    def record_offers(self, offers: int) -> None:
         """Note that a listing, or a commit, had so many offers."""
         self._crowd = max(_CROWD_DECAY * self._crowd, offers)
 
@@ -324,7 +316,7 @@ def landed(stream: StreamLog, batch: StagedBatch, newest: tuple[int, bytes] | No
 def offers_in(commit: bytes | None) -> int:
     """Return how many offered chunks a commit holds, without decoding it.
 
-    A process that commits any is contended, so it lists and takes the offers of others.
+    A process that commits any is contended, so it lists and commits the offers of others.
     """
     return 0 if commit is None else len(_OFFERED.findall(commit))
 
@@ -375,7 +367,7 @@ class OfferListing:
         ``oldest`` is the version of an offer that nobody took in time, if the caller has one: as a
         rule others were not taken either, so all that are not much older are listed.
 
-        On a local disk the offers that were not seen before are made durable first: their owners
+        On a local disk the offers that were not seen before are made durable first: their writers
         may be about to do that.
         """
         stream, known = self._stream, self._parts
@@ -451,8 +443,8 @@ def _parsed(path: str, view: StreamView) -> OfferedPart | None:
     return replace(part, chunk=replace(part.chunk, columns=NO_BOUNDS))
 
 
-_OWNER_COMMITS = 64
-"""A process whose own writers were idle for so many commits stops to commit for others."""
+_COMMITS_FOR_OTHERS = 64
+"""After this many commits without own batches a process stops committing for others."""
 _BEHIND = 3
 """After so many commits of others in a row, the log is read on at once."""
 _RETRY_SECONDS = 0.1
@@ -463,7 +455,7 @@ _OFFER_REQUEST_AFTER = 4 * REQUEST_AFTER
 """On an object store an offer needs so many lost races for a request, which holds all others up."""
 
 
-class AppendLeader:
+class GroupCommitter:
     """The steps of one process on the way to the next commits of a stream; one thread a time."""
 
     def __init__(self, stream: StreamLog) -> None:
@@ -472,16 +464,16 @@ class AppendLeader:
         self._runtime = stream.runtime
         self._contention = Contention(is_local=stream.store.is_local)
         self._offers = OfferListing(stream)
-        self.takes = False
+        self.serves_others = False
         """Whether this process committed for others the last time, and goes on."""
         self.has_offers = False
         """Whether others offer batches, as of the last listings."""
         self._listed: list[Offer] = []
         """The offers of the last listing."""
-        self._lost_takes = 0
+        self._lost_races = 0
         """Commits for others that lost a race, since the last one that was won."""
         self._is_outpaced = False
-        """Whether the last race was lost, on an object store, to a process that takes no offers."""
+        """Whether the last race was lost, on an object store, to a process without offers."""
         self._foreign_commits = 0
         self._behind = 0  # how many looks in a row have found a commit
         self._failed_since: float | None = None  # the first failed look, if all since then failed
@@ -498,26 +490,26 @@ class AppendLeader:
     @property
     def goes_on(self) -> bool:
         """Whether to commit for others once more, without batches of one's own."""
-        others = self.has_offers and self._foreign_commits < _OWNER_COMMITS
-        return self.takes and self.is_contended and others
+        others = self.has_offers and self._foreign_commits < _COMMITS_FOR_OTHERS
+        return self.serves_others and self.is_contended and others
 
     @property
     def linger(self) -> float:
         """How long to wait between two commits for others, in seconds."""
         return self._contention.linger
 
-    def step(self, waiting: list[OpenAppend]) -> None:
+    def step(self, waiting: list[PendingAppend]) -> None:
         """Try one commit, or look once for a commit of another process."""
         now = self._runtime.monotonic()
         if not self._contention.is_contended(now):
             self._try(waiting, ())
-        elif self.takes or self._must_take(waiting, now):
-            self.take(waiting)
+        elif self.serves_others or self._must_commit(waiting, now):
+            self.commit_with_offers(waiting)
         else:
             self._follow(waiting, now)
 
-    def _must_take(self, waiting: Sequence[OpenAppend], now: float) -> bool:
-        """Return whether the patience of an owner is over, or nobody else can commit its batch."""
+    def _must_commit(self, waiting: Sequence[PendingAppend], now: float) -> bool:
+        """Return whether the patience for a batch is over, or nobody else can commit it."""
         return any(
             not one.batch.is_offered
             or self._contention.is_patience_over(now, one.waits_from, one.missed, one.random)
@@ -526,9 +518,9 @@ class AppendLeader:
 
     # ------------------------------------------------------------------------------ to commit
 
-    def take(self, waiting: list[OpenAppend]) -> None:
+    def commit_with_offers(self, waiting: list[PendingAppend]) -> None:
         """Commit what waits in this process, with all offers that pass."""
-        if self._lost_takes % 2:
+        if self._lost_races % 2:
             self._chase()
             self._review(waiting)
             waiting = [one for one in waiting if not one.is_done]
@@ -538,17 +530,17 @@ class AppendLeader:
         own = {one.batch.identity for one in waiting}
         others = [offer for offer in self._listed if offer.batch.identity not in own]
         if not waiting and not others:
-            self._note_taken(None)
+            self._note_offers_found(None)
             self._look()
             return
         self._foreign_commits = 0 if waiting else self._foreign_commits + 1
-        self._lost_takes += 1
-        self.takes = self._try(waiting, others)
-        if self.takes:
-            self._lost_takes = 0
+        self._lost_races += 1
+        self.serves_others = self._try(waiting, others)
+        if self.serves_others:
+            self._lost_races = 0
         failpoint("append.taken")
 
-    def _list(self, waiting: Sequence[OpenAppend]) -> None:
+    def _list(self, waiting: Sequence[PendingAppend]) -> None:
         began = self._runtime.monotonic()
         try:
             self._listed = self._offers.read(self._stream.known_view(), oldest_offer(waiting))
@@ -556,14 +548,14 @@ class AppendLeader:
             self._fail(waiting, error)
             raise
         self._contention.listing_seconds = self._runtime.monotonic() - began
-        self._contention.saw(len(self._listed))
+        self._contention.record_offers(len(self._listed))
 
     def _chase(self) -> None:
         """Wait for the commit of the process that won the last race, so that this one is next.
 
         Otherwise a process that commits at a steady pace wins every race: the round of a loser,
         which reads the winner's commit and lists, takes longer than the winner's own. One that
-        takes no offers may even commit as fast as calls allow, and only luck wins a race against
+        commits no offers may even commit as fast as calls allow, and only luck wins a race against
         that: so it is tried at once, again and again, until the winner knows of the contention.
         """
         for _ in range(_CHASES):
@@ -578,9 +570,9 @@ class AppendLeader:
         self._contention.commit(self._runtime.monotonic(), is_foreign=True)
         return True
 
-    def _try(self, waiting: list[OpenAppend], offers: Sequence[Offer]) -> bool:
+    def _try(self, waiting: list[PendingAppend], offers: Sequence[Offer]) -> bool:
         """Try one commit of the batches and offers; complete the batches if it is won."""
-        placed: dict[OpenAppend, AppendResult | PravegaSparkError] = {}
+        placed: dict[PendingAppend, AppendResult | PravegaSparkError] = {}
         done: set[str] = set()
 
         def decide(snapshot: Snapshot | None) -> Proposal[int | None]:
@@ -590,12 +582,12 @@ class AppendLeader:
             placed.clear()
             done.clear()
             for one in waiting:
-                placed[one] = draft.tried(one.batch, snapshot.version + 1)
+                placed[one] = draft.add_or_error(one.batch, snapshot.version + 1)
             before = draft.batches
             for offer in offers:
                 if draft.chunks >= OFFERS_PER_COMMIT:
                     break
-                if not isinstance(draft.tried(offer.batch, 0), OutOfOrder):
+                if not isinstance(draft.add_or_error(offer.batch, 0), OutOfOrder):
                     done.add(offer.token)
             body: Body | None = draft.body() if draft.batches else None
             return body, draft.batches - before if draft.batches else None
@@ -614,7 +606,7 @@ class AppendLeader:
         self._offers.forget(done)
         if committed.value is not None:
             self._contention.commit(now, is_foreign=committed.value > 0)
-        self._note_taken(committed.value)
+        self._note_offers_found(committed.value)
         for one, outcome in placed.items():
             if isinstance(outcome, AppendResult):
                 is_old = outcome.duplicate
@@ -625,42 +617,42 @@ class AppendLeader:
                 one.refuse(outcome)
         return True
 
-    def _note_taken(self, taken: int | None) -> None:
+    def _note_offers_found(self, taken: int | None) -> None:
         now = self._runtime.monotonic()
         self.has_offers = self._contention.listed(now, found=bool(taken))
 
-    def _after_lost_race(self, waiting: Sequence[OpenAppend]) -> None:
-        """Have batches offered, so that the winner takes them the next time.
+    def _after_lost_race(self, waiting: Sequence[PendingAppend]) -> None:
+        """Have batches offered, so that the winner commits them the next time.
 
-        The owners of offers stand back for the winner, which takes from now on: if all of them went
-        on, each commit would hold a few batches only. What lost some races, or cannot be offered,
+        Those who offer step back for the winner, which commits for all from now on: if all went on,
+        each commit would hold a few batches only. What lost some races, or cannot be offered,
         asks for the next version.
         """
-        now, requests = self._runtime.monotonic(), list[OpenAppend]()
+        now, requests = self._runtime.monotonic(), list[PendingAppend]()
         is_remote = not self._stream.store.is_local
         self._is_outpaced = is_remote and not offers_in(self._stream.log.winner)
         for one in waiting:
             if one.is_done:
                 continue
             if self.is_contended and one.batch.can_be_offered and not one.batch.is_offered:
-                one.refuse(OfferFirst())
+                one.refuse(MustOffer())
                 continue
             if self._stream.log.operation == APPEND and not self._is_outpaced:
-                one.wait(MISSED_COMMITS - STAND_BACK_COMMITS, now, self._runtime.random())
+                one.wait(MISSED_COMMITS - STEP_BACK_COMMITS, now, self._runtime.random())
             one.lost += 1
             is_patient = is_remote and one.batch.is_offered
             if one.lost % (_OFFER_REQUEST_AFTER if is_patient else REQUEST_AFTER) == 0:
                 requests.append(one)
         if self._is_outpaced:
-            self._lost_takes = 1
+            self._lost_races = 1
         if requests:
-            self._request, self._lost_takes = self._stream.log.request(), 0
+            self._request, self._lost_races = self._stream.log.request(), 0
             for one in requests:
                 one.missed = MISSED_COMMITS
 
     # ------------------------------------------------------------------------------ to follow
 
-    def _follow(self, waiting: list[OpenAppend], now: float) -> None:
+    def _follow(self, waiting: list[PendingAppend], now: float) -> None:
         """Look once for the next commit of another process.
 
         A batch that is offered can land whatever this process sees of the storage, so an error of a
@@ -694,7 +686,7 @@ class AppendLeader:
             self._behind = 0
             return False
         self._contention.commit(now, is_foreign=True)
-        self._contention.saw(offers_in(data))
+        self._contention.record_offers(offers_in(data))
         self._newest = None if data is None or snapshot is None else (snapshot.version, data)
         self._behind += 1
         if self._behind > _BEHIND:
@@ -702,7 +694,7 @@ class AppendLeader:
             log.refresh()
         return True
 
-    def _review(self, waiting: Sequence[OpenAppend]) -> None:
+    def _review(self, waiting: Sequence[PendingAppend]) -> None:
         """Complete the batches that a commit of another process holds, or that none can hold.
 
         Each refusal is final, at whatever version it is found; the newest one has the best cause.
@@ -735,7 +727,7 @@ class AppendLeader:
     def _landed(self, batch: StagedBatch) -> AppendResult:
         return landed(self._stream, batch, self._newest)
 
-    def _fail(self, waiting: Sequence[OpenAppend], error: BaseException) -> None:
+    def _fail(self, waiting: Sequence[PendingAppend], error: BaseException) -> None:
         """Fail batches because of an error that says nothing about any of them."""
         for one in waiting:
             one.fail(error, self._stream.name)
@@ -755,36 +747,36 @@ class AppendGroup:
         self._stream = stream
         self._runtime = stream.runtime
         self._lock = new_lock()
-        self._waiting: list[OpenAppend] = []
-        self.is_led = False
+        self._waiting: list[PendingAppend] = []
+        self.is_committing = False
         """Whether a commit is under way, which a batch that is staged now waits for."""
-        self.leader = AppendLeader(stream)
-        """What the thread that leads does; nothing else may use it."""
+        self.committer = GroupCommitter(stream)
+        """Used by the one thread that commits."""
 
     @property
     def offers(self) -> bool:
         """Whether batches should be offered now."""
-        return self.leader.is_contended
+        return self.committer.is_contended
 
     def append(self, batch: StagedBatch) -> AppendResult:
         """Wait until the batch is in the log, with all or none of its chunks.
 
-        Raises what :meth:`AppendDraft.add` raises, OfferFirst, CommitUnknown and StoreError. For a
+        Raises what :meth:`AppendDraft.add` raises, MustOffer, CommitUnknown and StoreError. For a
         batch that was offered, an error of the storage is CommitUnknown: another process may commit
         it later.
         """
         failpoint("append.staged")
-        waiting = OpenAppend(batch, self._runtime.monotonic(), self._runtime.random())
+        waiting = PendingAppend(batch, self._runtime.monotonic(), self._runtime.random())
         with self._lock:
             self._waiting.append(waiting)
-            leads, self.is_led = not self.is_led, True
-        if not leads:
+            commits, self.is_committing = not self.is_committing, True
+        if not commits:
             waiting.wake.wait()
         if not waiting.is_done:
-            self._lead(waiting)
+            self._commit_until_done(waiting)
         return waiting.outcome()
 
-    def _lead(self, own: OpenAppend) -> None:
+    def _commit_until_done(self, own: PendingAppend) -> None:
         try:
             while not own.is_done:
                 self._step()
@@ -797,7 +789,7 @@ class AppendGroup:
         with self._lock:
             waiting = list(self._waiting)
         try:
-            self.leader.step(waiting)
+            self.committer.step(waiting)
         finally:
             self._drop_done()
 
@@ -806,30 +798,32 @@ class AppendGroup:
             self._waiting = [one for one in self._waiting if not one.is_done]
 
     def _hand_over(self, *, goes_on: bool = True) -> None:
-        """Let the owner of the next batch lead, or the background if others need it."""
+        """Let the writer of the next batch commit, or the background if others need it."""
         self._drop_done()
         with self._lock:
             if self._waiting:
                 self._waiting[0].wake.set()
                 return
-            goes_on = goes_on and self.leader.takes and self.offers
-            self.is_led = goes_on
+            goes_on = goes_on and self.committer.serves_others and self.offers
+            self.is_committing = goes_on
         if goes_on:
-            self.leader.has_offers = True
-            self._runtime.start(self._take_on)
+            self.committer.has_offers = True
+            self._runtime.start(self._serve_others)
 
-    def _take_on(self) -> None:
+    def _serve_others(self) -> None:
         """Commit for others as long as there are offers, then hand over."""
         try:
-            while self.leader.goes_on and not _exiting.is_set():
+            while self.committer.goes_on and not _exiting.is_set():
                 self._step()
-                if self.leader.linger:
-                    self._runtime.sleep(self.leader.linger)
+                if self.committer.linger:
+                    self._runtime.sleep(self.committer.linger)
         except Exception as error:
             name, fields = self._stream.name, log_fields("append", self._stream.name)
-            logger.debug("stopped to commit for others of %s: %r", name, error, extra=fields)
+            logger.debug(
+                "stopped committing for other writers of %s: %r", name, error, extra=fields
+            )
         finally:
-            self.leader.takes = False
+            self.committer.serves_others = False
             self._hand_over(goes_on=False)
 
 

@@ -59,7 +59,7 @@ from pravega_spark.values.limits import COMPRESSION, MAX_EVENT_BYTES
 MAX_NAME_BYTES = 255
 """The longest file name of the usual file systems."""
 MAX_PARTS = 64
-"""Batches of more chunks are not offered: their owner commits them."""
+"""Batches of more chunks are not offered: their own process commits them."""
 _FORMAT = 1
 _NAME = re.compile(r"o([0-9]{20})-([A-Za-z0-9_-]+)\.parquet")
 _HEX = re.compile(r"(?:[0-9a-f]{2})+")

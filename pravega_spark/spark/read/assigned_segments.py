@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from pravega_spark.engine.layout import read_plan
-from pravega_spark.engine.layout.epochs import few
+from pravega_spark.engine.layout.epochs import short_list
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -153,8 +153,8 @@ def begun_late(view: StreamView, offset: StreamOffset, wanted: Coverage) -> str:
     if not late:
         return ""
     return (
-        f"option assign: the query now also reads, of stream {view.stream}, {few(late)}: that is "
-        "where it was when the query began."
+        f"option assign: the query now also reads, of stream {view.stream}, {short_list(late)}: "
+        "that is where it was when the query began."
     )
 
 
@@ -185,9 +185,9 @@ def at_end(view: StreamView, offset: StreamOffset, wanted: Coverage) -> str:
     return (
         f"option assign: {_texts(list(segments))} of stream {view.stream} "
         f"{'is' if len(segments) == 1 else 'are'} sealed and read to the end: the query reads "
-        f"nothing more of the stream, and passes events of {few(map(segment_text, others))}. To "
-        "read those, start it with them; if it has passed some, with a new checkpoint folder and "
-        "startingOffsets=earliest."
+        "nothing more of the stream, and passes events of "
+        f"{short_list(map(segment_text, others))}. To read those, start it with them; if it has "
+        "passed some, with a new checkpoint folder and startingOffsets=earliest."
     )
 
 
@@ -202,7 +202,7 @@ def _option(stream: str, segments: Iterable[int]) -> str:
 
 
 def _texts(segments: list[int]) -> str:
-    return f"segment{'' if len(segments) == 1 else 's'} {few(map(segment_text, segments))}"
+    return f"segment{'' if len(segments) == 1 else 's'} {short_list(map(segment_text, segments))}"
 
 
 def _known(view: StreamView, reads: Coverage) -> list[int]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pravega_spark.config.root_settings import SettingSources
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.engine.log.clock import read_now
+from pravega_spark.engine.log.clock import read_clock
 from pravega_spark.engine.log.retained import VersionAges
 from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.configuration import read_sources
@@ -131,7 +131,7 @@ class SourceWatermark:
         if not ends:
             return
         log = ends[0].stream.log
-        now = read_now(log.store, log.runtime, keep=False)
+        now = read_clock(log.store, log.runtime, keep=False)
 
         def age_ms(end: StreamEnd) -> int:
             ages = VersionAges(end.stream.log, now)

@@ -1,6 +1,6 @@
 """Dead letters: the rows of a write that do not fit its typed stream, as events of another one.
 
-The stream ``<name>-dlq`` has bytes. An event of it is a ``schemas.letter_text``, with the routing
+The stream ``<name>-dlq`` has bytes. An event of it is a ``schemas.dead_letters``, with the routing
 key of its row. The order of the rows is that of the frame.
 """
 
@@ -18,8 +18,8 @@ from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption, NoSuchStream
+from pravega_spark.schemas.dead_letters import letter_of_row
 from pravega_spark.schemas.fit import BadRow
-from pravega_spark.schemas.letter_text import letter_of_row
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.columns import TypedColumns
 from pravega_spark.spark.write.plan import StagingPlan, plan_staging

@@ -9,7 +9,7 @@ from pravega_spark.engine.log.clock import (
     ClockRecord,
     confirm_clock,
     decode_record,
-    read_now,
+    read_clock,
 )
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import InvalidConfiguration, StoreReadOnly
@@ -50,7 +50,7 @@ def test_passing_of_time_is_followed() -> None:
     store = disk(host)
     for seconds in (0, 1, 60, 3_600, 86_400, 90 * 86_400):
         host.sleep(seconds)
-        assert read_now(store, host).earliest_ms == host.now_ms()
+        assert read_clock(store, host).earliest_ms == host.now_ms()
 
 
 def test_record_that_cannot_be_renewed_decides_late_and_never_early(
@@ -65,22 +65,22 @@ def test_record_that_cannot_be_renewed_decides_late_and_never_early(
 
     store.hook = refuse
     with pytest.raises(StoreReadOnly):
-        read_now(store, host)
+        read_clock(store, host)
     store.hook = None
-    read_now(store, host)
+    read_clock(store, host)
     store.hook = refuse
     for _ in range(3):
         host.sleep(3_600)
-        assert read_now(store, host).earliest_ms == host.now_ms()
+        assert read_clock(store, host).earliest_ms == host.now_ms()
     assert [r.getMessage() for r in caplog.records if "cannot be renewed" in r.getMessage()] != []
     assert len(caplog.records) == 1, "one warning for each store"
     true_ms = host.now_ms()
     host.wall_ms += YEARS
-    assert read_now(store, host).earliest_ms <= true_ms
+    assert read_clock(store, host).earliest_ms <= true_ms
     host.wall_ms -= YEARS
     host.sleep(90 * 86_400)
     host.reboot()
-    assert read_now(store, host).earliest_ms <= host.now_ms()
+    assert read_clock(store, host).earliest_ms <= host.now_ms()
 
 
 @pytest.mark.parametrize("jump_ms", [HOUR, DAY, YEARS])
@@ -89,78 +89,78 @@ def test_jump_ahead_that_the_boot_clock_does_not_explain_is_not_followed_until_c
 ) -> None:
     host = Booted()
     store = disk(host)
-    read_now(store, host)
+    read_clock(store, host)
     host.wall_ms += jump_ms
     for _ in range(200):
         host.sleep(60)
-        assert read_now(store, host).earliest_ms == host.now_ms() - jump_ms
+        assert read_clock(store, host).earliest_ms == host.now_ms() - jump_ms
     assert "nothing explains it" in caplog.text
     assert "confirm" in caplog.text
     confirm_clock(store, host)
     host.sleep(60)
-    assert read_now(store, host).earliest_ms == host.now_ms()
+    assert read_clock(store, host).earliest_ms == host.now_ms()
 
 
 def test_small_step_is_followed() -> None:
     host = Booted()
     store = disk(host)
-    read_now(store, host)
+    read_clock(store, host)
     host.wall_ms += CLOCK_STEP_MS
-    assert read_now(store, host).earliest_ms == host.now_ms()
+    assert read_clock(store, host).earliest_ms == host.now_ms()
 
 
 def test_clock_that_went_back_and_comes_forward_again_stays_late_until_confirmed() -> None:
     host = Booted()
     store = disk(host)
-    read_now(store, host)
+    read_clock(store, host)
     host.wall_ms -= DAY
     host.sleep(60)
-    assert read_now(store, host).earliest_ms == host.now_ms()
+    assert read_clock(store, host).earliest_ms == host.now_ms()
     host.wall_ms += DAY
-    assert read_now(store, host).earliest_ms == host.now_ms() - DAY
+    assert read_clock(store, host).earliest_ms == host.now_ms() - DAY
     confirm_clock(store, host)
-    assert read_now(store, host).earliest_ms == host.now_ms()
+    assert read_clock(store, host).earliest_ms == host.now_ms()
 
 
 def test_after_a_reboot_the_limit_bounds_what_is_believed() -> None:
     host = Booted()
     store = disk(host)
-    read_now(store, host)
+    read_clock(store, host)
     host.reboot()
     host.wall_ms += LIMIT_MS
-    assert read_now(store, host).earliest_ms == host.now_ms()
+    assert read_clock(store, host).earliest_ms == host.now_ms()
     host.reboot()
     host.wall_ms += YEARS
     believed = host.now_ms() - YEARS + LIMIT_MS
-    assert read_now(store, host).earliest_ms == believed
+    assert read_clock(store, host).earliest_ms == believed
     host.sleep(3_600)
-    assert read_now(store, host).earliest_ms == believed + HOUR
+    assert read_clock(store, host).earliest_ms == believed + HOUR
     for _ in range(5):
         host.reboot()
-        assert read_now(store, host).earliest_ms == believed + HOUR, "no reboot adds to it"
+        assert read_clock(store, host).earliest_ms == believed + HOUR, "no reboot adds to it"
 
 
 def test_job_that_runs_a_little_less_often_than_the_limit_is_a_little_late() -> None:
     host = Booted()
     store = disk(host)
-    read_now(store, host)
+    read_clock(store, host)
     for _ in range(50):
         host.reboot()
         host.wall_ms += LIMIT_MS + 5_000
-        read_now(store, host)
-    assert read_now(store, host).earliest_ms == host.now_ms() - 50 * 5_000
+        read_clock(store, host)
+    assert read_clock(store, host).earliest_ms == host.now_ms() - 50 * 5_000
 
 
 def test_clock_that_was_ahead_and_is_right_again_is_believed_immediately() -> None:
     host = Booted()
     store = disk(host)
-    read_now(store, host)
+    read_clock(store, host)
     host.wall_ms += YEARS
     host.sleep(60)
-    read_now(store, host)
+    read_clock(store, host)
     host.wall_ms -= YEARS
     host.sleep(60)
-    assert read_now(store, host).earliest_ms == host.now_ms()
+    assert read_clock(store, host).earliest_ms == host.now_ms()
 
 
 def test_root_has_its_clock_record_before_anything_is_written_into_it() -> None:
@@ -170,7 +170,7 @@ def test_root_has_its_clock_record_before_anything_is_written_into_it() -> None:
     StreamManager(store.url, runtime=host).create_scope("s")
     host.wall_ms += YEARS
     host.sleep(60)
-    assert read_now(store, host).earliest_ms == NOW_MS + 60_000
+    assert read_clock(store, host).earliest_ms == NOW_MS + 60_000
 
 
 def test_limit_is_the_roots_and_can_be_changed() -> None:
@@ -179,7 +179,7 @@ def test_limit_is_the_roots_and_can_be_changed() -> None:
     confirm_clock(store, host, "1 hour")
     host.reboot()
     host.wall_ms += DAY
-    assert read_now(store, host).earliest_ms == NOW_MS + HOUR
+    assert read_clock(store, host).earliest_ms == NOW_MS + HOUR
     with pytest.raises(InvalidConfiguration, match=r"limit of a clock's jump 'soon'"):
         confirm_clock(store, host, "soon")
 
@@ -189,7 +189,7 @@ def test_earlier_of_the_hosts_and_the_storages_clock_counts() -> None:
     store = memory(storage)
     for wrong_ms in WRONG:
         host.wall_ms = storage.wall_ms + wrong_ms
-        now = read_now(store, host)
+        now = read_clock(store, host)
         assert now.earliest_ms == min(storage.now_ms(), host.now_ms())
         assert now.latest_ms == storage.now_ms()
 
@@ -198,24 +198,24 @@ def test_storage_whose_clock_jumps_is_not_followed_by_a_host_whose_clock_does_no
     storage, host = FakeRuntime(), FakeRuntime()
     store = memory(storage)
     storage.wall_ms += YEARS
-    assert read_now(store, host).earliest_ms == NOW_MS
+    assert read_clock(store, host).earliest_ms == NOW_MS
     assert not store.exists(CLOCK_KEY), "it needs no record"
 
 
 def test_host_that_is_far_behind_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     storage, host = FakeRuntime(), FakeRuntime()
     host.wall_ms -= DAY
-    read_now(memory(storage), host)
+    read_clock(memory(storage), host)
     assert "late by that much" in caplog.text
 
 
 def test_dry_run_keeps_no_record_and_a_run_keeps_one_a_minute() -> None:
     host = Booted()
     spy = Spy(disk(host))
-    read_now(spy, host, keep=False)
+    read_clock(spy, host, keep=False)
     assert spy.count("put") == 0
     for _ in range(120):
-        read_now(spy, host)
+        read_clock(spy, host)
         host.sleep(1)
     assert spy.count("put") == 2
 
@@ -238,7 +238,7 @@ def test_torn_record_explains_nothing_and_stops_no_run(torn: bytes) -> None:
     host = Booted()
     store = disk(host)
     store.put(CLOCK_KEY, torn)
-    assert read_now(store, host).earliest_ms == host.now_ms()
+    assert read_clock(store, host).earliest_ms == host.now_ms()
 
 
 def test_record_is_read_back_as_it_was_written() -> None:

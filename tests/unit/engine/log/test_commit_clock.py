@@ -9,7 +9,7 @@ import pytest
 from pravega_spark.engine.log import commit as log_commit
 from pravega_spark.engine.log.actions import parse_commit
 from pravega_spark.engine.log.commit import CommitClock, Log
-from pravega_spark.engine.store.base import Dated
+from pravega_spark.engine.store.base import ResponseDate
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.values.limits import CLOCK_SKEW_MS, STALE_SNAPSHOT_SECONDS
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime, memory
@@ -27,16 +27,16 @@ class Dating(MemoryStore):
     def __init__(self, storage: FakeRuntime, host: FakeRuntime) -> None:
         super().__init__(clock_ms=storage.now_ms)
         self.dates, self.host, self.asked = storage, host, 0
-        self.dated: Dated | None = None  # type: ignore[assignment]
+        self.response_date: ResponseDate | None = None  # type: ignore[assignment]
 
     def answer(self) -> None:
         date_ms = self.dates.now_ms() // 1_000 * 1_000
-        self.dated = Dated(date_ms, self.host.now_ms(), self.host.monotonic())
+        self.response_date = ResponseDate(date_ms, self.host.now_ms(), self.host.monotonic())
 
     def time_ms(self) -> int:
         self.asked += 1
         self.answer()
-        return self.dated.storage_ms if self.dated else 0
+        return self.response_date.storage_ms if self.response_date else 0
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +138,9 @@ def test_snapshot_is_stale_as_soon_as_any_clock_says_so(moved: str) -> None:
         host.wall_ms += (1 if moved == "wall" else -1) * (STALE_SNAPSHOT_SECONDS + 1) * 1_000
         storage.wall_ms = host.wall_ms  # the other clocks show nothing
         store.answer()
-        store.dated = Dated(0, host.now_ms(), host.monotonic()) if moved == "wall back" else None
+        store.response_date = (
+            ResponseDate(0, host.now_ms(), host.monotonic()) if moved == "wall back" else None
+        )
     spy.calls.clear()
     put(log, "late")
     assert "get" in [operation for operation, _ in spy.calls], "its own last version is read again"

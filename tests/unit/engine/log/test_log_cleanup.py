@@ -10,7 +10,7 @@ import pytest
 
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.checkpoint import maintain
-from pravega_spark.engine.log.clock import read_now
+from pravega_spark.engine.log.clock import read_clock
 from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.log.retained import VersionAges, raise_horizon
 from pravega_spark.engine.log.snapshot import Snapshot
@@ -273,7 +273,7 @@ def with_new_mark(runtime: FakeRuntime, *, own_clock: bool) -> tuple[MemoryStore
         runtime.sleep(60)
     maintain(log.reader, 6, checkpoint=True)
     maintain(log.reader, 12, checkpoint=True)
-    read_now(store, runtime)
+    read_clock(store, runtime)
     raise_marks(log, 12, 8)
     assert delete_old_commits(log) == 0
     return store, log

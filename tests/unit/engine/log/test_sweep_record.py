@@ -13,9 +13,9 @@ import pytest
 from pravega_spark.engine.log import sweep_record
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.checkpoint import maintain
-from pravega_spark.engine.log.clock import read_now
+from pravega_spark.engine.log.clock import read_clock
 from pravega_spark.engine.log.commit import Log
-from pravega_spark.engine.log.files import segment_folder
+from pravega_spark.engine.log.files import changes_folder
 from pravega_spark.engine.log.retained import pin, pins, raise_horizon
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX
 from pravega_spark.engine.log.sweep import (
@@ -184,7 +184,7 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def segments(table: Table) -> int:
-    return len(table.store.inner.list(segment_folder(table.log.path)))
+    return len(table.store.inner.list(changes_folder(table.log.path)))
 
 
 @pytest.mark.usefixtures("small_segments")
@@ -212,7 +212,7 @@ def test_lost_segment_makes_the_sweep_list_all_files(spoil: str) -> None:
     for _ in range(20):
         table.append(2, removes=1)
         table.sweep(back=15)
-    (first, *_) = table.store.inner.list(segment_folder(table.log.path))
+    (first, *_) = table.store.inner.list(changes_folder(table.log.path))
     if spoil == "lost":
         table.store.inner.delete([first.key])
     else:
@@ -415,7 +415,7 @@ def test_cost_of_a_sweep_is_the_same_at_100_000_files() -> None:
 def preview(table: Table, retain_ms: int = 30_000) -> SweepResult:
     """What a sweep would do; the look changes nothing."""
     table.store.calls.clear()
-    now = read_now(table.store, table.runtime, keep=False)
+    now = read_clock(table.store, table.runtime, keep=False)
     found = preview_sweep(
         Log(table.store, table.log.path, table.runtime),
         grace_ms=20_000,
@@ -468,7 +468,7 @@ def test_preview_without_a_record_or_with_a_lost_segment_reads_the_commits_again
     table.append()
     expected = preview(table)
     assert expected.files > 0
-    table.store.delete([e.key for e in table.store.list(segment_folder(table.log.path))])
+    table.store.delete([e.key for e in table.store.list(changes_folder(table.log.path))])
     assert preview(table) == expected
     table.store.delete([record_key(table.log.path)])
     assert preview(table) == expected
@@ -494,6 +494,6 @@ def test_preview_shows_a_pin_and_foresees_its_end() -> None:
 def test_preview_of_a_table_that_does_not_exist_is_empty() -> None:
     store = Spy()
     runtime = FakeRuntime()
-    now = read_now(store, runtime, keep=False)
+    now = read_clock(store, runtime, keep=False)
     found = preview_sweep(Log(store, "none", runtime), grace_ms=0, retain_ms=0, now=now)
     assert (found.files, found.pending, found.unmoved) == (0, (), "")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.log.clock import Now
+from pravega_spark.engine.log.clock import ClockReading
 from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.log.retained import VersionAges, pin
 from pravega_spark.engine.log.sweep import sweep_table
@@ -46,7 +46,7 @@ def table(are_right: list[bool]) -> tuple[Log, FakeRuntime]:
 
 
 def ages_of(log: Log, runtime: FakeRuntime) -> VersionAges:
-    return VersionAges(log, Now(runtime.now_ms(), runtime.now_ms()))
+    return VersionAges(log, ClockReading(runtime.now_ms(), runtime.now_ms()))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from pravega_spark.engine.store import Put
+from pravega_spark.engine.store import PutOutcome
 from pravega_spark.engine.store.generic import GenericStore, _modified_ms
 from pravega_spark.errors import StoreError, StoreReadOnly, StoreRefused
 
@@ -33,13 +33,13 @@ def failing(error: Exception) -> GenericStore:
 @pytest.mark.parametrize(
     ("error", "answer"),
     [
-        (FileExistsError("there"), Put.EXISTS),
-        (TimeoutError(), Put.UNKNOWN),
-        (OSError(5, "of unknown kind"), Put.UNKNOWN),
-        (RuntimeError("of an SDK"), Put.UNKNOWN),
+        (FileExistsError("there"), PutOutcome.EXISTS),
+        (TimeoutError(), PutOutcome.UNKNOWN),
+        (OSError(5, "of unknown kind"), PutOutcome.UNKNOWN),
+        (RuntimeError("of an SDK"), PutOutcome.UNKNOWN),
     ],
 )
-def test_failed_create_has_an_outcome(error: Exception, answer: Put) -> None:
+def test_failed_create_has_an_outcome(error: Exception, answer: PutOutcome) -> None:
     assert failing(error).put_if_absent("key", b"") is answer
 
 
@@ -88,9 +88,9 @@ def test_driver_that_cannot_create_is_an_error(error: Exception, kind: type[Stor
 def test_refused_create_is_checked(error: Exception, kind: type[StoreError]) -> None:
     """A driver retries a create after a lost response; the retry may be refused."""
     store = refusing(error, applied=True)
-    assert store.put_if_absent("key", b"mine") is Put.EXISTS
+    assert store.put_if_absent("key", b"mine") is PutOutcome.EXISTS
     assert store.get("key") == b"mine"
-    assert failing(error).put_if_absent("key", b"mine") is Put.UNKNOWN
+    assert failing(error).put_if_absent("key", b"mine") is PutOutcome.UNKNOWN
 
 
 def test_other_calls_raise_the_stores_own_errors() -> None:

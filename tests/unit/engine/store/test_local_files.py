@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.store import Put, local_files
+from pravega_spark.engine.store import PutOutcome, local_files
 from pravega_spark.engine.store import local_files as store_local_files
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
@@ -25,7 +25,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> LocalStore:
         store._nameless = False
     elif not hasattr(os, "O_TMPFILE"):
         pytest.skip("no nameless files on this system")
-    assert store.put_if_absent("log/0", b"0") is Put.CREATED
+    assert store.put_if_absent("log/0", b"0") is PutOutcome.CREATED
     return store
 
 
@@ -98,7 +98,7 @@ def test_hidden_names_are_used_where_nameless_files_are_unsupported(
         return real(path, flags, *more, **options)
 
     monkeypatch.setattr(os, "open", without_nameless)
-    assert store.put_if_absent("log/1", b"1") is Put.CREATED
+    assert store.put_if_absent("log/1", b"1") is PutOutcome.CREATED
     store.put("log/1", b"2")
     assert store.get("log/1") == b"2"
     assert _files(store) == ["0", "1"]
@@ -108,7 +108,7 @@ def test_failed_fsync_of_the_file_is_unknown_and_creates_nothing(
     store: LocalStore, fail: Patch
 ) -> None:
     fail("fsync", errno.EIO)
-    assert store.put_if_absent("log/1", b"1") is Put.UNKNOWN
+    assert store.put_if_absent("log/1", b"1") is PutOutcome.UNKNOWN
     assert _files(store) == ["0"]
     with pytest.raises(StoreError, match="may not be durable"):
         store.put("log/0", b"new")
@@ -117,7 +117,7 @@ def test_failed_fsync_of_the_file_is_unknown_and_creates_nothing(
 
 def test_folder_whose_fsync_failed_is_refused_from_then_on(store: LocalStore, fail: Patch) -> None:
     fail("fsync", errno.EIO, nth=2, once=True)  # the second one is of the folder
-    assert store.put_if_absent("log/1", b"1") is Put.UNKNOWN
+    assert store.put_if_absent("log/1", b"1") is PutOutcome.UNKNOWN
     assert store.get("log/1") == b"1"
     with pytest.raises(StoreError, match="earlier fsync"):
         store.make_durable("log")
@@ -135,7 +135,7 @@ def test_link_that_succeeded_but_reported_failure_is_created(
 ) -> None:
     # A network file system retries after a lost response, and then finds its own link.
     fail("link", number, after=True)
-    assert store.put_if_absent("log/1", b"1") is Put.CREATED
+    assert store.put_if_absent("log/1", b"1") is PutOutcome.CREATED
     assert store.get("log/1") == b"1"
     assert _files(store) == ["0", "1"]
 
@@ -143,7 +143,7 @@ def test_link_that_succeeded_but_reported_failure_is_created(
 @pytest.mark.parametrize("number", [errno.EIO, errno.ETIMEDOUT, errno.ESTALE])
 def test_link_with_unknown_effect_is_unknown(store: LocalStore, fail: Patch, number: int) -> None:
     fail("link", number)
-    assert store.put_if_absent("log/1", b"1") is Put.UNKNOWN
+    assert store.put_if_absent("log/1", b"1") is PutOutcome.UNKNOWN
     assert _files(store) == ["0"]
 
 
@@ -159,7 +159,7 @@ def test_partial_writes_are_continued(store: LocalStore, monkeypatch: pytest.Mon
     real = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:1000]))
     data = bytes(range(256)) * 40
-    assert store.put_if_absent("log/1", data) is Put.CREATED
+    assert store.put_if_absent("log/1", data) is PutOutcome.CREATED
     assert store.get("log/1") == data
 
 
@@ -170,7 +170,7 @@ def test_hint_is_not_fsynced_and_a_second_create_writes_nothing(
     store.put("log/hint", b"1", durable=False)
     store.put("log/hint", b"2", durable=False)
     assert store.get("log/hint") == b"2"
-    assert store.put_if_absent("log/0", b"1") is Put.EXISTS
+    assert store.put_if_absent("log/0", b"1") is PutOutcome.EXISTS
 
 
 def test_folder_pruned_during_a_put_is_created_again(
@@ -186,7 +186,7 @@ def test_folder_pruned_during_a_put_is_created_again(
         return real(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", prune_then_open)
-    assert store.put_if_absent("log/1", b"1") is Put.CREATED
+    assert store.put_if_absent("log/1", b"1") is PutOutcome.CREATED
     assert store.get("log/1") == b"1"
 
 
@@ -254,7 +254,7 @@ def test_root_deleted_while_open_is_created_and_fsynced_again(
     store = LocalStore(str(root))
     root.rmdir()
     root.parent.rmdir()
-    assert store.put_if_absent("key", b"1") is Put.CREATED
+    assert store.put_if_absent("key", b"1") is PutOutcome.CREATED
     assert store._durable.top == str(tmp_path)
     assert {str(root), str(root.parent)} <= store._durable.anchored
 

@@ -14,7 +14,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 
-from pravega_spark.engine.store import Put, ensure_probed, probe
+from pravega_spark.engine.store import PutOutcome, ensure_probed, probe
 from pravega_spark.engine.store.generic import GenericStore
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
@@ -28,31 +28,31 @@ from tests.harness.faulty_store import Fault, FaultyStore
 class ExistsThenRename(LocalStore):
     """The way in which Delta Spark commits to a local disk."""
 
-    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> PutOutcome:
         if self.exists(key):
-            return Put.EXISTS
+            return PutOutcome.EXISTS
         self.put(key, data)
-        return Put.CREATED
+        return PutOutcome.CREATED
 
 
 class ExclusiveButVisibleEarly(LocalStore):
     """``open(path, "xb")``: one winner, whose bytes appear later, and here only in part."""
 
-    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> PutOutcome:
         path = self._base + key
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
             with open(path, "xb") as file:
                 file.write(data[:-1])
         except FileExistsError:
-            return Put.EXISTS
-        return Put.CREATED
+            return PutOutcome.EXISTS
+        return PutOutcome.CREATED
 
 
 class LastWriterWins(MemoryStore):
     """One creator gets CREATED, but the bytes of another one are kept."""
 
-    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> PutOutcome:
         answer = super().put_if_absent(key, data, **options)
         self.put(key, data)
         return answer
@@ -61,8 +61,8 @@ class LastWriterWins(MemoryStore):
 class Forgetful(MemoryStore):
     """Returns CREATED and stores nothing."""
 
-    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
-        return Put.EXISTS
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> PutOutcome:
+        return PutOutcome.EXISTS
 
 
 @pytest.mark.parametrize("attempt", range(5))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.store import Put, Store, open_store
+from pravega_spark.engine.store import PutOutcome, Store, open_store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.errors import InvalidConfiguration, InvalidInput, StoreReadOnly, StoreUnavailable
@@ -90,7 +90,7 @@ def test_call_is_given_up_after_the_limit(name: str) -> None:
 def test_create_without_an_answer_is_not_sent_again(fault: Fault) -> None:
     """Sent again unseen, it could meet its own object, or be refused after it was applied."""
     outage = Outage(Rule(fault, "put_if_absent", nth=1))
-    assert outage.store.put_if_absent("c", b"mine") is Put.UNKNOWN
+    assert outage.store.put_if_absent("c", b"mine") is PutOutcome.UNKNOWN
     assert outage.spy.count("put_if_absent") == 1
     assert outage.runtime.elapsed == FakeRuntime().elapsed
 

@@ -15,7 +15,7 @@ from pravega_spark import StreamManager
 from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit import Log
-from pravega_spark.engine.store import Put, Store, ensure_probed
+from pravega_spark.engine.store import PutOutcome, Store, ensure_probed
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.root_marker import MARKER_KEY, check_same
@@ -233,9 +233,9 @@ class Overwriting(MemoryStore):
 
     storage = "overwriting"
 
-    def put_if_absent(self, key: str, data: bytes, **options: Any) -> Put:
+    def put_if_absent(self, key: str, data: bytes, **options: Any) -> PutOutcome:
         self.put(key, data)
-        return Put.CREATED
+        return PutOutcome.CREATED
 
 
 def copied(source: MemoryStore, to: Store) -> Store:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.store import Put
+from pravega_spark.engine.store import PutOutcome
 from pravega_spark.engine.store.s3 import S3Store
 from pravega_spark.errors import StoreUnavailable
 
@@ -117,7 +117,7 @@ def test_create_whose_answer_ends_within_its_headers_is_unknown(wire: Wire, stat
     store, whole = wire.store(), answer(b"", status)
     for end in range(0, whole.index(b"\r\n\r\n") + 3):
         wire.answers = [whole[:end]]
-        assert store.put_if_absent("a", b"data") is Put.UNKNOWN
+        assert store.put_if_absent("a", b"data") is PutOutcome.UNKNOWN
 
 
 def test_absence_is_believed_only_of_a_whole_answer(wire: Wire) -> None:

@@ -18,7 +18,7 @@ import pytest
 from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import NoCredentialsError
 
-from pravega_spark.engine.store import Put
+from pravega_spark.engine.store import PutOutcome
 from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.engine.store.s3 import S3Store
 from pravega_spark.engine.store.s3_errors import refusal
@@ -98,7 +98,7 @@ def store_at(server: Server, **options: Any) -> S3Store:
 
 def test_create_is_one_signed_request_that_waits_for_no_leave(server: Server) -> None:
     store = store_at(server, token="session-token")
-    assert store.put_if_absent("a b", b"data") is Put.CREATED
+    assert store.put_if_absent("a b", b"data") is PutOutcome.CREATED
     ((method, path, headers),) = server.seen
     assert (method, path) == ("PUT", "/bucket/root/a%20b")
     assert headers["if-none-match"] == "*"
@@ -106,7 +106,7 @@ def test_create_is_one_signed_request_that_waits_for_no_leave(server: Server) ->
     assert "x-amz-security-token" in headers["authorization"]
     assert headers["content-length"] == "4"
     assert {"expect", "transfer-encoding"}.isdisjoint(headers)
-    assert store.dated is not None
+    assert store.response_date is not None
 
 
 def test_connections_are_used_again_and_a_new_one_follows_one_that_the_server_closed(
@@ -119,7 +119,7 @@ def test_connections_are_used_again_and_a_new_one_follows_one_that_the_server_cl
     assert len(server.connections) == 1
     server.answers = [(200, {"Connection": "close", "ETag": "tag"}, b"")]
     store.get("key")
-    assert store.put_if_absent("after", b"data") is Put.CREATED
+    assert store.put_if_absent("after", b"data") is PutOutcome.CREATED
     assert len(server.connections) == 2
 
 
@@ -131,7 +131,7 @@ def test_anonymous_requests_are_not_signed(server: Server) -> None:
 def test_request_goes_again_to_the_region_that_the_answer_names(server: Server) -> None:
     server.answers = [error(301, "PermanentRedirect", x_amz_bucket_region="eu-west-1")]
     store = store_at(server)
-    assert store.put_if_absent("key", b"data") is Put.CREATED
+    assert store.put_if_absent("key", b"data") is PutOutcome.CREATED
     store.put("other", b"data")
     regions = [headers["authorization"].split("/")[2] for _, _, headers in server.seen]
     assert regions == ["us-east-1", "eu-west-1", "eu-west-1"]
@@ -165,7 +165,7 @@ def test_keys_of_a_profile_that_changed_are_read_when_the_old_have_ended(
     profile(tmp_path, "new")
     with_profile.put("still", b"")
     server.answers = [error(403, code)]
-    assert with_profile.put_if_absent("create", b"data") is Put.CREATED
+    assert with_profile.put_if_absent("create", b"data") is PutOutcome.CREATED
     with_profile.put("after", b"")
     assert server.keys() == ["old", "old", "old", "new", "new"]
 
@@ -251,7 +251,7 @@ def test_keys_that_renewed_themselves_since_the_refused_request_are_used(
     supplier.supply("old", minutes)
     store = supplier.store()
     server.answers = [rotated]
-    assert store.put_if_absent("create", b"data") is Put.CREATED
+    assert store.put_if_absent("create", b"data") is PutOutcome.CREATED
     assert server.keys() == ["old", "new"]
 
 
@@ -277,12 +277,14 @@ def test_supplier_of_keys_that_fails_for_a_moment_is_waited_for(
     waiting = RetryingStore(lambda url, options: store, "s3://bucket/root", {}, runtime=runtime)
     waiting.put("before", b"")
     supplier.given.unlink()
-    assert waiting.put_if_absent("create", b"") is Put.UNKNOWN  # the caller reads, and that waits
+    assert (
+        waiting.put_if_absent("create", b"") is PutOutcome.UNKNOWN
+    )  # the caller reads, and that waits
     with pytest.raises(StoreUnavailable, match="their supplier has no valid ones any more"):
         store.put("key", b"")
     assert server.keys() == ["old"]
     assert waiting.get("create") == b""
-    assert waiting.put_if_absent("create", b"") is Put.CREATED
+    assert waiting.put_if_absent("create", b"") is PutOutcome.CREATED
     assert server.keys() == ["old", "new", "new"]
 
 
@@ -337,14 +339,14 @@ def test_supplier_of_keys_that_renews_them_late_is_waited_for(
     server.answers = [error(403, "ExpiredToken"), error(403, "ExpiredToken")]
     with pytest.raises(StoreUnavailable, match="ExpiredToken"):
         with_profile.put("key", b"")
-    assert with_profile.put_if_absent("create", b"") is Put.UNKNOWN
+    assert with_profile.put_if_absent("create", b"") is PutOutcome.UNKNOWN
     (tmp_path / "credentials").write_text("")  # just being written again
     server.answers = [error(403, "ExpiredToken")]
     with pytest.raises(StoreUnavailable):
         with_profile.get("key")
     profile(tmp_path, "new")
     server.answers = [error(403, "ExpiredToken")]
-    assert with_profile.put_if_absent("create", b"") is Put.CREATED
+    assert with_profile.put_if_absent("create", b"") is PutOutcome.CREATED
     assert server.keys() == ["old"] * 5 + ["new"]
 
 
@@ -413,7 +415,7 @@ def test_connection_that_ends_within_the_body_is_no_answer(server: Server) -> No
     with pytest.raises(StoreUnavailable, match="no response"):
         store.get("key")
     server.answers = [(200, {"Content-Length": "100"}, b"")]
-    assert store.put_if_absent("key", b"data") is Put.UNKNOWN
+    assert store.put_if_absent("key", b"data") is PutOutcome.UNKNOWN
     assert [method for method, _, _ in server.seen] == ["GET", "PUT"]
 
 
@@ -471,7 +473,7 @@ def test_a_success_without_a_tag_is_no_answer_of_the_storage(server: Server, bod
     store = store_at(server)
     page: Answer = (200, {"Content-Type": "text/html"}, body)
     server.answers = [page] * 4
-    assert store.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
+    assert store.put_if_absent("log/1.json", b"mine") is PutOutcome.UNKNOWN
     for call in (lambda: store.put("key", b"mine"), lambda: store.get("key")):
         with pytest.raises(StoreUnavailable, match="no ETag"):
             call()

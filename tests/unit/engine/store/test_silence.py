@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from pravega_spark.engine.store import s3_client
-from pravega_spark.engine.store.base import Put, Store
+from pravega_spark.engine.store.base import PutOutcome, Store
 from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.engine.store.s3 import S3Store
 from pravega_spark.engine.store.s3_client import SILENCE_SECONDS, Silence
@@ -177,7 +177,7 @@ def test_server_that_hangs_is_one_warning_while_the_call_waits_and_one_line_at_i
             )
             assert not waiting.done()
             server.answer.set()
-            assert waiting.result(LONG_SECONDS) in (b"", Put.CREATED)
+            assert waiting.result(LONG_SECONDS) in (b"", PutOutcome.CREATED)
         warning, end = lines.wait_for(2)
         assert end.startswith("s3://bucket/root answers again, after")
     finally:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pravega_spark import StreamManager
-from pravega_spark.engine.store import Put
+from pravega_spark.engine.store import PutOutcome
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.local_files import _MOST_FILES
 from pravega_spark.errors import StoreError, StoreFull
@@ -34,7 +34,7 @@ def test_create_whose_staged_files_were_swept_after_a_lost_race_says_that_it_los
         return found
 
     monkeypatch.setattr(store._unsynced, "syncs", others_win)
-    assert store.put_if_absent("log/1", b"ours", staged=["data/v0/chunk"]) is Put.EXISTS
+    assert store.put_if_absent("log/1", b"ours", staged=["data/v0/chunk"]) is PutOutcome.EXISTS
 
 
 class Disk:
@@ -99,7 +99,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> LocalStore:
         store._nameless = False
     elif not hasattr(os, "O_TMPFILE"):
         pytest.skip("no nameless files on this system")
-    assert store.put_if_absent("log/0", b"0") is Put.CREATED
+    assert store.put_if_absent("log/0", b"0") is PutOutcome.CREATED
     store.put("data/0", b"0")
     return store
 
@@ -121,7 +121,7 @@ def test_a_commit_gets_its_name_after_all_that_it_names_is_durable(
     keys = stage(store, "a", "b")
     assert store.get_many(keys) == [b"data/a", b"data/b"]
     assert disk.fsyncs == [], "nothing waits for the disk before the commit"
-    assert store.put_if_absent("log/1", b"1", staged=keys) is Put.CREATED
+    assert store.put_if_absent("log/1", b"1", staged=keys) is PutOutcome.CREATED
     assert {*keys} <= disk.at_link["log/1"]
     assert {*keys, "log/1"} <= disk.durable()
     assert disk.fsyncs.count("data") == 1, "their folder is fsynced once"
@@ -131,7 +131,7 @@ def test_a_commit_gets_its_name_after_all_that_it_names_is_durable(
 
 def test_a_new_folder_is_anchored_before_the_commit(store: LocalStore, disk: Disk) -> None:
     store.stage([("new/deep/a", b"1")])
-    assert store.put_if_absent("log/1", b"1", staged=["new/deep/a"]) is Put.CREATED
+    assert store.put_if_absent("log/1", b"1", staged=["new/deep/a"]) is PutOutcome.CREATED
     assert {"new/deep", "new", ""} <= set(disk.fsyncs[: disk.fsyncs.index("log")])
     assert "new/deep/a" in disk.at_link["log/1"]
 
@@ -171,16 +171,16 @@ def test_what_is_not_durable_is_committed_never(
         store.put_if_absent("log/1", b"1", staged=keys)
     assert not store.exists("log/1")
     if part == "file":
-        assert store.put_if_absent("log/1", b"1", staged=stage(store, "b")) is Put.CREATED
+        assert store.put_if_absent("log/1", b"1", staged=stage(store, "b")) is PutOutcome.CREATED
 
 
 def test_the_loser_of_a_race_makes_its_files_durable_with_its_next_commit(
     store: LocalStore, disk: Disk
 ) -> None:
     keys = stage(store, "a")
-    assert store.put_if_absent("log/0", b"other", staged=keys) is Put.EXISTS
+    assert store.put_if_absent("log/0", b"other", staged=keys) is PutOutcome.EXISTS
     assert keys[0] not in disk.durable()
-    assert store.put_if_absent("log/1", b"1", staged=keys) is Put.CREATED
+    assert store.put_if_absent("log/1", b"1", staged=keys) is PutOutcome.CREATED
     assert keys[0] in disk.at_link["log/1"]
 
 
@@ -190,7 +190,7 @@ def test_files_that_no_commit_names_become_durable_and_are_closed(
     before = len(os.listdir("/proc/self/fd"))
     keys = stage(store, *map(str, range(1, 3 * _MOST_FILES)))
     assert len(os.listdir("/proc/self/fd")) <= before + _MOST_FILES
-    assert store.put_if_absent("log/1", b"1", staged=keys) is Put.CREATED
+    assert store.put_if_absent("log/1", b"1", staged=keys) is PutOutcome.CREATED
     assert {*keys} <= disk.at_link["log/1"]
     assert len(os.listdir("/proc/self/fd")) <= before + 1
 
@@ -198,7 +198,7 @@ def test_files_that_no_commit_names_become_durable_and_are_closed(
 def test_commits_of_many_threads_name_durable_files_only(store: LocalStore, disk: Disk) -> None:
     def commit(number: int) -> None:
         keys = stage(store, *(f"{number}-{k}" for k in range(1 + number % 3)))
-        assert store.put_if_absent(f"log/{number}", b"", staged=keys) is Put.CREATED
+        assert store.put_if_absent(f"log/{number}", b"", staged=keys) is PutOutcome.CREATED
         assert {*keys} <= disk.at_link[f"log/{number}"]
 
     with ThreadPoolExecutor(8) as pool:
@@ -216,8 +216,8 @@ def test_a_forked_child_stages_files_of_its_own(store: LocalStore) -> None:
                 one._lock.acquire()  # as a thread of the parent may hold it
             keys = stage(store, *(f"child-{n}" for n in range(2 * _MOST_FILES)))
             created = store.put_if_absent("log/1", b"1", staged=keys)
-            status = 0 if created is Put.CREATED else 2
+            status = 0 if created is PutOutcome.CREATED else 2
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert store.put_if_absent("log/2", b"2", staged=["data/parent"]) is Put.CREATED
+    assert store.put_if_absent("log/2", b"2", staged=["data/parent"]) is PutOutcome.CREATED

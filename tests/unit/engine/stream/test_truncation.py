@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pravega_spark.engine.layout import located_cut
-from pravega_spark.engine.layout.cut_validation import prove
+from pravega_spark.engine.layout.cut_validation import validate
 from pravega_spark.engine.layout.epochs import Lineage
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.history import history_log
@@ -83,9 +83,9 @@ def test_one_truncation_proves_each_cut_once(monkeypatch: pytest.MonkeyPatch) ->
 
     def counted(lineage: Lineage, cut: StreamCut) -> object:
         proved.append(cut)
-        return prove(lineage, cut)
+        return validate(lineage, cut)
 
-    monkeypatch.setattr(located_cut, "prove", counted)
+    monkeypatch.setattr(located_cut, "validate", counted)
     truncate(reopen(stream), cut_of(stream, s0=7))
     assert sorted(map(str, proved)) == ["s/t@1:0#0=0", "s/t@1:0#0=10", "s/t@1:0#0=7"]
 

@@ -27,7 +27,7 @@ from pravega_spark.engine.writing.group import (
     VERB_COMMITS,
     AppendGroup,
     Contention,
-    OfferFirst,
+    MustOffer,
     group_of,
 )
 from pravega_spark.engine.writing.identity import SessionBatch, open_session
@@ -45,7 +45,7 @@ from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
-from tests.harness.offering import contended, offer, take
+from tests.harness.offering import commit_offers, contended, offer
 from tests.harness.small_streams import (
     all_events,
     events_of,
@@ -217,7 +217,7 @@ def test_refused_commit_fails_the_batches_in_it_and_the_next_ones_are_committed(
 # --------------------------------------------------------------------- several processes
 
 
-def test_taker_commits_the_offers_of_others_and_their_owners_find_their_offsets() -> None:
+def test_committer_commits_the_offers_of_others_and_their_owners_find_their_offsets() -> None:
     store = Spy()
     stream = make_stream(store, segments=2)
     owners = [reopen(stream) for _ in range(3)]
@@ -225,7 +225,7 @@ def test_taker_commits_the_offers_of_others_and_their_owners_find_their_offsets(
         offer(owner, [(f"k{i}", b"%d/%d" % (n, i)) for i in range(6)])
         for n, owner in enumerate(owners)
     ]
-    take(stream)
+    commit_offers(stream)
     assert stream.view().version == 1
     store.calls.clear()
     for owner, batch in zip(owners, batches, strict=True):
@@ -247,7 +247,7 @@ def test_owner_that_read_on_finds_its_offsets_in_the_commit_that_holds_its_chunk
         offer(owner, [(f"k{i}", b"%d/%d" % (n, i)) for i in range(6)])
         for n, owner in enumerate(owners)
     ]
-    take(stream)
+    commit_offers(stream)
     for n in range(5):
         write(stream, of(n))
     for n, (owner, batch) in enumerate(zip(owners, batches, strict=True)):
@@ -264,7 +264,7 @@ def test_owner_needs_one_look_and_no_listing_once_its_batch_was_taken() -> None:
     stream = make_stream(store)
     owner = reopen(stream)
     batch = offer(owner, of(1))
-    take(stream)
+    commit_offers(stream)
     contended(owner)
     store.calls.clear()
     group_of(owner).append(batch)
@@ -396,7 +396,7 @@ def test_owner_of_an_offer_that_nobody_took_in_time_takes_the_other_old_ones_too
     for n in range(OFFER_VERSIONS + 5):
         write(other, of(100 + n))
     version = stream.view().version
-    take(other)
+    commit_offers(other)
     assert other.view().version == version, "others list the offers of the last versions only"
     contended(stream)
     assert group_of(stream).append(batches[0]).version == version + 1
@@ -404,7 +404,7 @@ def test_owner_of_an_offer_that_nobody_took_in_time_takes_the_other_old_ones_too
         assert group_of(reopen(stream)).append(batch).version == version + 1
 
 
-def test_owner_that_lost_a_race_as_a_taker_leaves_the_next_commits_to_the_winner() -> None:
+def test_owner_that_lost_a_race_as_a_committer_leaves_the_next_commits_to_the_winner() -> None:
     store = Spy()
     stream = make_stream(store, runtime=FakeRuntime())
     winner = reopen(stream, store.inner)
@@ -420,7 +420,7 @@ def test_owner_that_lost_a_race_as_a_taker_leaves_the_next_commits_to_the_winner
         if store.count("get", "_delta_log") > 3:
             store.hook = None
             assert store.count("list") == store.count("put_if_absent") == 0
-            take(winner)
+            commit_offers(winner)
 
     store.hook = race
     contended(stream)
@@ -458,7 +458,7 @@ def test_process_that_commits_during_each_listing_does_not_win_every_race() -> N
     stream = make_stream(store)
     steady = reopen(stream, store.inner)
     batch = offer(stream, of(1))
-    contended(stream).leader.takes = True
+    contended(stream).committer.serves_others = True
     won = 0
 
     def commit(operation: str, key: str) -> None:
@@ -472,12 +472,12 @@ def test_process_that_commits_during_each_listing_does_not_win_every_race() -> N
     assert won == 2, "one race lost by the owner, and one in the background after that"
 
 
-def test_taker_whose_offers_were_taken_by_others_does_not_chase_the_newest_version() -> None:
+def test_committer_whose_offers_were_taken_by_others_does_not_chase_the_newest_version() -> None:
     store = Spy()
     stream = make_stream(store)
     other = reopen(stream, store.inner)
     offer(stream, of(1))
-    take(other)
+    commit_offers(other)
     commits = 0
 
     def commit(operation: str, key: str) -> None:
@@ -490,24 +490,24 @@ def test_taker_whose_offers_were_taken_by_others_does_not_chase_the_newest_versi
     stream.log.read_next()
     store.hook = commit
     store.calls.clear()
-    group.leader.take([])
+    group.committer.commit_with_offers([])
     assert commits == 0
 
 
-def test_offer_of_a_dead_owner_is_taken_once_by_many_takers() -> None:
+def test_offer_of_a_dead_owner_is_taken_once_by_many_committers() -> None:
     stream = make_stream()
     offer(reopen(stream), of(1))
-    takers = [reopen(stream) for _ in range(3)]
-    for taker in takers:
-        taker.view()
-    for taker in takers:
-        take(taker)
-        take(taker)
+    others = [reopen(stream) for _ in range(3)]
+    for other in others:
+        other.view()
+    for other in others:
+        commit_offers(other)
+        commit_offers(other)
     assert data(stream) == [b"1"]
     assert stream.view().version == 1
 
 
-def test_offers_of_two_takers_that_race_are_committed_once() -> None:
+def test_offers_of_two_committers_that_race_are_committed_once() -> None:
     store = Spy()
     stream = make_stream(store)
     first, second = reopen(stream), reopen(stream)
@@ -518,31 +518,31 @@ def test_offers_of_two_takers_that_race_are_committed_once() -> None:
     def race(operation: str, key: str) -> None:
         if operation == "put_if_absent":
             store.hook = None
-            take(second)
+            commit_offers(second)
 
     store.hook = race
-    take(first)
+    commit_offers(first)
     assert sorted(data(stream)) == [b"0", b"1", b"2"]
     assert stream.view().version == 1
 
 
-def test_taker_that_dies_between_its_commit_and_the_answer_leaves_it_to_the_owners() -> None:
+def test_committer_that_dies_between_its_commit_and_the_answer_leaves_it_to_the_owners() -> None:
     stream = make_stream()
-    owner, taker = reopen(stream), reopen(stream)
+    owner, other = reopen(stream), reopen(stream)
     batch = offer(owner, of(1))
     with at_failpoint("commit.applied", kill), pytest.raises(Killed):
-        take(taker)
+        commit_offers(other)
     contended(owner)
     assert group_of(owner).append(batch).version == 1
     assert data(stream) == [b"1"]
 
 
-def test_taker_that_dies_before_its_commit_leaves_the_offers_to_another() -> None:
+def test_committer_that_dies_before_its_commit_leaves_the_offers_to_another() -> None:
     stream = make_stream(runtime=FakeRuntime())
-    owner, taker = reopen(stream), reopen(stream)
+    owner, other = reopen(stream), reopen(stream)
     batch = offer(owner, of(1))
     with at_failpoint("commit.before", kill), pytest.raises(Killed):
-        take(taker)
+        commit_offers(other)
     contended(owner)
     assert group_of(owner).append(batch).version == 1
     assert data(stream) == [b"1"]
@@ -554,9 +554,9 @@ def test_offers_that_a_listing_lacks_are_taken_later(fault: Fault) -> None:
     stream = make_stream(store, segments=2)
     batches = [offer(stream, [("k1", b"%d" % n), ("k2", b"x%d" % n)]) for n in range(2)]
     store.rules.add(Rule(fault, "list", nth=1))
-    taker = reopen(stream)
-    take(taker)
-    take(taker)
+    other = reopen(stream)
+    commit_offers(other)
+    commit_offers(other)
     events = data(stream)
     assert len(events) == len(set(events)) == 4
     for batch in batches:
@@ -570,9 +570,9 @@ def test_commit_holds_a_bounded_number_of_chunks_and_the_next_one_the_rest(
     stream = make_stream()
     for n in range(5):
         offer(stream, of(n))
-    taker = reopen(stream)
+    other = reopen(stream)
     for _ in range(3):
-        take(taker)
+        commit_offers(other)
     assert [len(one.adds) for one in commits(stream)] == [2, 2, 1]
     assert sorted(data(stream)) == [b"0", b"1", b"2", b"3", b"4"]
 
@@ -580,14 +580,14 @@ def test_commit_holds_a_bounded_number_of_chunks_and_the_next_one_the_rest(
 def test_gap_is_left_lying_until_the_batch_before_it_is_there() -> None:
     stream = make_stream()
     session = open_session(stream, 1, "w").session
-    taker = reopen(stream)
+    other = reopen(stream)
     offer(stream, of(2), SessionBatch("w", session, 1, 2))
-    take(taker)
+    commit_offers(other)
     assert data(stream) == []
     offer(stream, of(1), SessionBatch("w", session, 0, 1))
-    take(taker)
+    commit_offers(other)
     assert data(stream) == [b"1", b"2"]
-    assert taker.view().version == 2, "one commit for both"
+    assert other.view().version == 2, "one commit for both"
 
 
 @pytest.mark.parametrize("change", ["session", "life", "horizon"])
@@ -605,8 +605,8 @@ def test_void_offers_are_never_taken(change: str) -> None:
         write(stream, of(9))
         raise_horizon(stream.log, 2)
     before = data(stream)
-    take(reopen(stream))
-    take(stream)
+    commit_offers(reopen(stream))
+    commit_offers(stream)
     assert data(stream) == before
 
 
@@ -623,8 +623,8 @@ def test_of_offers_of_two_lives_sessions_and_epochs_only_the_present_ones_are_ta
     scale(stream, [stream.view().active.segments[0].segment_id], [(0, 0.5), (0.5, 1)])
     offer(stream, of(4), SessionBatch("w", second, 0, 1))
     offer(stream, of(5))
-    take(reopen(stream))
-    take(stream)
+    commit_offers(reopen(stream))
+    commit_offers(stream)
     assert sorted(data(stream)) == [b"4", b"5"]
     with pytest.raises(SegmentSealed):
         contended(stream).append(sealed)
@@ -632,28 +632,28 @@ def test_of_offers_of_two_lives_sessions_and_epochs_only_the_present_ones_are_ta
 
 
 @pytest.mark.parametrize("days", [-1, 1])
-def test_taker_whose_clock_is_wrong_by_a_day_takes_what_others_offer(days: int) -> None:
+def test_committer_whose_clock_is_wrong_by_a_day_takes_what_others_offer(days: int) -> None:
     store = MemoryStore()
     stream = make_stream(store, FakeRuntime())
     wrong = FakeRuntime()
     wrong.wall_ms += days * 86_400_000
-    taker = StreamLog(store, stream.name, wrong)
-    taker.log.maintain = None
+    other = StreamLog(store, stream.name, wrong)
+    other.log.maintain = None
     for n in range(3):
         batch = offer(stream, of(n))
-        taker.log.refresh()
-        take(taker)
+        other.log.refresh()
+        commit_offers(other)
         contended(stream)
         assert not group_of(stream).append(batch).duplicate
-        late = offer(taker, of(10 + n))
-        take(stream)
-        assert not contended(taker).append(late).duplicate
+        late = offer(other, of(10 + n))
+        commit_offers(stream)
+        assert not contended(other).append(late).duplicate
     assert sorted(data(stream)) == sorted(b"%d" % n for n in (0, 1, 2, 10, 11, 12))
     times = [commit.timestamp_ms for commit in commits(stream)]
     assert times == sorted(set(times)), "the times of commits rise whatever the clocks show"
 
 
-def test_taker_that_stalls_after_its_listing_doubles_nothing_when_it_goes_on() -> None:
+def test_committer_that_stalls_after_its_listing_doubles_nothing_when_it_goes_on() -> None:
     stream = make_stream()
     owners = [reopen(stream) for _ in range(3)]
     batches = [offer(owner, of(n)) for n, owner in enumerate(owners)]
@@ -662,14 +662,14 @@ def test_taker_that_stalls_after_its_listing_doubles_nothing_when_it_goes_on() -
 
     def stall() -> None:
         """Others take the offers in the meantime, write more, and offer more."""
-        take(other)
+        commit_offers(other)
         write(other, of(7))
         offer(other, of(8))
 
     with at_failpoint("append.listed", stall):
-        take(stalled)
+        commit_offers(stalled)
     for _ in range(2):  # the loser of a race waits for the winner's next commit first
-        take(stalled)
+        commit_offers(stalled)
     for owner, batch in zip(owners, batches, strict=True):
         assert contended(owner).append(batch).version == 1
     assert sorted(data(stream)) == [b"0", b"1", b"2", b"7", b"8"]
@@ -716,7 +716,7 @@ def test_writer_routes_its_offer_again_after_a_scale_and_writes_it_once() -> Non
     store.hook = scale_once
     positions = committer.commit(batch_of(events))
     assert sorted(data(stream)) == sorted(event for _, event in events)
-    take(other)
+    commit_offers(other)
     assert len(data(stream)) == 8
     segments = {positions.pointer(row).segment_id for row in range(8)}
     assert 0 not in segments
@@ -729,8 +729,8 @@ def test_plain_batch_that_lost_races_is_offered_instead() -> None:
     identity = SessionBatch("w", open_session(stream, 1, "w").session, 0, 1)
     batch = plain(stream, 1, identity)
     write(other, of(8))
-    group_of(stream).leader._contention.lost_race(stream.runtime.monotonic())
-    with pytest.raises(OfferFirst):
+    group_of(stream).committer._contention.lost_race(stream.runtime.monotonic())
+    with pytest.raises(MustOffer):
         group_of(stream).append(batch)
     write(other, of(9))
     noted = replace(batch, can_be_offered=False)
@@ -747,7 +747,7 @@ def test_storage_error_after_an_offer_is_an_unknown_outcome() -> None:
     store.rules.add(Rule(StoreError("down"), "list"))
     with pytest.raises(CommitUnknown, match=r"events 1 to 1 were offered.*Open the writer again"):
         group_of(stream).append(batch)
-    take(reopen(stream, store.inner))
+    commit_offers(reopen(stream, store.inner))
     assert data(reopen(stream, store.inner)) == [b"1"]
 
 
@@ -758,7 +758,7 @@ def test_reads_that_fail_for_a_while_fail_no_offered_batch() -> None:
     contended(stream)
     for nth in (1, 2, 3):
         store.rules.add(Rule(StoreError("down"), "get", nth=nth))
-    with at_failpoint("append.staged", lambda: take(reopen(stream, store.inner))):
+    with at_failpoint("append.staged", lambda: commit_offers(reopen(stream, store.inner))):
         assert not group_of(stream).append(batch).duplicate
     assert store.count("get", "_delta_log") >= 3
 
@@ -771,7 +771,7 @@ def test_lost_answer_when_an_offer_is_stored_is_an_unknown_outcome_and_a_full_di
     store.rules.add(Rule(Fault.LOSE_ANSWER, "put", "*/o0*", nth=1))
     with pytest.raises(CommitUnknown):
         committer.commit(batch_of(of(1)))
-    take(reopen(stream))
+    commit_offers(reopen(stream))
     assert data(stream) == [b"1"]
     again = BatchCommitter(stream, "w")
     assert again.last == 1
@@ -786,10 +786,10 @@ def test_reopened_writer_knows_what_was_taken_and_fences_the_rest() -> None:
     identity = SessionBatch("w", first._session, 0, 1)
     offer(stream, of(1), identity)
     offer(stream, of(2), replace(identity, previous=1, last=2))
-    take(reopen(stream))
+    commit_offers(reopen(stream))
     offer(stream, of(3), replace(identity, previous=2, last=3))
     assert BatchCommitter(stream, "w").last == 2
-    take(reopen(stream))
+    commit_offers(reopen(stream))
     assert data(stream) == [b"1", b"2"]
 
 
@@ -801,7 +801,7 @@ def test_batch_is_offered_only_once_all_before_it_are_in_the_log() -> None:
     assert first.staged is not None
     assert first.staged.is_offered
     assert second.staged is not None
-    assert not second.staged.is_offered, "a taker could only leave it lying"
+    assert not second.staged.is_offered, "another process could only leave it lying"
     committer.commit(first.batch, first)
     committer.commit(second.batch, second)
     assert data(stream) == [b"0", b"1"]
@@ -844,16 +844,16 @@ def test_idle_writer_whose_record_was_swept_writes_on_if_it_has_offered_nothing(
 def test_process_whose_own_writers_are_idle_stops_to_commit_for_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(writing_group, "_OWNER_COMMITS", 3)
+    monkeypatch.setattr(writing_group, "_COMMITS_FOR_OTHERS", 3)
     stream = make_stream()
-    taker = reopen(stream)
-    leader = contended(taker).leader
+    other = reopen(stream)
+    committer = contended(other).committer
     taken = 0
     while taken < 10:
         offer(stream, of(taken))
-        leader.take([])
+        committer.commit_with_offers([])
         taken += 1
-        if not leader.goes_on:
+        if not committer.goes_on:
             break
     assert taken == 3
 
@@ -867,7 +867,7 @@ def test_idle_writer_whose_record_was_swept_does_not_renew_its_id_after_an_offer
     other = reopen(stream)
 
     def sweep() -> None:
-        take(other)
+        commit_offers(other)
         raise_horizon(other.log, other.view().version, drop=lambda snapshot: [record])
         stream.log.refresh()  # as after a long pause
 
@@ -881,7 +881,7 @@ def test_most_of_many_owners_stay_patient_until_the_first_of_them_has_committed(
     owners: int, at_once: int
 ) -> None:
     contention = Contention(is_local=False)
-    contention.saw(owners)
+    contention.record_offers(owners)
     contention.commit(10.0, is_foreign=True)
     randoms = [owner / owners for owner in range(owners)]
 
@@ -898,16 +898,16 @@ def test_most_of_many_owners_stay_patient_until_the_first_of_them_has_committed(
 def test_local_owners_and_few_of_them_know_one_patience() -> None:
     for is_local in (False, True):
         contention = Contention(is_local=is_local)
-        contention.saw(512 if is_local else 8)
+        contention.record_offers(512 if is_local else 8)
         assert contention.is_patience_over(0.0, 0.0, MISSED_COMMITS, 0.99)
         assert contention.is_patience_over(0.5, 0.0, 0, 0.99)
 
 
 def test_known_number_of_owners_fades_when_fewer_offer() -> None:
     contention = Contention(is_local=False)
-    contention.saw(512)
+    contention.record_offers(512)
     for _ in range(50):
-        contention.saw(2)
+        contention.record_offers(2)
     assert contention.is_patience_over(0.0, 0.0, MISSED_COMMITS, 0.99)
 
 

@@ -18,13 +18,13 @@ from bench.harness.slow_store import SlowStore
 from pravega_spark.engine.log.actions import REQUEST, Body
 from pravega_spark.engine.log.commit import Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.store import Put
+from pravega_spark.engine.store import PutOutcome
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.group import group_of
 from pravega_spark.values.limits import REQUEST_AFTER
 from tests.harness.fake_runtime import FakeRuntime
-from tests.harness.offering import contended, offer, take
+from tests.harness.offering import commit_offers, contended, offer
 from tests.harness.small_streams import all_events, make_stream, reopen, write
 
 CALL_SECONDS = 0.030
@@ -74,7 +74,7 @@ class DistantStore(SlowStore):
         super().__init__(inner)
         self.inner = inner
         self.clock = clock
-        self.beats: Callable[..., Put] | None = None
+        self.beats: Callable[..., PutOutcome] | None = None
         """What does conditional puts instead."""
         self.jitter, self.jitter_part = Random(0), 0.1
         self.misses = 0
@@ -109,7 +109,7 @@ class TakingProcess(SteadyProcess):
         while self.due <= now:
             self.due += self.period
             self.stream.log.refresh()
-            take(self.stream)
+            commit_offers(self.stream)
 
 
 class Race:
@@ -199,7 +199,7 @@ def test_owner_that_loses_every_race_on_an_object_store_gets_its_turn_by_a_late_
     contended(race.stream)
     put = race.store.inner.put_if_absent
 
-    def beaten(key: str, data: bytes, **options: Any) -> Put:
+    def beaten(key: str, data: bytes, **options: Any) -> PutOutcome:
         steady = race.other.stream
         steady.log.refresh()
         if b'"APPEND"' in data and steady.log._follower.request is None:
