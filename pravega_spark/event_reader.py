@@ -383,7 +383,11 @@ class EventReader(NotPicklable):
         view = self._view()
         view.check_life(pointer.life)
         rng = SegmentRange(
-            pointer.stream, pointer.life, pointer.segment_id, pointer.offset, pointer.offset + 1
+            pointer.stream,
+            life=pointer.life,
+            segment_id=pointer.segment_id,
+            start=pointer.offset,
+            end=pointer.offset + 1,
         )
         if not view.is_truncated(pointer.segment_id, pointer.offset):
             known = view.has_segment(pointer.segment_id)

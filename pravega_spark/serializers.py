@@ -61,7 +61,14 @@ def serializer(
             f"such as 'flights-value' for the topic flights; got {shown(subject)}."
         )
     text = _schema_text(schema)
-    return _RegistrySerializer(name, registry, subject, text, message, dict(options or {}))
+    return _RegistrySerializer(
+        name=name,
+        registry=registry,
+        subject=subject,
+        schema=text,
+        message=message,
+        options=dict(options or {}),
+    )
 
 
 def deserializer(
@@ -83,7 +90,14 @@ def deserializer(
     if name == "json" and registry is None:
         return json_deserializer
     text = _schema_text(schema)
-    return _RegistryDeserializer(name, registry, "", text, message, dict(options or {}))
+    return _RegistryDeserializer(
+        name=name,
+        registry=registry,
+        subject="",
+        schema=text,
+        message=message,
+        options=dict(options or {}),
+    )
 
 
 def _check(name: Any, registry: Any, schema: Any, message: Any, *, reads: bool = False) -> None:
@@ -217,7 +231,14 @@ class _RegistrySerializer(_RegistryFormat):
     @lazy_property
     def _decode(self) -> Callable[[Any, Any], Any]:
         client = self._client  # reads with the schema that the event was written with
-        return _RegistryDeserializer(self.name, client, self.subject, None, None, {})._decode
+        return _RegistryDeserializer(
+            name=self.name,
+            registry=client,
+            subject=self.subject,
+            schema=None,
+            message=None,
+            options={},
+        )._decode
 
     @lazy_property
     def _encode(self) -> Callable[[Any, Any], Any]:

@@ -199,21 +199,21 @@ class Stream:
         view, size, files = log.on_newest(size_of, view=newest)
         record, head, tail = view.record, view.located_head, view.located_tail
         return StreamInfo(
-            self._name,
-            view.life,
-            record.state.value,
-            view.version,
-            record.configuration,
-            record.active_epoch,
-            view.active.segments,
-            view.head,
-            view.tail,
-            head.events_to(tail),
-            size,
-            record.created_ms,
-            record.configuration_version,
-            files,
-            next(reversed(known_watermarks(view)), None),
+            stream=self._name,
+            life=view.life,
+            state=record.state.value,
+            version=view.version,
+            configuration=record.configuration,
+            epoch=record.active_epoch,
+            segments=view.active.segments,
+            head=view.head,
+            tail=view.tail,
+            events=head.events_to(tail),
+            size_bytes=size,
+            created_ms=record.created_ms,
+            configuration_version=record.configuration_version,
+            files=files,
+            watermark=next(reversed(known_watermarks(view)), None),
         )
 
     def storage(self) -> StorageInfo:
@@ -262,13 +262,13 @@ class Stream:
         change = checked_update(
             name,
             configuration,
-            scaling,
-            retention,
-            add_tags,
-            remove_tags,
-            settings,
-            encryption,
-            schema,
+            scaling=scaling,
+            retention=retention,
+            add_tags=add_tags,
+            remove_tags=remove_tags,
+            settings=settings,
+            encryption=encryption,
+            schema=schema,
         )
         check_version(name, expected_version)
         life, log = self._view_to_use().life, self._log()
@@ -585,7 +585,12 @@ class Stream:
         view = self._view()
         resolved = commit.resolve_segment_id(view, segment_id)
         record = view.segment(resolved)
-        return SegmentInfo(resolved, record.next_offset, record.size_bytes, record.sealed_epoch)
+        return SegmentInfo(
+            segment_id=resolved,
+            next_offset=record.next_offset,
+            size_bytes=record.size_bytes,
+            sealed_epoch=record.sealed_epoch,
+        )
 
     def successors(
         self, segment_id: Segment | int | str

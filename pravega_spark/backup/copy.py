@@ -299,12 +299,12 @@ def abort_open_transactions(
     for name, text in snapshot.open.items():
         opened = decode_open(name, text)
         outcome = TransactionOutcome(
-            name,
-            False,
-            opened.created_ms,
-            now_ms,
-            version,
-            "",
+            transaction_id=name,
+            committed=False,
+            created_ms=opened.created_ms,
+            ended_ms=now_ms,
+            version=version,
+            decision="",
             writer_id=opened.writer_id,
             reason=reason,
         )
@@ -348,7 +348,9 @@ class TableCopy:
     @classmethod
     def begun(cls, where: str, first: Snapshot, backup_id: str) -> TableCopy:
         """Return the copy of a table that has version 0 alone."""
-        return cls(CopyRecord(where, 0, first.token, backup_id, 0, 0), 0)
+        return cls(
+            CopyRecord(of=where, version=0, token=first.token, id=backup_id, files=0, bytes=0), 0
+        )
 
     def is_current(self, log: Log, snapshot: Snapshot) -> bool:
         """Return whether the source has not changed since; raise IllegalState for another log."""
@@ -679,7 +681,9 @@ class TableCopier:
         done = _copied(log.path, record, snapshot)
         if in_update:
             assert self.update is not None
-            self.update.prepare(log, before, snapshot, files, domains, record)
+            self.update.prepare(
+                log, before, snapshot=snapshot, files=files, closing=domains, record=record
+            )
             return done
         copy_log(log, copy, snapshot)
         body = record.body()

@@ -210,7 +210,7 @@ class RestoredTable:
     """Joint transactions that were decided to commit, and of which the stream has no part."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
     """What a restore writes, recorded before it changes anything."""
 
@@ -241,7 +241,11 @@ class RestorePlan:
         """Read the bytes that :meth:`encode` returned."""
         record = json.loads(data)
         return cls(
-            record["version"], record["newest"], record["token"], record["since"], record["last"]
+            version=record["version"],
+            newest=record["newest"],
+            token=record["token"],
+            since_ms=record["since"],
+            last=record["last"],
         )
 
 
@@ -340,7 +344,9 @@ def _write_plan(
     body.parameters = {"to": version, "report": stored}
     token = runtime.token()
     last_commit = body.encode(token, now_ms).decode()
-    plan = RestorePlan(version, intact.newest, token, since_ms, last_commit)
+    plan = RestorePlan(
+        version=version, newest=intact.newest, token=token, since_ms=since_ms, last=last_commit
+    )
     create_object(reader.store, runtime, _plan_key(reader), plan.encode())
     written = _read_plan(reader)
     assert written is not None
@@ -465,7 +471,9 @@ def _writers(
     A writer whose batches were all dropped gets a record, too: it must start again at batch 0.
     """
     domains: dict[str, str | None] = {
-        f"{WRITER_PREFIX}{name}": WriterRecord(name, RESTORED_SESSION, -1, version).encode()
+        f"{WRITER_PREFIX}{name}": WriterRecord(
+            name, session=RESTORED_SESSION, last=-1, version=version
+        ).encode()
         for name in intact.batches
         if not is_anonymous(name)
     }
@@ -523,4 +531,6 @@ def restore_folded(
             body.domains = {FOLDED_DOMAIN: record.encode()}
         return [], None
 
-    return restore_table(store, path, runtime, complete, fits, is_done)
+    return restore_table(
+        store, path, runtime=runtime, complete=complete, fits=fits, is_done=is_done
+    )

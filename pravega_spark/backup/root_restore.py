@@ -293,7 +293,15 @@ def _restore_events(store: Store, stream: str, runtime: Runtime) -> RestoredTabl
     def complete(
         intact: IntactVersion, body: Body, version: int, now_ms: int
     ) -> tuple[list[str], int | None]:
-        return begin_new_life(intact, body, version, now_ms, store, runtime, listed)
+        return begin_new_life(
+            intact,
+            body,
+            version=version,
+            now_ms=now_ms,
+            store=store,
+            runtime=runtime,
+            listed=listed,
+        )
 
     def is_done(snapshot: Snapshot) -> bool:
         record = StreamView(snapshot).record

@@ -288,7 +288,13 @@ class ByteSegment:
                 at = position - ref.base_bytes
                 offset, before = search.row_group_with(store, path, ref, at)
             is_large = bool(ref.attachment)
-            return Located(offset, ref.base_bytes + before, average, ref.rows, is_large)
+            return Located(
+                offset=offset,
+                offset_bytes=ref.base_bytes + before,
+                event_bytes=average,
+                chunk_rows=ref.rows,
+                is_large=is_large,
+            )
 
         found = self._in_chunk(view, position, find)
         first = view.head_offset(self.segment_id)
@@ -328,7 +334,13 @@ class ByteSegment:
             if turn % 3 == 2:  # events of very different lengths mislead the interpolation
                 probe = (low + high) // 2
             turn += 1
-            rng = SegmentRange(self.stream.name, self.life, self.segment_id, probe, probe + 1)
+            rng = SegmentRange(
+                self.stream.name,
+                life=self.life,
+                segment_id=self.segment_id,
+                start=probe,
+                end=probe + 1,
+            )
             try:
                 (ref,) = self.stream.chunks(rng)
             except TruncatedData:
@@ -347,7 +359,9 @@ class ByteSegment:
     def rest_of(self, view: StreamView, offset: int) -> SegmentRange:
         """Return the range from an event to the segment's end in a view."""
         end = self.record(view).next_offset
-        return SegmentRange(self.stream.name, self.life, self.segment_id, offset, end)
+        return SegmentRange(
+            self.stream.name, life=self.life, segment_id=self.segment_id, start=offset, end=end
+        )
 
     def scaled(self, view: StreamView) -> PravegaSparkError | None:
         """Return the error for a segment that a scale has sealed; None for any other."""

@@ -101,7 +101,7 @@ class ByteWindows:
             start, end = position, start + located.event_bytes
         self._window = _Window(start, _EMPTY)
         parts = self._parts(rng, located, start - located.offset_bytes)
-        self._run = _Run(parts, rng.end, end, located)
+        self._run = _Run(parts, end_offset=rng.end, end=end, located=located)
 
     def _parts(
         self, rng: SegmentRange, located: Located, skipped: int

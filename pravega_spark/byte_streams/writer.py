@@ -86,7 +86,9 @@ class ByteCommitter(BatchCommitter):
             check_token(view, self._fencing_token)
         if not self.is_anonymous:
             known = archived_records.find_writer(self._stream, view, self.writer_id)
-            SessionBatch(self.writer_id, self._session, 0, 0).check_session(known, view)
+            SessionBatch(self.writer_id, session=self._session, previous=0, last=0).check_session(
+                known, view
+            )
 
     def _id_of(self, writer_id: str) -> str:
         return f"bytes:{super()._id_of(writer_id)}"
@@ -314,7 +316,9 @@ class BlockQueue(WriteQueue):
         future._outcomes = outcome = OpenTable(self.pending, count)
         future._number = 0
         future.add_done_callback(self._send_held_if_idle)
-        return TableRows(None, blocks, _needed(size), self._runtime.now_ns(), outcome)
+        return TableRows(
+            None, blocks, size_bytes=_needed(size), time_ns=self._runtime.now_ns(), outcome=outcome
+        )
 
 
 def _blocks_of(size: int) -> int:

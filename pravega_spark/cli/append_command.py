@@ -93,11 +93,24 @@ def append(
     def records_of(file: str) -> Iterator[_Record]:
         if schema is None:
             return read_records(
-                file, form, key_field, key_separator, event_field, csv_null, run.old
+                file,
+                form,
+                key_field=key_field,
+                key_separator=key_separator,
+                event_field=event_field,
+                csv_null=csv_null,
+                old=run.old,
             )
         from pravega_spark.cli.input import read_typed
 
-        return read_typed(file, form, key_field, event_field, schema, csv_null)
+        return read_typed(
+            file,
+            form,
+            key_field=key_field,
+            event_field=event_field,
+            schema=schema,
+            csv_null=csv_null,
+        )
 
     run = _Append(writer_id, is_typed=schema is not None)
     records = run.read(files or ("-",), records_of)

@@ -66,7 +66,15 @@ class CheckResult:
                 status = CheckStatus.CRITICAL
             elif warn is not None and value > warn:
                 status = CheckStatus.WARNING
-        return cls(what, name, status, value, text, warn, critical)
+        return cls(
+            what=what,
+            name=name,
+            status=status,
+            value=value,
+            text=text,
+            warn=warn,
+            critical=critical,
+        )
 
 
 def show_results(results: Sequence[CheckResult], form: str) -> CheckStatus:
@@ -195,9 +203,8 @@ def group(
 
     def check_group(opened: OpenedRoot, name: str) -> Iterator[CheckResult]:
         events, size_bytes, oldest, members = _group_lag(opened.store, name)
-        limits = (lag_warn, lag_critical)
         text = f"lag {count_text(events, 'event')} ({size_text(size_bytes)})"
-        yield CheckResult.limited(name, "lag_events", events, text, *limits)
+        yield CheckResult.limited(name, "lag_events", events, text, lag_warn, lag_critical)
         if oldest < 0:
             text = f"oldest unread event {age_text(oldest)}: its writer's clock was ahead"
             status = CheckStatus.OK if seconds == (None, None) else CheckStatus.WARNING
@@ -297,8 +304,9 @@ def stream(
         size = info.files.size_bytes
         yield CheckResult.limited(name, "size_bytes", size, size_text(size), *sizes)
         files = info.files.files
-        limits = (files_warn, files_critical)
-        yield CheckResult.limited(name, "files", files, f"{count_text(files, 'file')}", *limits)
+        yield CheckResult.limited(
+            name, "files", files, count_text(files, "file"), files_warn, files_critical
+        )
         for kind, text in overdue_maintenance(log, view).items():
             yield CheckResult(name, f"maintenance_{kind.value}", CheckStatus.WARNING, None, text)
 

@@ -240,7 +240,7 @@ class DeclaredTable:
     configuration: KeyValueTableConfiguration
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Declaration:
     """All that a file declares."""
 

@@ -203,8 +203,8 @@ def create(
     configuration = KeyValueTableConfiguration(
         key_type,
         primary_length,
-        secondary_length,
-        partitions,
+        secondary_key_length=secondary_length,
+        partitions=partitions,
         ttl=ttl,
         max_value_bytes=max_value,
         staleness=staleness,

@@ -112,7 +112,15 @@ def maintain(
     if metrics_textfile is not None:
         check_textfile("--metrics-textfile", metrics_textfile)
     try:
-        rounds = _Rounds(root, every, scopes, streams, threads, options, metrics_textfile)
+        rounds = _Rounds(
+            root=root,
+            kinds=every,
+            scopes=scopes,
+            streams=streams,
+            parallelism=threads,
+            options=options,
+            textfile=metrics_textfile,
+        )
         return rounds.run(pause, once=interval is None)
     except (NotFound, StoreRefused) as error:
         raise click.UsageError(f"{type(error).__name__}: {error}") from error

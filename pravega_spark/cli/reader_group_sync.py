@@ -88,7 +88,7 @@ def _steps(batch: CommittedBatch, checkpoint: str, group: str | None) -> list[_S
             steps.append(_SyncStep(owner.root, owner.group, *run, cuts))
         elif group is not None:
             root = None if owner is None else owner.root
-            steps.append(_SyncStep(root, group, None, None, cuts))
+            steps.append(_SyncStep(root, group, generation=None, query=None, cuts=cuts))
     if not steps:
         raise InvalidInput(
             f"batch {batch.number} of {checkpoint} names no reader group: the query ran without "

@@ -377,7 +377,9 @@ def scale(
     from pravega_spark.cli.scale_request import scale_request
 
     manager, _ = open_root(root)
-    request = scale_request(manager, name, sealed, ranges, split, into, merged)
+    request = scale_request(
+        manager, name, sealed=sealed, ranges=ranges, split=split, into=into, merged=merged
+    )
     epoch = manager.scale_stream(name, *request)
     segments = [str(segment) for segment in epoch.segments]
     text = f"Stream {name} is in epoch {epoch.number}: segments {', '.join(segments)}."

@@ -81,12 +81,12 @@ def merge_range(stream: StreamLog, rng: MergeRange) -> MergedRange:
         return _left(stream, rng, refs, error)
     failpoint("compact.staged")
     return MergedRange(
-        rng,
-        chunk,
-        view.version,
-        tuple(ref.path for ref in refs),
-        base_bytes,
-        sum(ref.size for ref in refs),
+        range=rng,
+        chunk=chunk,
+        staging_version=view.version,
+        inputs=tuple(ref.path for ref in refs),
+        base_bytes=base_bytes,
+        bytes_read=sum(ref.size for ref in refs),
     )
 
 

@@ -298,7 +298,12 @@ def live_chunks(stream: StreamLog, view: StreamView) -> Iterator[tuple[SegmentRa
 
 def live_chunk(add: Add) -> LiveChunk:
     """Return what a plan needs to know of a live file."""
-    return LiveChunk(position_of(add)[1], rows_of(add), add.size, add.modified_ms)
+    return LiveChunk(
+        base_offset=position_of(add)[1],
+        rows=rows_of(add),
+        size=add.size,
+        modified_ms=add.modified_ms,
+    )
 
 
 def live_count(stream: StreamLog) -> int:
@@ -344,7 +349,7 @@ class KnownSegment:
         return replace(self, chunks=tuple(left))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRecord:
     """The segments that a plan knows, of one life of a stream, by one target size."""
 
@@ -393,7 +398,9 @@ def decode_record(data: bytes) -> PlanRecord | None:
         life, target, version, began = (
             int(found[name]) for name in ("life", "target", "version", "began")
         )
-        return PlanRecord(life, target, version, began, segments)
+        return PlanRecord(
+            life=life, target_bytes=target, version=version, began_ms=began, segments=segments
+        )
     except DECODE_ERRORS:
         return None
 
@@ -531,12 +538,20 @@ def plan_stream(
             settled = len(chunks)
             if not include_newest:
                 settled = settled_count(chunks, now_ms - COMPACT_SETTLE_MS, now_ms)
-            ranges += _of_segment(view, rng, chunks, settings, now_ms, settled)
+            ranges += _of_segment(
+                view, rng, chunks=chunks, settings=settings, now_ms=now_ms, settled=settled
+            )
         divided = bool(chunks) and chunks[0].base_offset < rng.start
         is_sealed = view.segment(rng.segment_id).is_sealed
         kept = waiting(chunks[divided:], target, is_sealed=is_sealed, divided=divided)
         segments[rng.segment_id] = KnownSegment(rng.start, rng.end, (*chunks[:divided], *kept))
-    left = PlanRecord(view.life, target, view.version, began_ms, segments)
+    left = PlanRecord(
+        life=view.life,
+        target_bytes=target,
+        version=view.version,
+        began_ms=began_ms,
+        segments=segments,
+    )
     return CompactionPlan(ranges, live_count(stream), left, found)
 
 
@@ -641,5 +656,12 @@ def _range(
 ) -> MergeRange:
     size = sum(chunk.size for chunk in chunks)
     return MergeRange(
-        rng.stream, rng.life, rng.segment_id, start, chunks[-1].end, len(chunks), size, is_head
+        stream=rng.stream,
+        life=rng.life,
+        segment_id=rng.segment_id,
+        start=start,
+        end=chunks[-1].end,
+        files=len(chunks),
+        size_bytes=size,
+        is_head=is_head,
     )

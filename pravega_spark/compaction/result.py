@@ -33,7 +33,9 @@ class MergeRange:
     @property
     def events(self) -> SegmentRange:
         """The events that the merged chunk holds."""
-        return SegmentRange(self.stream, self.life, self.segment_id, self.start, self.end)
+        return SegmentRange(
+            self.stream, life=self.life, segment_id=self.segment_id, start=self.start, end=self.end
+        )
 
     def __str__(self) -> str:
         """Return the range as errors name it."""

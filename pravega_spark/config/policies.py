@@ -71,12 +71,12 @@ class ScalingPolicy:
     @classmethod
     def by_event_rate(cls, target: int, factor: int = 2, minimum: int = 1) -> ScalingPolicy:
         """Scale towards ``target`` events/s per segment; split into at most ``factor`` segments."""
-        return cls(ScalingType.EVENT_RATE, minimum, target, factor)
+        return cls(ScalingType.EVENT_RATE, minimum=minimum, target=target, factor=factor)
 
     @classmethod
     def by_data_rate(cls, target: int, factor: int = 2, minimum: int = 1) -> ScalingPolicy:
         """Scale towards ``target`` KiB/s per segment; split into at most ``factor`` segments."""
-        return cls(ScalingType.DATA_RATE, minimum, target, factor)
+        return cls(ScalingType.DATA_RATE, minimum=minimum, target=target, factor=factor)
 
     def to_json(self) -> dict[str, Any]:
         """Encode as JSON values."""
@@ -90,9 +90,9 @@ class ScalingPolicy:
         """Decode what :meth:`to_json` wrote."""
         return cls(
             ScalingType(record["type"]),
-            record["minimum"],
-            record.get("target", 0),
-            record.get("factor", 0),
+            minimum=record["minimum"],
+            target=record.get("target", 0),
+            factor=record.get("factor", 0),
         )
 
 
@@ -373,12 +373,12 @@ class StreamConfiguration:
         retention, encryption = record["retention"], record.get("encryption")
         schema = record.get("schema")
         return cls(
-            ScalingPolicy.from_json(record["scaling"]),
-            RetentionPolicy.from_json(retention) if retention else None,
-            frozenset(record["tags"]),
-            StreamSettings(decode_given(record.get("settings", {}).items())),
-            None if encryption is None else EncryptionPolicy(encryption["key"]),
-            None if schema is None else StreamSchema.from_json(schema),
+            scaling=ScalingPolicy.from_json(record["scaling"]),
+            retention=RetentionPolicy.from_json(retention) if retention else None,
+            tags=frozenset(record["tags"]),
+            settings=StreamSettings(decode_given(record.get("settings", {}).items())),
+            encryption=None if encryption is None else EncryptionPolicy(encryption["key"]),
+            schema=None if schema is None else StreamSchema.from_json(schema),
         )
 
 

@@ -89,7 +89,12 @@ def update_watermark(
 
 def _update(view: StreamView, found: Watermark | None, advance: Advance) -> WatermarkUpdate:
     if found is not None:
-        found = Watermark(found.lower_us, found.upper_us, found.cut, view.version + 1)
+        found = Watermark(
+            lower_us=found.lower_us,
+            upper_us=found.upper_us,
+            cut=found.cut,
+            version=view.version + 1,
+        )
     return WatermarkUpdate(found, advance.unneeded, advance.held_by)
 
 

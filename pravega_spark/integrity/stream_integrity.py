@@ -67,7 +67,7 @@ def _damaged_chunks(
         start, end = view.head_offset(segment_id), view.segment(segment_id).next_offset
         if start >= end:
             continue
-        rng = SegmentRange(view.stream, view.life, segment_id, start, end)
+        rng = SegmentRange(view.stream, life=view.life, segment_id=segment_id, start=start, end=end)
         refs = stream.known_chunks(rng)
         gap = first_gap(rng, refs)
         if gap is not None and _is_needed(stream, segment_id, gap.start):
@@ -156,5 +156,7 @@ def _is_needed(stream: StreamLog, segment_id: int, offset: int) -> bool:
 def _is_named(stream: StreamLog, segment_id: int, ref: ChunkRef) -> bool:
     """Return True if the newest version still has the chunk: no merge or truncation removed it."""
     view = stream.view()
-    rng = SegmentRange(view.stream, view.life, segment_id, ref.base_offset, ref.end)
+    rng = SegmentRange(
+        view.stream, life=view.life, segment_id=segment_id, start=ref.base_offset, end=ref.end
+    )
     return any(other.path == ref.path for other in stream.known_chunks(rng))

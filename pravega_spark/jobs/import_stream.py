@@ -434,12 +434,12 @@ def import_of(arguments: argparse.Namespace) -> Copy:
     target = arguments.stream or f"{arguments.scope}/*"
     source = arguments.topics or arguments.topic_pattern or arguments.path
     return Copy(
-        arguments.source,
-        f"{arguments.source} {source} to {target}",
-        partial(_preview, arguments),
-        partial(_query, arguments),
-        lambda: StreamManager(arguments.root),
-        partial(_check_files, arguments) if arguments.source in FILES else _no_check,
+        kind=arguments.source,
+        what=f"{arguments.source} {source} to {target}",
+        preview=partial(_preview, arguments),
+        writer=partial(_query, arguments),
+        check=lambda: StreamManager(arguments.root),
+        watch=partial(_check_files, arguments) if arguments.source in FILES else _no_check,
     )
 
 

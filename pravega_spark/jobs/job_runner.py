@@ -126,7 +126,7 @@ def run(prog: str, arguments: Namespace, work: Round, zeros: Mapping[str, int]) 
     stop = StopSignal()
     spark = None if stop.take_early() else start_listening(prog, stop)
     try:
-        return rounds(prog, arguments, spark, work, zeros, stop)
+        return rounds(prog, arguments, spark=spark, work=work, zeros=zeros, stop=stop)
     finally:
         stop.disarm()
         if spark is not None and not is_on_databricks():
@@ -217,8 +217,17 @@ def rounds(
     try:
         while spark is not None and not stop.is_set:
             at = time.monotonic()
-            one = partial(_round, prog, arguments, spark, work, console, stop, settings, told)
-            done = one(must_exist=not has_found)
+            done = _round(
+                prog,
+                arguments,
+                spark,
+                work,
+                console=console,
+                stop=stop,
+                settings=settings,
+                told=told,
+                must_exist=not has_found,
+            )
             told.say_repeated()
             if done is None:
                 break
@@ -242,7 +251,7 @@ def rounds(
             pause = done.pause_seconds
             if pause is None:
                 pause = max(0.0, settings.interval_seconds - took)
-            _print_progress(console, number, counts, took, pause)
+            _print_progress(console, number, counts, took=took, pause=pause)
             stop.wait(pause)
     except (InvalidInput, NotFound) as error:
         return _refused(prog, error)
@@ -316,7 +325,15 @@ def _round(
     try:
         root, streams = _find(prog, arguments, must_exist=must_exist)
         sources = settings.read(root)
-        given = RoundInput(root, streams, keeps_running, sources, stop, must_exist, told)
+        given = RoundInput(
+            root=root,
+            streams=streams,
+            only_changes=keeps_running,
+            sources=sources,
+            stop=stop,
+            must_exist=must_exist,
+            told=told,
+        )
         report = _recorded(prog, arguments, given, partial(work, spark, given))
     except _errors_of_a_round() as error:
         if stop.is_set:

@@ -178,7 +178,7 @@ def spread(
         if COMPACTION in task.kinds:
             compacted.append(task.unit)
     work = partial(_do, options=options)
-    for row in map_tasks(spark, root, begun, work, OUTCOME_SCHEMA, told):
+    for row in map_tasks(spark, root, tasks=begun, work=work, schema=OUTCOME_SCHEMA, told=told):
         yield WorkOutcome.of_row(json.loads(row["outcome"]))
     yield from compact_streams(spark, root, compacted, options, told)
 

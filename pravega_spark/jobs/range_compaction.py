@@ -53,7 +53,7 @@ def compact_streams(
     """
 
     def collected(tasks: Sequence[Task], work: TaskWork, schema: pa.Schema, what: str) -> list[Any]:
-        return map_tasks(spark, root, tasks, work, schema, told, what)
+        return map_tasks(spark, root, tasks=tasks, work=work, schema=schema, told=told, what=what)
 
     streams = [Task(name) for name in names]
     planned = collected(streams, partial(_plan, options=options), _PLANNED, "streams to plan")

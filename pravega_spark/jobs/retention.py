@@ -119,7 +119,11 @@ def decisions(arguments: argparse.Namespace, spark: SparkSession, given: RoundIn
         dry_run=arguments.dry_run,
         limit_seconds=arguments.limit,
     )
-    return [*map_streams(spark, given.root, given.streams, work, ROW_SCHEMA, given.told)]
+    return [
+        *map_streams(
+            spark, given.root, streams=given.streams, work=work, schema=ROW_SCHEMA, told=given.told
+        )
+    ]
 
 
 def retain_streams(arguments: argparse.Namespace, spark: SparkSession, given: RoundInput) -> Report:

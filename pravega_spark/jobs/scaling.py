@@ -95,7 +95,9 @@ def scale_streams(arguments: argparse.Namespace, spark: SparkSession, given: Rou
     work = partial(
         scaling_rows, pace=arguments.pace, dry_run=arguments.dry_run, use_keys=arguments.by_keys
     )
-    found = map_streams(spark, given.root, given.streams, work, ROW_SCHEMA, given.told)
+    found = map_streams(
+        spark, given.root, streams=given.streams, work=work, schema=ROW_SCHEMA, told=given.told
+    )
     rows = sorted(found, key=lambda row: (row["stream"], row["key_low"] or 0.0))
     failures = {f"stream {row['stream']}": row["error"] for row in rows if row["error"]}
     shown = [row for row in rows if not given.only_changes or _is_change(row)]

@@ -115,7 +115,9 @@ def map_streams(
     """
     whole = pa.schema([*schema, ("error", pa.string())])
     tasks = [Task(name) for name in streams]
-    return map_tasks(spark, root, tasks, partial(_rows, work=work), whole, told)
+    return map_tasks(
+        spark, root, tasks=tasks, work=partial(_rows, work=work), schema=whole, told=told
+    )
 
 
 def map_tasks(

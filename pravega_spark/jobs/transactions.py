@@ -76,7 +76,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def sweep_streams(arguments: argparse.Namespace, spark: SparkSession, given: RoundInput) -> Report:
     """Sweep the streams' transactions, or in a dry run report what a sweep would do."""
     work = partial(sweep, sources=given.sources, dry_run=arguments.dry_run)
-    found = map_streams(spark, given.root, given.streams, work, ROW_SCHEMA, given.told)
+    found = map_streams(
+        spark, given.root, streams=given.streams, work=work, schema=ROW_SCHEMA, told=given.told
+    )
     rows = sorted(found, key=lambda row: row["stream"])
     failures = {f"stream {row['stream']}": row["error"] for row in rows if row["error"]}
     shown = [row for row in rows if row["transaction"] is not None or row["error"] is not None]

@@ -169,7 +169,9 @@ def ranges_since(known: StreamView, view: StreamView) -> Iterator[SegmentRange]:
         start = known.segment(segment_id).next_offset
         end = view.segment(segment_id).next_offset
         if start < end:
-            yield SegmentRange(view.stream, view.life, segment_id, start, end)
+            yield SegmentRange(
+                view.stream, life=view.life, segment_id=segment_id, start=start, end=end
+            )
 
 
 def ranges_from(start: StreamCut, view: StreamView) -> Iterator[SegmentRange]:
@@ -216,7 +218,7 @@ def add_changes(
 def read_value(stream: StreamLog, life: int, change: Change) -> bytes | None:
     """Return the value of a change, read from its chunk; raise TruncatedData below the head."""
     segment_id, offset = change.segment_id, change.offset
-    rng = SegmentRange(stream.name, life, segment_id, offset, offset + 1)
+    rng = SegmentRange(stream.name, life=life, segment_id=segment_id, start=offset, end=offset + 1)
     (batch,) = read_range(stream, rng, columns=["event"])
     return decode_change(batch.column("event")[0].as_py())[1]
 

@@ -77,14 +77,14 @@ def fold_due(
     changes = _changes_since(view, record) if is_behind else 0
     is_large = changed >= max(FOLD_CHANGED_BYTES, FOLD_CHANGED_PART * size)
     if is_behind and (is_large or changes >= max(FOLD_CHANGES, FOLD_CHANGED_PART * rows)):
-        return FoldDue(True, now_ms, changed, changes)
+        return FoldDue(True, at_ms=now_ms, changed_bytes=changed, changes=changes)
     times = [NEVER]
     if is_behind:
         times.append(since_ms + FOLD_AGE_MS)
     if ttl_ms is not None and record is not None and record.rows:
         times.append(record.folded_ms + max(FOLD_AGE_MS, ttl_ms // EXPIRED_PART))
     at_ms = min(times)
-    return FoldDue(at_ms <= now_ms, at_ms, changed, changes)
+    return FoldDue(at_ms <= now_ms, at_ms=at_ms, changed_bytes=changed, changes=changes)
 
 
 def _changes_since(view: StreamView, record: FoldedRecord | None) -> int:
@@ -137,7 +137,7 @@ def fold(
         if state is not None and state.life == view.life and state.log_version > view.version:
             continue  # another fold has committed since the view
         try:
-            return _fold(stream, table, view, state, ttl_ms, run_bytes)
+            return _fold(stream, table, view=view, state=state, ttl_ms=ttl_ms, run_bytes=run_bytes)
         except (TruncatedData, DataLoss):
             if state is None and table.record() is None:
                 raise

@@ -68,7 +68,7 @@ _STATS_CHARACTERS: Final = 32
 _GREATEST: Final = "\U0010ffff"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FoldedFile:
     """A file of a folded table as the log records it; ``path`` is relative to the table."""
 
@@ -91,7 +91,14 @@ class FoldedFile:
             "maxTimestamp": str(self.max_timestamp_us),
             "footer": self.footer,
         }
-        return Add(self.path, {}, self.size, now_ms, to_json(self._stats(layout)), tags)
+        return Add(
+            path=self.path,
+            partition={},
+            size=self.size,
+            modified_ms=now_ms,
+            stats=to_json(self._stats(layout)),
+            tags=tags,
+        )
 
     def _stats(self, layout: RowLayout) -> dict[str, Any]:
         """Return Delta's statistics: bounds of the key where Delta has some for its type."""
@@ -119,14 +126,14 @@ def folded_file(add: Add, layout: RowLayout, where: str) -> FoldedFile:
     try:
         tags = add.tags or {}
         return FoldedFile(
-            add.path,
-            add.size,
-            int(tags["rows"]),
-            layout.of_text(tags["firstKey"]),
-            layout.of_text(tags["lastKey"]),
-            int(tags["minTimestamp"]),
-            int(tags["maxTimestamp"]),
-            checked_digest(tags["footer"]),
+            path=add.path,
+            size=add.size,
+            rows=int(tags["rows"]),
+            first=layout.of_text(tags["firstKey"]),
+            last=layout.of_text(tags["lastKey"]),
+            min_timestamp_us=int(tags["minTimestamp"]),
+            max_timestamp_us=int(tags["maxTimestamp"]),
+            footer=checked_digest(tags["footer"]),
         )
     except DECODE_ERRORS as error:
         raise CorruptLog(
@@ -497,14 +504,14 @@ class _OpenFile:
         size, footer = self._sink.size, digest_of(pa.py_buffer(self._sink.kept))
         self._object.__exit__(None, None, None)
         return FoldedFile(
-            self._path,
-            size,
-            self._rows,
-            self._first_keys[0],
-            self._last,
-            self._least_us,
-            self._greatest_us,
-            footer,
+            path=self._path,
+            size=size,
+            rows=self._rows,
+            first=self._first_keys[0],
+            last=self._last,
+            min_timestamp_us=self._least_us,
+            max_timestamp_us=self._greatest_us,
+            footer=footer,
         )
 
     def discard(self, error: BaseException) -> None:

@@ -194,7 +194,7 @@ FOLD, END_LIFE = "FOLD", "END LIFE"
 """Operations of a folded table."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FoldResult:
     """What a merge did. It is void if another folder was first, or if the life has ended."""
 
@@ -373,12 +373,12 @@ class FoldedTable:
         with (
             self.reader.missing_files(),
             FoldedWriter(
-                self.log.store,
-                self.log.path,
-                version_folder(staged_at),
-                self.layout,
-                self.file_bytes,
-                self.log.runtime,
+                store=self.log.store,
+                table_path=self.log.path,
+                folder=version_folder(staged_at),
+                layout=self.layout,
+                target_bytes=self.file_bytes,
+                runtime=self.log.runtime,
             ) as writer,
         ):
             merge = FileMerge(self.reader, writer, self.file_bytes, expired_us)
@@ -399,13 +399,13 @@ class FoldedTable:
         done = self._commit(base, record, writer.files, replaced, staged_at)
         failpoint("fold.committed")
         return FoldResult(
-            done is not None,
-            -1 if done is None else done,
-            plan.changes,
-            record.rows,
-            len(replaced),
-            _bytes(writer.files),
-            _bytes(replaced),
+            is_committed=done is not None,
+            version=-1 if done is None else done,
+            changes=plan.changes,
+            rows=record.rows,
+            files_removed=len(replaced),
+            bytes_written=_bytes(writer.files),
+            bytes_replaced=_bytes(replaced),
         )
 
     def _staging_version(self) -> int:
@@ -428,7 +428,14 @@ class FoldedTable:
                 return None, False
             if snapshot is not None and staged_at < snapshot.horizon:
                 return None, False  # a sweep may have deleted the files
-            body = _body(FOLD, self.log, self.layout, snapshot, record, removed)
+            body = _body(
+                FOLD,
+                self.log,
+                layout=self.layout,
+                snapshot=snapshot,
+                record=record,
+                removed=removed,
+            )
             body.adds = [file.to_add(self.layout, record.folded_ms) for file in added]
             return body, True
 
@@ -471,7 +478,9 @@ def end_folded_life(log: Log, life: int, layout: RowLayout | None = None) -> boo
                 adds = list(index.all())
         number = 0 if known is None else known.number + 1
         record = FoldedRecord(life, number, folded_ms=log.clock.now_ms(), is_ended=True)
-        return _body(END_LIFE, log, layout, snapshot, record, adds), True
+        return _body(
+            END_LIFE, log, layout=layout, snapshot=snapshot, record=record, removed=adds
+        ), True
 
     if layout is None and log.refresh() is None:
         return False

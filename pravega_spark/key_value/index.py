@@ -176,7 +176,12 @@ class TableIndex:
             if now_ms is not None and at_its_time:
                 now_ms = min(self._view.timestamp_ms, now_ms)
             return EntriesAtVersion(
-                self.stream, self._view, dict(changes), folded, now_ms, self.ttl_ms
+                stream=self.stream,
+                view=self._view,
+                changes=dict(changes),
+                folded=folded,
+                now_ms=now_ms,
+                ttl_ms=self.ttl_ms,
             )
 
     def freeze_at(self, version: int) -> EntriesAtVersion:
@@ -206,7 +211,14 @@ class TableIndex:
         now_ms = None
         if self.ttl_ms is not None:
             now_ms = min(view.timestamp_ms, self.clock.now_ms())
-        return EntriesAtVersion(self.stream, view, changes, folded, now_ms, self.ttl_ms)
+        return EntriesAtVersion(
+            stream=self.stream,
+            view=view,
+            changes=changes,
+            folded=folded,
+            now_ms=now_ms,
+            ttl_ms=self.ttl_ms,
+        )
 
     def find(self, keys: Collection[TableKey]) -> dict[TableKey, Change]:
         """Return the entries of those of the keys that exist, all of one version.

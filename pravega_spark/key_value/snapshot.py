@@ -29,7 +29,7 @@ _LOOKS = 8
 """How often a version is taken again because its changes were folded, and truncated, meanwhile."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TableSnapshot:
     """A table at one version of its change log."""
 
@@ -157,4 +157,12 @@ def _snapshot(
         now_ms = TableClock(stream.store, stream.runtime).now_ms()
         now_ms = now_ms if until_ms is None else min(now_ms, until_ms)
     expired_us = expiry_us(now_ms, ttl_ms)
-    return TableSnapshot(stream, view, configuration, folded, start, ranges, expired_us)
+    return TableSnapshot(
+        stream=stream,
+        view=view,
+        configuration=configuration,
+        folded=folded,
+        start=start,
+        ranges=ranges,
+        expired_us=expired_us,
+    )

@@ -267,7 +267,7 @@ class _Plan:
     routed: RoutedEvents | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Staged:
     """The chunks of accepted updates, which a later plan may use again."""
 
@@ -446,7 +446,14 @@ class UpdateCombiner:
             indexes = router.segment_indexes(events.column("routing_key"))
             routed = RoutedEvents(router.segment_ids, indexes)
             chunks = stage_routed(stream, folder, events, routed, before_commit=alone)
-        self._staged = _Staged(updates, epoch, version, chunks, routed, time_us)
+        self._staged = _Staged(
+            updates=updates,
+            epoch=epoch,
+            version=version,
+            chunks=chunks,
+            routed=routed,
+            times_us=time_us,
+        )
         return self._staged
 
     def _refuse(self, plan: _Plan) -> None:
@@ -473,7 +480,9 @@ class UpdateCombiner:
                 segment_id = segment_ids[row]
                 offset = offsets[segment_id]
                 offsets[segment_id], row = offset + 1, row + 1
-                changes[step.key] = Change(segment_id, offset, time_us, step.value)
+                changes[step.key] = Change(
+                    segment_id=segment_id, offset=offset, timestamp_us=time_us, value=step.value
+                )
                 versions.append(KeyVersion(self._index.life, segment_id, offset))
             one.versions = tuple(versions)
         self._index.add(changes, self._stream.view_of(snapshot))

@@ -154,7 +154,14 @@ class RootStreams:
         except Exception:
             hints.drop(short)
             raise
-        hints.note(short, kind, done.version, done.written_ms, done.due_ms, done.checked_ms)
+        hints.note(
+            short,
+            kind,
+            version=done.version,
+            written_ms=done.written_ms,
+            due_ms=done.due_ms,
+            now_ms=done.checked_ms,
+        )
         return {}
 
     def finish(self) -> None:
@@ -411,7 +418,7 @@ class AutoMaintenance:
     ) -> None:
         """Take a root; the first user starts the thread."""
         self._shares = MaintenanceShares(
-            store, runtime, pace or PACE, self._is_unused, self._is_asked
+            store, runtime, pace or PACE, is_ended=self._is_unused, is_asked=self._is_asked
         )
         self.store = store
         self._users: list[_User] = []

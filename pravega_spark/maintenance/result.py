@@ -243,4 +243,6 @@ def kind_result(
         changed += bool(found.did)
         sums.update(found.figures)
         failures |= found.failures
-    return KindResult(kind, looked_at, changed, dict(sums), failures)
+    return KindResult(
+        kind, looked_at=looked_at, changed=changed, figures=dict(sums), failures=failures
+    )

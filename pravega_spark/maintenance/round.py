@@ -154,7 +154,13 @@ class RoundRecord:
         self._end_keeper()
         try:
             self._table.finish_now(
-                self.kind, self._scopes, JOB, self._started_ms, streams, failures, self._work
+                self.kind,
+                self._scopes,
+                by=JOB,
+                started_ms=self._started_ms,
+                streams=streams,
+                failures=failures,
+                work=self._work,
             )
         except (PravegaSparkError, OSError) as error:
             self._warn("recorded", error)
@@ -480,8 +486,14 @@ class MaintenanceRound:
         if outcome.failures:
             hints.drop(short)
         else:
-            commit = outcome.version, outcome.written_ms
-            hints.note(short, outcome.kind, *commit, outcome.due_ms, outcome.checked_ms)
+            hints.note(
+                short,
+                outcome.kind,
+                version=outcome.version,
+                written_ms=outcome.written_ms,
+                due_ms=outcome.due_ms,
+                now_ms=outcome.checked_ms,
+            )
 
     def _drop_old_hints(self) -> None:
         """Delete the hints of shards and scopes that exist no more."""
@@ -510,10 +522,10 @@ class MaintenanceRound:
         changes = [o for o in outcomes if o.did or o.failures or (dry_run and o.left)]
         changes.sort(key=lambda o: (not (o.did or o.failures), o.unit, o.kind.value))
         return MaintenanceResult(
-            streams,
-            streams - looked_at if kinds else 0,
-            found,
-            tuple(changes[:MAINTAINED_ROWS]),
+            streams=streams,
+            idle=streams - looked_at if kinds else 0,
+            kinds=found,
+            changes=tuple(changes[:MAINTAINED_ROWS]),
             dry_run=dry_run,
             stopped=self._stop.is_set,
         )
@@ -591,8 +603,14 @@ def parse_request(
             f"the limit of a stream must be longer than 0 s and at most {longest}, got "
             f"{shown(limit)}."
         )
-    flags = check_flag("dry_run", dry_run), check_flag("full", full)
-    return RoundRequest(parse_kinds(kinds), tuple(scopes), tuple(streams), *flags, limit_ms / 1_000)
+    return RoundRequest(
+        dry_run=check_flag("dry_run", dry_run),
+        full=check_flag("full", full),
+        kinds=parse_kinds(kinds),
+        scopes=tuple(scopes),
+        streams=tuple(streams),
+        limit_seconds=limit_ms / 1_000,
+    )
 
 
 def check_parallelism(given: int) -> int:

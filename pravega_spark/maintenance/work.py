@@ -295,9 +295,18 @@ def do_work(
         written_ms = stream.log.reader.written_ms(view.version)
         with span(kind.value, stream.name):
             done = (work or WORKS[kind])(stream, view, options)
-        times = view.version, written_ms, done.due_ms, now_ms
-        texts = done.did, done.left
-        return WorkOutcome(stream.name, kind, *texts, done.figures, done.failures, *times)
+        return WorkOutcome(
+            stream.name,
+            kind,
+            did=done.did,
+            left=done.left,
+            figures=done.figures,
+            failures=done.failures,
+            version=view.version,
+            written_ms=written_ms,
+            due_ms=done.due_ms,
+            checked_ms=now_ms,
+        )
 
     what = f"{kind.value} of stream {stream.name}"
     where = stream.root_url
@@ -641,7 +650,14 @@ def _sweep_tables(store: Store, scope: str, options: WorkOptions, runtime: Runti
             idle_ms = max(0, now_ms - snapshot.timestamp_ms)
             due_ms = now_ms + (0 if swept.files or swept.commits else idle_ms)
             due_ms = next_due_ms(swept, due_ms)
-            hints.note(name, SWEEPING, snapshot.version, written_ms, due_ms, now_ms)
+            hints.note(
+                name,
+                SWEEPING,
+                version=snapshot.version,
+                written_ms=written_ms,
+                due_ms=due_ms,
+                now_ms=now_ms,
+            )
     hints.save()
     return _outcome(scope, found, failures, now.earliest_ms)
 
@@ -671,7 +687,9 @@ def _outcome(
     dry_run: bool = False,
 ) -> WorkOutcome:
     did, left, figures = swept_work(found, now_ms, dry_run=dry_run)
-    return WorkOutcome(scope, SWEEPING, did, left, figures, failures)
+    return WorkOutcome(
+        unit=scope, kind=SWEEPING, did=did, left=left, figures=figures, failures=failures
+    )
 
 
 def stream_hints(store: Store, scope: str, names: Collection[str], basis: str) -> DueHints:

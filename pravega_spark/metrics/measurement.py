@@ -59,7 +59,7 @@ JUMP_COMMITS = 1_024
 OUTCOMES = ("committed", "aborted", "swept")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedTotals:
     """What a life of a stream had before the oldest epoch that its log's state keeps."""
 
@@ -77,7 +77,9 @@ def dropped_totals(
     if known is not None and (known.life, known.oldest_epoch) == (view.life, view.oldest_epoch):
         return known
     if view.epoch(view.oldest_epoch).created_ms <= view.record.created_ms:
-        return DroppedTotals(view.life, view.oldest_epoch, 0, 0, 0)
+        return DroppedTotals(
+            life=view.life, oldest_epoch=view.oldest_epoch, events=0, splits=0, merges=0
+        )
     epochs = epochs_between(stream, view, end=view.oldest_epoch - 1)
     first = epochs[0].number if epochs else view.oldest_epoch
     ends = dict[int, int]()
@@ -88,7 +90,13 @@ def dropped_totals(
             if is_of_life and segment_id not in ends:
                 ends[segment_id] = decode_segment(segment_id, row.value).next_offset
     splits, merges = sum(e.splits for e in epochs), sum(e.merges for e in epochs)
-    return DroppedTotals(view.life, view.oldest_epoch, sum(ends.values()), splits, merges)
+    return DroppedTotals(
+        life=view.life,
+        oldest_epoch=view.oldest_epoch,
+        events=sum(ends.values()),
+        splits=splits,
+        merges=merges,
+    )
 
 
 def measure_stream(

@@ -64,10 +64,10 @@ def lag_of(state: GroupState, streams: dict[str, StreamLog]) -> GroupLag:
     measured = of_each(streams.__getitem__, streams, measure)
     found = [segment for segments in measured.values() for segment in segments]
     return GroupLag(
-        sum(segment.events for segment in found),
-        sum(segment.size_bytes for segment in found),
-        oldest_seconds(segment.seconds for segment in found),
-        tuple(found),
+        events=sum(segment.events for segment in found),
+        size_bytes=sum(segment.size_bytes for segment in found),
+        seconds=oldest_seconds(segment.seconds for segment in found),
+        segments=tuple(found),
     )
 
 
@@ -75,12 +75,12 @@ def _lag(state: GroupState, found: SegmentBacklog) -> SegmentLag:
     rng = found.unread
     owned = state.assigned.get(SegmentKey(rng.stream, rng.segment_id))
     return SegmentLag(
-        rng.stream,
-        segment_text(rng.segment_id),
-        None if owned is None else owned.reader,
-        len(rng),
-        found.size_bytes,
-        found.seconds,
+        stream=rng.stream,
+        segment=segment_text(rng.segment_id),
+        reader=None if owned is None else owned.reader,
+        events=len(rng),
+        size_bytes=found.size_bytes,
+        seconds=found.seconds,
     )
 
 

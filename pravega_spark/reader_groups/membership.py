@@ -220,7 +220,14 @@ class ReaderMembership:
         self._leases = leases = leases_of(sync)
         self._subscriptions = subscriptions
         self.number, began = self._join(lease_ms)
-        self.lease = OwnLease(leases, self._runtime, reader_id, self.number, lease_ms, began)
+        self.lease = OwnLease(
+            leases=leases,
+            runtime=self._runtime,
+            reader_id=reader_id,
+            number=self.number,
+            lease_ms=lease_ms,
+            joined_at=began,
+        )
         self.state = sync.local.state
         """The group's state as this reader last adopted it."""
         self._considered: GroupState | None = None
@@ -331,13 +338,13 @@ class ReaderMembership:
 
     def _view(self, selector: SegmentSelector) -> ReaderView:
         return ReaderView(
-            self.reader_id,
-            self.number,
-            selector.held(),
-            selector.ended(),
-            frozenset(selector.behind_head),
-            selector.unread(),
-            self.told,
+            reader=self.reader_id,
+            number=self.number,
+            held=selector.held(),
+            ended=selector.ended(),
+            behind_head=frozenset(selector.behind_head),
+            unread=selector.unread(),
+            told=self.told,
         )
 
     def _step(

@@ -333,7 +333,12 @@ class ReaderGroup(NotPicklable):
         is_local = self._lifecycle.store.is_local
         longest = (POLL_LOCAL_SECONDS if is_local else POLL_REMOTE_SECONDS)[1]
         return CheckpointFuture(
-            self._state, self.expire_readers, self._runtime, longest, generation, begun
+            state=self._state,
+            expire_readers=self.expire_readers,
+            runtime=self._runtime,
+            pause_seconds=longest,
+            generation=generation,
+            checkpoint=begun,
         )
 
     def cancel_outstanding_checkpoints(self) -> None:

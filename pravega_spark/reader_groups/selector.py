@@ -252,7 +252,13 @@ class SegmentSelector:
             group_end = found.end_offsets.of(key.segment_id)
             end = end if group_end is None else min(end, group_end)
             if end > offset:
-                rng = SegmentRange(key.stream, found.view.life, key.segment_id, offset, end)
+                rng = SegmentRange(
+                    key.stream,
+                    life=found.view.life,
+                    segment_id=key.segment_id,
+                    start=offset,
+                    end=end,
+                )
                 self._buffers[key] = SegmentBuffer(self._streams(key.stream), rng)
         if not self._buffers:
             self._idle = seen

@@ -62,7 +62,7 @@ class Ownership:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """A checkpoint, pending until every reader in ``pending_readers`` has answered.
 

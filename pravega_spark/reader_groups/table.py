@@ -159,26 +159,30 @@ class GroupCodec:
         completed = {k: row["offset"] for k, row in segments["completed"].items()}
         return check_state(
             GroupState(
-                group["name"],
-                group["number"],
-                Phase(group["state"]),
-                ReaderGroupConfiguration.from_json(value["configuration"]),
-                value["lives"],
-                {stream: StreamCut.parse(cut) for stream, cut in value["ends"].items()},
-                value["next"],
-                readers,
-                assigned,
-                unassigned,
-                {k: frozenset(json.loads(row["value"])) for k, row in segments["future"].items()},
-                {k: END if offset is None else offset for k, offset in completed.items()},
-                tuple(checkpoints),
-                _checkpoint_of(rows["last"]) if "last" in rows else None,
-                _former(value["former"]),
-                value["query"],
-                value.get("began", dict.fromkeys(value["lives"], group["number"])),
-                frozenset(value.get("renewed", ())),
-                {row["reader"]: _prepared_of(row) for row in ordered if row["kind"] == "prepared"},
-                {row["number"]: _find_of(row) for row in ordered if row["kind"] == "find"},
+                group=group["name"],
+                generation=group["number"],
+                phase=Phase(group["state"]),
+                configuration=ReaderGroupConfiguration.from_json(value["configuration"]),
+                lives=value["lives"],
+                ends={stream: StreamCut.parse(cut) for stream, cut in value["ends"].items()},
+                next_number=value["next"],
+                readers=readers,
+                assigned=assigned,
+                unassigned=unassigned,
+                future={
+                    k: frozenset(json.loads(row["value"])) for k, row in segments["future"].items()
+                },
+                completed={k: END if offset is None else offset for k, offset in completed.items()},
+                checkpoints=tuple(checkpoints),
+                last_checkpoint=_checkpoint_of(rows["last"]) if "last" in rows else None,
+                former_streams=_former(value["former"]),
+                query_number=value["query"],
+                began=value.get("began", dict.fromkeys(value["lives"], group["number"])),
+                renewed_streams=frozenset(value.get("renewed", ())),
+                prepared={
+                    row["reader"]: _prepared_of(row) for row in ordered if row["kind"] == "prepared"
+                },
+                finds={row["number"]: _find_of(row) for row in ordered if row["kind"] == "find"},
             )
         )
 
@@ -302,12 +306,12 @@ def _decoded(name: str, number: int, text: str) -> Checkpoint:
     """Decode a checkpoint, cached: the last one has two rows, and most rows do not change."""
     value = json.loads(text)
     return Checkpoint(
-        name,
-        number,
-        value["silent"],
-        value["automatic"],
-        frozenset(value["owing"]),
-        decode_positions(value["positions"]),
+        name=name,
+        number=number,
+        silent=value["silent"],
+        automatic=value["automatic"],
+        pending_readers=frozenset(value["owing"]),
+        positions=decode_positions(value["positions"]),
     )
 
 

@@ -60,7 +60,12 @@ def initiate(
         )
     positions = {**state.unassigned, **dict.fromkeys(state.future, NOT_REACHED), **state.completed}
     begun = Checkpoint(
-        name, state.next_number, silent, automatic, frozenset(state.readers), positions
+        name=name,
+        number=state.next_number,
+        silent=silent,
+        automatic=automatic,
+        pending_readers=frozenset(state.readers),
+        positions=positions,
     )
     return _add_checkpoint(state, begun), begun
 
@@ -76,7 +81,15 @@ def add_complete(state: GroupState, name: str) -> GroupState:
     """Add a complete checkpoint at the group's recorded positions."""
     positions = dict(state.positions())
     return _add_checkpoint(
-        state, Checkpoint(name, state.next_number, False, True, frozenset(), positions)
+        state,
+        Checkpoint(
+            name=name,
+            number=state.next_number,
+            silent=False,
+            automatic=True,
+            pending_readers=frozenset(),
+            positions=positions,
+        ),
     )
 
 

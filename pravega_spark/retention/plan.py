@@ -67,7 +67,9 @@ class StreamAmounts:
 
     def offset_after(self, segment_id: int, start: int, end: int, size_bytes: int) -> int:
         """Return the first offset of a range with at least these bytes of the segment before it."""
-        rng = SegmentRange(self._stream.name, self._view.life, segment_id, start, end)
+        rng = SegmentRange(
+            self._stream.name, life=self._view.life, segment_id=segment_id, start=start, end=end
+        )
         offset, size = self._stream.offset_after(rng, size_bytes)
         self._sizes[segment_id, offset] = size
         return offset
@@ -188,16 +190,20 @@ def plan_retention(
         if record.bound is not None and record not in idle
     }
     inputs = TruncationInputs(
-        view,
-        policy,
-        amounts.entries,
-        lower_bound_of(held.values()) if held and policy.waits_for_subscribers else None,
-        ages.now_ms,
-        amounts.bytes_at,
-        amounts.offset_after,
-        None if view.shared_state is None else locate(view, view.shared_state),
+        layout=view,
+        policy=policy,
+        entries=amounts.entries,
+        lower_bound=lower_bound_of(held.values())
+        if held and policy.waits_for_subscribers
+        else None,
+        now_ms=ages.now_ms,
+        bytes_at=amounts.bytes_at,
+        offset_after=amounts.offset_after,
+        shared_state=None if view.shared_state is None else locate(view, view.shared_state),
     )
-    explanation = _explain(view, policy, decide_truncation(inputs), amounts, held, idle)
+    explanation = _explain(
+        view, policy, decision=decide_truncation(inputs), amounts=amounts, held=held, idle=idle
+    )
     return RetentionPlan(view, ages, amounts, idle, explanation)
 
 
@@ -207,7 +213,15 @@ def _explain_unchanged(
     stays = amounts.amount(view.located_head)
     claims = (RetentionClaim(rule.value, view.head, stays),) if stays.events else ()
     return RetentionExplanation(
-        view.stream, view.version, policy, rule, view.head, None, DataAmount(), stays, claims
+        stream=view.stream,
+        version=view.version,
+        policy=policy,
+        rule=rule,
+        head=view.head,
+        cut=None,
+        goes=DataAmount(),
+        stays=stays,
+        claims=claims,
     )
 
 
@@ -227,17 +241,17 @@ def _explain(
         head = decision.cut
     idle_names = tuple(record.name for record in idle)
     return RetentionExplanation(
-        view.stream,
-        view.version,
-        policy,
-        decision.rule,
-        view.head,
-        head.cut if moves else None,
-        goes,
-        amounts.amount(head),
-        _claims(view, policy, decision, amounts, held, head),
-        explain_passed(view, head, amounts, idle_names) if moves else (),
-        idle_names,
+        stream=view.stream,
+        version=view.version,
+        policy=policy,
+        rule=decision.rule,
+        head=view.head,
+        cut=head.cut if moves else None,
+        goes=goes,
+        stays=amounts.amount(head),
+        claims=_claims(view, policy, decision=decision, amounts=amounts, held=held, head=head),
+        passed=explain_passed(view, head, amounts, idle_names) if moves else (),
+        idle=idle_names,
     )
 
 

@@ -226,7 +226,11 @@ class LogRetentionSet:
             view = StreamView(snapshot)
             sizes = {s: view.segment(s).size_bytes for s in view.active.segment_ids}
             entry = RetentionEntry(
-                snapshot.version, snapshot.timestamp_ms, view.total_bytes, view.tail, sizes
+                version=snapshot.version,
+                time_ms=snapshot.timestamp_ms,
+                size_bytes=view.total_bytes,
+                cut=view.tail,
+                sizes=sizes,
             )
             self._entries[snapshot.version] = entry
         return entry
@@ -236,7 +240,11 @@ class LogRetentionSet:
         if entry is None:
             cut = record.tail.cut(self._view.stream, self._view.life)
             entry = RetentionEntry(
-                record.version, record.time_ms, record.size_bytes, cut, record.tail.sizes
+                version=record.version,
+                time_ms=record.time_ms,
+                size_bytes=record.size_bytes,
+                cut=cut,
+                sizes=record.tail.sizes,
             )
             self._sampled[record.version] = entry
         return entry
@@ -287,7 +295,9 @@ def _later(
 ) -> RetentionEntry:
     """Return the entry of a later version with the same segments."""
     cut = StreamCut(entry.cut.stream, entry.cut.life, dict(offsets))
-    return RetentionEntry(version, time_ms, size_bytes, cut, dict(sizes))
+    return RetentionEntry(
+        version=version, time_ms=time_ms, size_bytes=size_bytes, cut=cut, sizes=dict(sizes)
+    )
 
 
 def _is_segment(domain: str) -> bool:

@@ -238,7 +238,9 @@ def _sample(
     time_ms = plan.ages.latest_ms
     if not stream.store.has_clock:
         time_ms = max(time_ms, planned.timestamp_ms)
-    record = SampleRecord(planned.version + 1, time_ms, planned.total_bytes, tail)
+    record = SampleRecord(
+        version=planned.version + 1, time_ms=time_ms, size_bytes=planned.total_bytes, tail=tail
+    )
     domains: dict[str, str | None] = {}
     if len(samples) >= MAX_SAMPLES:
         thinned = samples[1 : len(samples) // 2 : 2]

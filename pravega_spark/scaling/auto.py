@@ -59,7 +59,9 @@ def newest_key_positions(
     """
     end = view.segment(segment.segment_id).next_offset
     start = max(0, view.record.head.get(segment.segment_id, 0), end - limit)
-    rng = SegmentRange(stream.name, view.life, segment.segment_id, start, end)
+    rng = SegmentRange(
+        stream.name, life=view.life, segment_id=segment.segment_id, start=start, end=end
+    )
     batches = read_range(stream, rng, stream.chunks(rng), columns=["routing_key"])
     found = [positions(batch.column(0)) for batch in batches]
     joined = np.concatenate([np.empty(0), *found])

@@ -163,7 +163,7 @@ class ScaleUpEvent:
     target: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class SegmentRates:
     """The statistics of one active segment; times are commit times in ms.
 
@@ -193,7 +193,14 @@ class SegmentRates:
     @classmethod
     def begin(cls, time_ms: int) -> SegmentRates:
         """Return the statistics of a segment that is created at a time: muted, as in Pravega."""
-        return cls(time_ms, time_ms, time_ms, time_ms, time_ms, time_ms)
+        return cls(
+            since_ms=time_ms,
+            ticked_ms=time_ms,
+            written_ms=time_ms,
+            reported_ms=time_ms,
+            up_ms=time_ms,
+            down_ms=time_ms,
+        )
 
     def restart(self, time_ms: int) -> None:
         """Begin the statistics again after a long silence; mutes and the cold mark stay."""
@@ -308,9 +315,14 @@ class StreamRates:
         record = view.record
         time_ms = view.timestamp_ms if time_ms is None else time_ms
         made = cls(
-            pace, view.version, view.snapshot.token, time_ms, record.life, record.active_epoch,
-            record.configuration.scaling,
-        )  # fmt: skip
+            pace=pace,
+            version=view.version,
+            token=view.snapshot.token,
+            time_ms=time_ms,
+            life=record.life,
+            epoch=record.active_epoch,
+            policy=record.configuration.scaling,
+        )
         if record.state is not StreamState.DELETED:
             made._follow_layout(view.active)
         return made
@@ -417,7 +429,13 @@ class StreamRates:
         if rule is not None:
             if now_ms - segment.up_ms > pace.mute_ms:
                 splits = max(2, int(max(averages[:3]) / policy.target))
-                segment.up = ScaleUpEvent(now_ms, splits, rule, averages[rule], policy.target)
+                segment.up = ScaleUpEvent(
+                    time_ms=now_ms,
+                    splits=splits,
+                    rule=rule,
+                    rate=averages[rule],
+                    target=policy.target,
+                )
                 segment.up_ms = segment.down_ms = now_ms
         elif is_slow(averages, policy.target) and age_ms > pace.windows_ms[3]:
             if now_ms - segment.down_ms <= pace.mute_ms:
@@ -553,14 +571,16 @@ def decode_rates(data: bytes) -> StreamRates | None:
         record = json.loads(body)
         pace = record["pace"]
         return StreamRates(
-            ScalingPace(**{**pace, "windows_ms": tuple(pace["windows_ms"])}),
-            record["version"],
-            record["token"],
-            record["time"],
-            record["life"],
-            record["epoch"],
-            ScalingPolicy.from_json(record["policy"]),
-            {int(number): _decode_segment(cells) for number, cells in record["segments"].items()},
+            pace=ScalingPace(**{**pace, "windows_ms": tuple(pace["windows_ms"])}),
+            version=record["version"],
+            token=record["token"],
+            time_ms=record["time"],
+            life=record["life"],
+            epoch=record["epoch"],
+            policy=ScalingPolicy.from_json(record["policy"]),
+            segments={
+                int(number): _decode_segment(cells) for number, cells in record["segments"].items()
+            },
         )
     except (ValueError, KeyError, TypeError, AttributeError, PravegaSparkError):
         return None
@@ -583,18 +603,18 @@ def _decode_segment(cells: list[Any]) -> SegmentRates:
     since_ms, ticked_ms, written_ms, reported_ms, up_ms, down_ms, *rest = cells
     events, size_bytes, *rates, up, cold_until_ms, cold_since_ms = rest
     return SegmentRates(
-        since_ms,
-        ticked_ms,
-        written_ms,
-        reported_ms,
-        up_ms,
-        down_ms,
-        Traffic(events, size_bytes),
-        _decode_averages(rates[:4]),
-        _decode_averages(rates[4:]),
-        None if up is None else ScaleUpEvent(*up),
-        cold_until_ms,
-        cold_since_ms,
+        since_ms=since_ms,
+        ticked_ms=ticked_ms,
+        written_ms=written_ms,
+        reported_ms=reported_ms,
+        up_ms=up_ms,
+        down_ms=down_ms,
+        pending=Traffic(events, size_bytes),
+        events=_decode_averages(rates[:4]),
+        size_bytes=_decode_averages(rates[4:]),
+        up=None if up is None else ScaleUpEvent(*up),
+        cold_until_ms=cold_until_ms,
+        cold_since_ms=cold_since_ms,
     )
 
 
@@ -603,7 +623,7 @@ def _decode_averages(cells: list[float]) -> Averages:
     return a, b, c, d
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentLoad:
     """Averages over 2, 5, 10 and 20 minutes a second, and the marks; times in ms since 1970.
 
@@ -636,11 +656,11 @@ def segment_load(rates: StreamRates, number: int, time_ms: int) -> SegmentLoad |
     muted_until_ms = segment.up_ms + math.ceil(pace.mute_ms)
     cooldown_until_ms = segment.since_ms + math.ceil(pace.cooldown_ms)
     return SegmentLoad(
-        now_ms,
-        segment.rates(segment.events, pace),
-        segment.rates(segment.size_bytes, pace),
-        rule is not None or is_marked,
-        rates.is_cold(segment, now_ms),
-        muted_until_ms if now_ms <= muted_until_ms else None,
-        cooldown_until_ms if now_ms <= cooldown_until_ms else None,
+        time_ms=now_ms,
+        events=segment.rates(segment.events, pace),
+        size_bytes=segment.rates(segment.size_bytes, pace),
+        hot=rule is not None or is_marked,
+        cold=rates.is_cold(segment, now_ms),
+        muted_until_ms=muted_until_ms if now_ms <= muted_until_ms else None,
+        cooldown_until_ms=cooldown_until_ms if now_ms <= cooldown_until_ms else None,
     )

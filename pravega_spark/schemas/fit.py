@@ -179,7 +179,7 @@ def _fit_column(
     parts: list[pa.Array] = []
     is_changed, start = column.type != field.type, 0
     for chunk in column.chunks:
-        found = _fit_part(chunk, field, start, where, bad, most)
+        found = _fit_part(chunk, field, start=start, where=where, bad=bad, most=most)
         is_changed = is_changed or len(found) != 1 or found[0] is not chunk
         parts += found
         start += len(chunk)
@@ -208,8 +208,8 @@ def _fit_part(
             return []
     half = len(values) // 2
     return [
-        *_fit_part(values.slice(0, half), field, start, where, bad, most),
-        *_fit_part(values.slice(half), field, start + half, where, bad, most),
+        *_fit_part(values.slice(0, half), field, start=start, where=where, bad=bad, most=most),
+        *_fit_part(values.slice(half), field, start=start + half, where=where, bad=bad, most=most),
     ]
 
 

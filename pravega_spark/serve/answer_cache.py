@@ -17,7 +17,7 @@ _Answer = TypeVar("_Answer")
 Key = tuple[Hashable, ...]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class _Slot:
     lock: threading.Lock = field(default_factory=threading.Lock)
     is_filled: bool = False

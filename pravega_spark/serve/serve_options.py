@@ -24,7 +24,7 @@ POLL_SECONDS: Final = 3.0
 MIN_POLL_SECONDS: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
     """Where the server listens, and what it allows; raises InvalidOption for unsafe combinations.
 

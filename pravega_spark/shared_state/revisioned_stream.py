@@ -99,7 +99,9 @@ class Revision:
     @property
     def pointer(self) -> EventPointer:
         """The pointer of the next value."""
-        return EventPointer(self.stream, self.life, self.segment_id, self.offset)
+        return EventPointer(
+            self.stream, life=self.life, segment_id=self.segment_id, offset=self.offset
+        )
 
     @classmethod
     def of(cls, revision: Revision | str) -> Revision:
@@ -109,7 +111,7 @@ class Revision:
         if not isinstance(revision, str):
             raise InvalidInput(f"a revision is a Revision or its text, got {shown(revision)}.")
         found = EventPointer.parse(revision)
-        return cls(found.stream, found.life, found.segment_id, found.offset)
+        return cls(found.stream, life=found.life, segment_id=found.segment_id, offset=found.offset)
 
     def _log(self) -> tuple[str, int, int]:
         return self.stream, self.life, self.segment_id
@@ -203,7 +205,11 @@ class RevisionedStream(ClosedByBlock, NotPicklable):
 
     def _read(self, view: StreamView, start: Revision, end: Revision) -> Iterator[RevisionedValue]:
         rng = SegmentRange(
-            start.stream, start.life, start.segment_id, start.offset, max(start.offset, end.offset)
+            start.stream,
+            life=start.life,
+            segment_id=start.segment_id,
+            start=start.offset,
+            end=max(start.offset, end.offset),
         )
         if len(rng) and view.is_truncated(rng.segment_id, rng.start):
             raise TruncatedData(
@@ -342,7 +348,9 @@ class RevisionedStream(ClosedByBlock, NotPicklable):
         return self._revision(view.segment(self._segment_id).next_offset)
 
     def _revision(self, offset: int) -> Revision:
-        return Revision(self._stream.name, self._life, self._segment_id, offset)
+        return Revision(
+            self._stream.name, life=self._life, segment_id=self._segment_id, offset=offset
+        )
 
     def _mark(self, view: StreamView) -> Revision | None:
         mark = view.revision_mark

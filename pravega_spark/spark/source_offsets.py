@@ -208,4 +208,6 @@ def owner_of(record: Mapping[str, Any]) -> OffsetOwner | None:
     group = record.get("group")
     if group is None:
         return OffsetOwner(record["root"])
-    return OffsetOwner(record["root"], group["name"], group["generation"], group["query"])
+    return OffsetOwner(
+        record["root"], group["name"], generation=group["generation"], query=group["query"]
+    )

@@ -310,16 +310,16 @@ def _body(
         rows, sizes = _amounts(appended)
         committed_chunks += appended
         outcome = TransactionOutcome(
-            name,
-            committed,
-            opened.created_ms,
-            now_ms,
-            version,
-            closing.token,
-            sum(rows.values()),
-            sum(sizes.values()),
-            opened.writer_id,
-            closing.reason,
+            transaction_id=name,
+            committed=committed,
+            created_ms=opened.created_ms,
+            ended_ms=now_ms,
+            version=version,
+            decision=closing.token,
+            events=sum(rows.values()),
+            size_bytes=sum(sizes.values()),
+            writer_id=opened.writer_id,
+            reason=closing.reason,
         )
         domains[f"{OPEN_PREFIX}{name}"] = None
         domains[f"{OUTCOME_PREFIX}{name}"] = outcome.encode()
@@ -374,6 +374,8 @@ def _note_changes(
 ) -> dict[str, str]:
     """Return the changes of the writer's record that store the note of a commit."""
     writer_id = str(opened.writer_id)
-    known = view.writer(writer_id) or WriterRecord(writer_id, opened.session, 0, version)
+    known = view.writer(writer_id) or WriterRecord(
+        writer_id, session=opened.session, last=0, version=version
+    )
     record = replace(known, note=note, note_number=known.last, version=version)
     return view.writer_changes(record)

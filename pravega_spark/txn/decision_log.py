@@ -71,7 +71,15 @@ def _decode(snapshot: Snapshot, token: str) -> JointRecord | None:
         (readers,) = rest or [[]]
         pairs = tuple((str(group), str(reader)) for group, reader in readers)
         participants = tuple((str(name), int(life)) for name, life in streams)
-        return JointRecord(token, participants, version, limit_ms, order, timestamp_us, pairs)
+        return JointRecord(
+            token=token,
+            participants=participants,
+            version=version,
+            limit_ms=limit_ms,
+            order=order,
+            timestamp_us=timestamp_us,
+            readers=pairs,
+        )
     except DECODE_ERRORS as error:
         raise CorruptLog(
             f"{snapshot.where}: the log holds a damaged record of the transaction {token}: "
@@ -127,7 +135,7 @@ class DecisionLog:
         def decide(snapshot: Snapshot | None) -> Proposal[JointRecord]:
             version = 0 if snapshot is None else snapshot.version + 1
             pairs = tuple(sorted(readers))
-            record = JointRecord(token, streams, version, limit_ms, readers=pairs)
+            record = JointRecord(token, streams, version=version, limit_ms=limit_ms, readers=pairs)
             body = self._body(snapshot, "BEGIN JOINT TRANSACTION", record)
             body.parameters = {"transaction": token, "streams": [name for name, _ in streams]}
             if record.readers:

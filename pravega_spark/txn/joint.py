@@ -436,12 +436,12 @@ class JointWriter(ClosedByBlock, NotPicklable):
                     settlement.abort_part(part._stream, part._id, "its begin failed")
             raise
         return JointTransaction(
-            self._decisions,
-            record,
-            begun,
-            self._runtime,
-            self._positions,
-            tied,
+            decisions=self._decisions,
+            record=record,
+            parts=begun,
+            runtime=self._runtime,
+            positions=self._positions,
+            readers=tied,
             check_session=self._check_session,
         )
 

@@ -19,7 +19,7 @@ from pravega_spark.txn.settlement import PositionParticipants
 from pravega_spark.values.limits import MAX_LEASE_MS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JointTransactionInfo:
     """A transaction over several streams, from its begin until all of them hold its outcome.
 
@@ -56,15 +56,15 @@ def joint_transactions(
         pending += sorted({group for group, _ in prepared})
         found.append(
             JointTransactionInfo(
-                token,
-                _status(record, pending),
-                streams,
-                tuple(record.groups),
-                tuple(pending),
-                created_ms,
-                max(0.0, (ages.now_ms - created_ms) / 1_000),
-                record.limit_ms / 1_000,
-                record.order,
+                transaction_id=token,
+                status=_status(record, pending),
+                streams=streams,
+                groups=tuple(record.groups),
+                pending=tuple(pending),
+                created_ms=created_ms,
+                age_seconds=max(0.0, (ages.now_ms - created_ms) / 1_000),
+                limit_seconds=record.limit_ms / 1_000,
+                order=record.order,
             )
         )
     return found

@@ -73,15 +73,15 @@ def begin(
             check_session(view, writer)
         now_ms = stream.now_ms()
         opened = OpenTransaction(
-            f"{view.active.number:08x}{token}",
-            view.active.number,
-            now_ms,
-            lease_ms,
-            now_ms + execution_ms,
-            writer.writer_id if writer else None,
-            writer.session if writer else 0,
-            view.version + 1,
-            joint_token is not None,
+            transaction_id=f"{view.active.number:08x}{token}",
+            epoch=view.active.number,
+            created_ms=now_ms,
+            lease_ms=lease_ms,
+            limit_ms=now_ms + execution_ms,
+            writer_id=writer.writer_id if writer else None,
+            session=writer.session if writer else 0,
+            version=view.version + 1,
+            is_joint=joint_token is not None,
         )
         body = Body(
             "BEGIN TRANSACTION",
@@ -378,15 +378,15 @@ def completed_transactions(view: StreamView) -> list[TransactionInfo]:
         assert outcome is not None
         found.append(
             TransactionInfo(
-                name,
-                status_of(outcome),
-                outcome.created_ms,
-                outcome.ended_ms,
-                outcome.version,
-                outcome.events,
-                outcome.size_bytes,
-                outcome.writer_id,
-                outcome.reason,
+                transaction_id=name,
+                status=status_of(outcome),
+                created_ms=outcome.created_ms,
+                ended_ms=outcome.ended_ms,
+                version=outcome.version,
+                events=outcome.events,
+                size_bytes=outcome.size_bytes,
+                writer_id=outcome.writer_id,
+                reason=outcome.reason,
             )
         )
     return sorted(found, key=lambda info: (-info.version, info.transaction_id))

@@ -143,16 +143,16 @@ def decode_manifest(data: bytes, where: str, path: str | None = None) -> Manifes
         raise CorruptLog(f"{where} is torn or was modified; restore it from a copy.", path=path)
     try:
         return Manifest(
-            ManifestKind(record["kind"]),
-            tuple(_chunk(cells) for cells in record.get("chunks", ())),
-            record.get("writer"),
-            record.get("number", 0),
-            record.get("order", 0),
-            record.get("note"),
-            record.get("timestamp"),
-            record.get("reason"),
-            record["token"],
-            record.get("origin"),
+            kind=ManifestKind(record["kind"]),
+            chunks=tuple(_chunk(cells) for cells in record.get("chunks", ())),
+            writer=record.get("writer"),
+            number=record.get("number", 0),
+            order=record.get("order", 0),
+            note=record.get("note"),
+            timestamp_us=record.get("timestamp"),
+            reason=record.get("reason"),
+            token=record["token"],
+            origin=record.get("origin"),
         )
     except DECODE_ERRORS as error:
         raise CorruptLog(

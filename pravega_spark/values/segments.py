@@ -320,7 +320,9 @@ class EventPointer:
                 f"{shown(text)} is not a valid event pointer; write scope/stream@life:0#0=120."
             )
         split_log(match[1])
-        return cls(match[1], int(match[2]), parse_segment(match[3]), int(match[4]))
+        return cls(
+            match[1], life=int(match[2]), segment_id=parse_segment(match[3]), offset=int(match[4])
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,7 +281,7 @@ def test_job_leaves_the_session_of_databricks_running(
     monkeypatch.setenv(variable, "17.3")
     monkeypatch.setattr(job_runner, "launcher_stderr", lambda: sys.stderr)
     monkeypatch.setattr(job_runner, "start_spark", lambda prog, packages: session)
-    monkeypatch.setattr(job_runner, "rounds", lambda *given: 0)
+    monkeypatch.setattr(job_runner, "rounds", lambda *given, **named: 0)
     arguments = retention.parse(["--root", str(tmp_path)])
     assert job_runner.run("retention", arguments, cast(Any, None), {}) == 0
     assert session.stops == stops

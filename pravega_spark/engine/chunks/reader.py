@@ -96,6 +96,7 @@ def row_events(
         batch.column("timestamp").view(pa.int64()).to_pylist(),
         strict=True,
     ):
+        # By position: names would cost 0.2 microseconds more for each event (CPython 3.11).
         yield RowEvent(stream, life, segment_id, offset, row, key, time_us, size)
 
 
@@ -220,7 +221,17 @@ def read(
     if not ref.base_offset <= start <= end <= ref.end:
         raise InvalidInput(f"the offsets [{start}, {end}) are not a part of {ref}.")
     names = checked_names(columns, event_format)
-    return _read(store, table_path, ref, start, end, names, batch_rows, None, event_format)
+    return _read(
+        store,
+        table_path,
+        ref=ref,
+        start=start,
+        end=end,
+        names=names,
+        batch_rows=batch_rows,
+        data=None,
+        event_format=event_format,
+    )
 
 
 def read_range(
@@ -243,7 +254,15 @@ def read_range(
     """
     names = checked_names(columns, event_format)
     if ahead is None:
-        batches = _read_range(store, table_path, refs, rng, names, batch_rows, event_format)
+        batches = _read_range(
+            store,
+            table_path,
+            refs=refs,
+            rng=rng,
+            names=names,
+            batch_rows=batch_rows,
+            event_format=event_format,
+        )
     else:
         batches = read_ahead(
             ahead, store, table_path, [*refs], rng, columns=names, event_format=event_format
@@ -273,7 +292,13 @@ def read_ahead(
         raise _lost(rng, gap.start)
     parts = (
         _read_range(
-            store, table_path, part, _common(rng, part), names, READ_BATCH_EVENTS, event_format
+            store,
+            table_path,
+            refs=part,
+            rng=_common(rng, part),
+            names=names,
+            batch_rows=READ_BATCH_EVENTS,
+            event_format=event_format,
         )
         for part in parts_of(wanted)
     )
@@ -325,7 +350,15 @@ def _read_range(
             end = min(ref.end, rng.end)
             if end > at:
                 yield from _read(
-                    store, table_path, ref, at, end, names, batch_rows, data, event_format
+                    store,
+                    table_path,
+                    ref=ref,
+                    start=at,
+                    end=end,
+                    names=names,
+                    batch_rows=batch_rows,
+                    data=data,
+                    event_format=event_format,
                 )
                 at = end
     if at < rng.end:
@@ -436,13 +469,21 @@ def _read(
         yield from (batch.slice(at, batch_rows) for at in range(0, end - start, batch_rows))
         return
     if names == ("event",):
-        for batch in _block_batches(store, table_path, ref, start, end, data):
+        for batch in _block_batches(store, table_path, ref=ref, start=start, end=end, data=data):
             yield batch
             start += 1
         if start == end:
             return
     with open_chunk(store, table_path, ref, data) as chunk:
-        for _, batch in read_rows(chunk, ref, start, end, names, batch_rows, event_format):
+        for _, batch in read_rows(
+            chunk,
+            ref,
+            start=start,
+            end=end,
+            names=names,
+            batch_rows=batch_rows,
+            event_format=event_format,
+        ):
             yield batch
 
 
@@ -613,8 +654,11 @@ def read_filtered(
     needed = tuple(name for name in wanted.event_format.batch_names if name in names)
     held = [ref for ref in refs if ref.end > rng.start and ref.base_offset < rng.end]
     if ahead is None:
-        return _read_where(store, table_path, held, rng, wanted, needed)
-    parts = (_read_where(store, table_path, part, rng, wanted, needed) for part in parts_of(held))
+        return _read_where(store, table_path, refs=held, rng=rng, wanted=wanted, needed=needed)
+    parts = (
+        _read_where(store, table_path, refs=part, rng=rng, wanted=wanted, needed=needed)
+        for part in parts_of(held)
+    )
     return ahead.read_ahead(parts, READ_AHEAD_PARTS)
 
 
@@ -633,7 +677,14 @@ def _read_where(
         with open_chunk(store, table_path, ref, data) as chunk:
             groups = chunk.groups_with(wanted.where, wanted.columns)
             for at, batch in read_rows(
-                chunk, ref, start, end, needed, READ_BATCH_EVENTS, wanted.event_format, groups
+                chunk,
+                ref,
+                start=start,
+                end=end,
+                names=needed,
+                batch_rows=READ_BATCH_EVENTS,
+                event_format=wanted.event_format,
+                groups=groups,
             ):
                 yield at + batch.num_rows, batch
         yield end, None

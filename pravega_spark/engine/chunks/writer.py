@@ -157,7 +157,14 @@ class ChunkWriter:
         self._object = store.writer(f"{table_path}/{self._path}")
         self._is_open = True
         self._file = FooterSink(self._object.__enter__())
-        self._encoder = _encoder_of(self._object, self._file, columns, compression, key, unbounded)
+        self._encoder = _encoder_of(
+            self._object,
+            self._file,
+            columns=columns,
+            compression=compression,
+            key=key,
+            unbounded=unbounded,
+        )
 
     def write(self, events: pa.Table | pa.RecordBatch) -> None:
         """Append events; full row groups are written.
@@ -333,7 +340,14 @@ def encode_lone(
         return next(encode_chunks(folder, segment_id, row, name=name, key=key))
     routing_key = None if one.key is None else one.key.encode()
     path = f"data/{folder}/{name}-0.parquet"
-    return _tiny_file(path, segment_id, [routing_key], [one.time_us], [one.event], len(one.event))
+    return _tiny_file(
+        path,
+        segment_id,
+        keys=[routing_key],
+        times=[one.time_us],
+        events=[one.event],
+        event_bytes=len(one.event),
+    )
 
 
 def _tiny(path: str, segment_id: int, events: pa.Table, event_bytes: int) -> EncodedChunk | None:
@@ -346,7 +360,9 @@ def _tiny(path: str, segment_id: int, events: pa.Table, event_bytes: int) -> Enc
         return None
     times: list[int] = times_of(events).tolist()
     values = events.column("event").to_pylist()
-    return _tiny_file(path, segment_id, keys, times, values, event_bytes)
+    return _tiny_file(
+        path, segment_id, keys=keys, times=times, events=values, event_bytes=event_bytes
+    )
 
 
 def _tiny_file(

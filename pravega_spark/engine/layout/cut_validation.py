@@ -26,7 +26,7 @@ from pravega_spark.values.segments import (
 _ADVICE = "take cuts from readers or `tail()`."
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """A part of the key space on which a cut is at one offset of one segment.
 
@@ -205,8 +205,17 @@ def _unreached(
 def _cell(lineage: Lineage, low: float, high: float, segment: Segment, offset: int) -> Cell:
     low, high = max(low, segment.key_range.low), min(high, segment.key_range.high)
     if offset == END:
-        return Cell(low, high, segment, lineage.end(segment), True, lineage.until(segment))
-    return Cell(low, high, segment, offset, False, segment.epoch)
+        return Cell(
+            low=low,
+            high=high,
+            segment=segment,
+            offset=lineage.end(segment),
+            ended=True,
+            since=lineage.until(segment),
+        )
+    return Cell(
+        low=low, high=high, segment=segment, offset=offset, ended=False, since=segment.epoch
+    )
 
 
 def _joined(cells: Iterator[Cell]) -> list[Cell]:

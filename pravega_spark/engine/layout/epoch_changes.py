@@ -20,7 +20,12 @@ def first_epoch(count: int, first_number: int, number: int, created_ms: int) -> 
     if not 1 <= count <= MAX_SEGMENTS:
         raise InvalidConfiguration(f"a stream has 1 to {MAX_SEGMENTS} segments, got {count}.")
     ranges = split(KeyRange(0.0, 1.0), count)
-    return Epoch(number, number, created_ms, _new_segments(ranges, first_number, number))
+    return Epoch(
+        number=number,
+        reference=number,
+        created_ms=created_ms,
+        segments=_new_segments(ranges, first_number, number),
+    )
 
 
 def duplicate(source: Epoch, number: int, created_ms: int) -> Epoch:
@@ -32,7 +37,9 @@ def duplicate(source: Epoch, number: int, created_ms: int) -> Epoch:
     segments = tuple(
         Segment(make_segment_id(s.number, number), s.key_range) for s in source.segments
     )
-    return Epoch(number, source.reference, created_ms, segments)
+    return Epoch(
+        number=number, reference=source.reference, created_ms=created_ms, segments=segments
+    )
 
 
 def scale(
@@ -68,14 +75,21 @@ def scale(
     segments = _new_segments(fresh, next_number, number)
     assert not any(layout.has_segment(s.segment_id) for s in segments), f"{what} repeats an id"
     epoch = Epoch(
-        number,
-        number,
-        max(created_ms, layout.active.created_ms + 1),
-        tuple(sorted([*kept, *segments], key=lowest_key)),
+        number=number,
+        reference=number,
+        created_ms=max(created_ms, layout.active.created_ms + 1),
+        segments=tuple(sorted([*kept, *segments], key=lowest_key)),
     )
     splits = sum(len(overlapping(epoch, s.key_range)) > 1 for s in sealed)
     merges = sum(len(overlapping(layout.active, s.key_range)) > 1 for s in segments)
-    return Epoch(number, number, epoch.created_ms, epoch.segments, splits, merges)
+    return Epoch(
+        number=number,
+        reference=number,
+        created_ms=epoch.created_ms,
+        segments=epoch.segments,
+        splits=splits,
+        merges=merges,
+    )
 
 
 def _new_segments(ranges: Iterable[KeyRange], first: int, epoch: int) -> tuple[Segment, ...]:

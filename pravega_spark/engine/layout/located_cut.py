@@ -140,7 +140,9 @@ class LocatedCut:
             return clipped, tuple(known._ranges_up_to(_located(known.lineage, clipped.cut)))
         layout = self.layout
         unknown = (
-            SegmentRange(layout.stream, layout.life, segment_id, offset, offset)
+            SegmentRange(
+                layout.stream, life=layout.life, segment_id=segment_id, start=offset, end=offset
+            )
             for segment_id in self.forgotten
             if (offset := self.cut.positions[segment_id]) != NOT_REACHED
         )
@@ -254,7 +256,13 @@ class LocatedCut:
     def _ranges_up_to(self, end: LocatedCut) -> list[SegmentRange]:
         layout = self.layout
         return [
-            SegmentRange(layout.stream, layout.life, segment.segment_id, first, last)
+            SegmentRange(
+                layout.stream,
+                life=layout.life,
+                segment_id=segment.segment_id,
+                start=first,
+                end=last,
+            )
             for segment in self._segments_up_to(end)
             if (first := self._event_offset(segment)) < (last := end._event_offset(segment))
         ]

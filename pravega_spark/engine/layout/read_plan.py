@@ -225,7 +225,15 @@ def _backlog(frontier: Frontier, there: LocatedCut) -> list[SegmentRange]:
         goal = there.offset_in(segment)
         end = frontier.lineage.end(segment) if goal == END else goal
         if end > offset:
-            ranges.append(SegmentRange(layout.stream, layout.life, segment.segment_id, offset, end))
+            ranges.append(
+                SegmentRange(
+                    layout.stream,
+                    life=layout.life,
+                    segment_id=segment.segment_id,
+                    start=offset,
+                    end=end,
+                )
+            )
     return ranges
 
 

@@ -72,13 +72,13 @@ class Add:
     def from_action(cls, add: Mapping[str, Any]) -> Add:
         """Decode a Delta ``add`` action."""
         return cls(
-            typed(add["path"], str),
-            typed(add["partitionValues"], dict),
-            typed(add["size"], int),
-            add["modificationTime"],
-            add.get("stats"),
-            add.get("tags"),
-            add["dataChange"],
+            path=typed(add["path"], str),
+            partition=typed(add["partitionValues"], dict),
+            size=typed(add["size"], int),
+            modified_ms=add["modificationTime"],
+            stats=add.get("stats"),
+            tags=add.get("tags"),
+            data_change=add["dataChange"],
         )
 
 
@@ -214,17 +214,17 @@ class Body:
     ) -> Commit:
         """Return the commit as it would be read back."""
         return Commit(
-            version,
-            token,
-            timestamp_ms,
-            self.operation,
-            _own_clock(timestamp_ms, clock_ms),
-            self.domains,
-            self.protocol,
-            self.metadata,
-            self.adds if isinstance(self.adds, ActionLines) else tuple(self.adds),
-            _paths(self.removes),
-            self.removed_bytes,
+            version=version,
+            token=token,
+            timestamp_ms=timestamp_ms,
+            operation=self.operation,
+            info=_own_clock(timestamp_ms, clock_ms),
+            domains=self.domains,
+            protocol=self.protocol,
+            metadata=self.metadata,
+            adds=self.adds if isinstance(self.adds, ActionLines) else tuple(self.adds),
+            removes=_paths(self.removes),
+            removed_bytes=self.removed_bytes,
         )
 
 
@@ -360,15 +360,15 @@ def _parse(version: int, info: Mapping[str, Any], rest: bytes, light: bool) -> C
         elif kind == "metaData":
             metadata = typed(value, dict)
     return Commit(
-        version,
-        typed(info["txnId"], str),
-        typed(info["inCommitTimestamp"], int),
-        info["operation"],
-        info,
-        domains,
-        protocol,
-        metadata,
-        tuple(adds),
-        tuple(removes),
-        removed_bytes,
+        version=version,
+        token=typed(info["txnId"], str),
+        timestamp_ms=typed(info["inCommitTimestamp"], int),
+        operation=info["operation"],
+        info=info,
+        domains=domains,
+        protocol=protocol,
+        metadata=metadata,
+        adds=tuple(adds),
+        removes=tuple(removes),
+        removed_bytes=removed_bytes,
     )

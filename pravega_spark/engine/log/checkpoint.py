@@ -172,8 +172,17 @@ def _read_on(reader: LogReader, base: _Base, version: int) -> tuple[StatePart, R
         domains.update(commit.domains)
         protocol, metadata = commit.protocol or protocol, commit.metadata or metadata
     files = reader.files(layer).totals() if base.files is None else base.files + layer.net
-    span, ends = Span(version, base.version), (base.token, commit.token, commit.timestamp_ms)
-    return StatePart(span, *ends, domains, protocol, metadata, files), layer
+    part = StatePart(
+        span=Span(version, base.version),
+        since_token=base.token,
+        token=commit.token,
+        timestamp_ms=commit.timestamp_ms,
+        domains=domains,
+        protocol=protocol,
+        metadata=metadata,
+        files=files,
+    )
+    return part, layer
 
 
 def _behind_parts(

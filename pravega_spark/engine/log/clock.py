@@ -72,7 +72,13 @@ class ClockRecord:
         else:
             advance_ms = min(max(0, advance_ms), self.limit_ms)
         believed_ms = min(self.believed_ms + advance_ms, clock_ms)
-        return ClockRecord(believed_ms, clock_ms, boot, elapsed_ms, self.limit_ms)
+        return ClockRecord(
+            believed_ms=believed_ms,
+            clock_ms=clock_ms,
+            boot=boot,
+            elapsed_ms=elapsed_ms,
+            limit_ms=self.limit_ms,
+        )
 
 
 def decode_record(data: bytes) -> ClockRecord | None:
@@ -82,7 +88,13 @@ def decode_record(data: bytes) -> ClockRecord | None:
         believed, clock, elapsed, limit = (
             int(record[name]) for name in ("believed", "clock", "elapsed", "limit")
         )
-        return ClockRecord(believed, clock, str(record["boot"]), elapsed, limit)
+        return ClockRecord(
+            believed_ms=believed,
+            clock_ms=clock,
+            boot=str(record["boot"]),
+            elapsed_ms=elapsed,
+            limit_ms=limit,
+        )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
@@ -187,7 +199,13 @@ _DEFAULT_LIMIT_MS = parse_duration_ms("the limit of a clock's jump", MAX_CLOCK_J
 
 def _first(clock_ms: int, runtime: Runtime) -> ClockRecord:
     elapsed_ms = int(runtime.monotonic() * 1_000)
-    return ClockRecord(clock_ms, clock_ms, runtime.boot_id(), elapsed_ms, _DEFAULT_LIMIT_MS)
+    return ClockRecord(
+        believed_ms=clock_ms,
+        clock_ms=clock_ms,
+        boot=runtime.boot_id(),
+        elapsed_ms=elapsed_ms,
+        limit_ms=_DEFAULT_LIMIT_MS,
+    )
 
 
 def _later(known: ClockRecord, clock_ms: int, runtime: Runtime) -> ClockRecord:

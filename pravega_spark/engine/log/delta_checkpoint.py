@@ -368,7 +368,12 @@ class DeltaCheckpoint:
         record = self._record
         known = {name: value for name, value in protocol.items() if value is not None}
         return Snapshot.of(
-            record["version"], record["timestamp"], record["token"], known, metadata, domains
+            record["version"],
+            record["timestamp"],
+            token=record["token"],
+            protocol=known,
+            metadata=metadata,
+            domains=domains,
         )
 
     def row_groups(self) -> Iterator[pa.StructArray]:

@@ -421,7 +421,13 @@ class FileChanges:
         removed = {int(v): (int(cell[0]), list(cell[1])) for v, cell in record["removed"].items()}
         added = {folder: list(names) for folder, names in record["added"].items()}
         paths = sum(map(len, added.values())) + sum(len(found) for _, found in removed.values())
-        return cls(int(record["since"]), int(record["version"]), added, removed, paths)
+        return cls(
+            since=int(record["since"]),
+            version=int(record["version"]),
+            added=added,
+            removed=removed,
+            paths=paths,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,8 +450,16 @@ class ChangesPart:
         size_bytes, paths = changes.removed_in(changes.since, changes.version)
         first, last = min(changes.removed, default=0), max(changes.removed, default=0)
         digest = xxhash.xxh3_128_hexdigest(data)
-        span = changes.since, changes.version, changes.staged_from
-        return cls(*span, len(paths), size_bytes, first, last, digest)
+        return cls(
+            since=changes.since,
+            version=changes.version,
+            staged_from=changes.staged_from,
+            files=len(paths),
+            size_bytes=size_bytes,
+            first_removal=first,
+            last_removal=last,
+            digest=digest,
+        )
 
 
 def changes_folder(path: str) -> str:

@@ -137,7 +137,7 @@ class Change(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """One version of a table, without its files: immutable, shared between threads."""
 
@@ -171,14 +171,14 @@ class Snapshot:
             if name.startswith(OPEN_PREFIX)
         }
         return cls(
-            version,
-            timestamp_ms,
-            token,
-            protocol,
-            metadata,
-            immutables.Map(domains),
-            immutables.Map(opened),
-            immutables.Map(_others(domains)),
+            version=version,
+            timestamp_ms=timestamp_ms,
+            token=token,
+            protocol=protocol,
+            metadata=metadata,
+            domains=immutables.Map(domains),
+            open=immutables.Map(opened),
+            others=immutables.Map(_others(domains)),
         )
 
     def apply(self, commit: Commit) -> Snapshot:
@@ -194,15 +194,15 @@ class Snapshot:
             if name.startswith(OPEN_PREFIX)
         }
         return Snapshot(
-            change.version,
-            change.timestamp_ms,
-            change.token,
-            change.protocol or self.protocol,
-            change.metadata or self.metadata,
-            _changed(self.domains, change.domains),
-            _changed(self.open, opened),
-            _changed(self.others, _others(change.domains)),
-            self.where,
+            version=change.version,
+            timestamp_ms=change.timestamp_ms,
+            token=change.token,
+            protocol=change.protocol or self.protocol,
+            metadata=change.metadata or self.metadata,
+            domains=_changed(self.domains, change.domains),
+            open=_changed(self.open, opened),
+            others=_changed(self.others, _others(change.domains)),
+            where=self.where,
         )
 
     def at(self, where: str) -> Snapshot:
@@ -283,7 +283,9 @@ def first_snapshot(commit: Commit, where: str) -> Snapshot:
             path=where,
             version=0,
         )
-    empty = Snapshot.of(-1, 0, "", commit.protocol, commit.metadata, {}).at(where)
+    empty = Snapshot.of(
+        -1, 0, token="", protocol=commit.protocol, metadata=commit.metadata, domains={}
+    ).at(where)
     return check_supported(empty.apply(commit))
 
 

@@ -148,10 +148,10 @@ def decode_state(version: int, data: bytes) -> StateFile | None:
         snapshot = Snapshot.of(
             version,
             header["timestamp"],
-            header["token"],
-            state["protocol"],
-            state["metaData"],
-            state["domains"],
+            token=header["token"],
+            protocol=state["protocol"],
+            metadata=state["metaData"],
+            domains=state["domains"],
         )
         totals = FileTotals(*map(int, state["files"])) if "files" in state else None
         return StateFile(snapshot, header["since"], tuple(lines[1:]), totals)
@@ -208,7 +208,7 @@ def joined_spans(state: int, spans: Iterable[Span]) -> list[Span]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatePart:
     """A part whose digest matches; its file lines are parsed on demand."""
 
@@ -280,15 +280,15 @@ def decode_part(span: Span, data: bytes | None) -> StatePart | None:
             return None
         state = json.loads(lines[0])
         return StatePart(
-            span,
-            header["sinceToken"],
-            header["token"],
-            header["timestamp"],
-            state["domains"],
-            state["protocol"],
-            state["metaData"],
-            FileTotals(*map(int, state["files"])),
-            tuple(lines[1:]),
+            span=span,
+            since_token=header["sinceToken"],
+            token=header["token"],
+            timestamp_ms=header["timestamp"],
+            domains=state["domains"],
+            protocol=state["protocol"],
+            metadata=state["metaData"],
+            files=FileTotals(*map(int, state["files"])),
+            lines=tuple(lines[1:]),
         )
     except DECODE_ERRORS:
         return None

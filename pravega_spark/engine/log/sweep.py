@@ -37,6 +37,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from types import MappingProxyType
+from typing import Final
 
 from pravega_spark.engine.attached_objects import attached_to, with_attached
 from pravega_spark.engine.log.checkpoint import checkpoint_due, maintain
@@ -475,7 +476,19 @@ class SweepResult:
     """Why neither the horizon nor a mark moved, with the next step; empty if one of them did."""
 
 
-@dataclass(frozen=True, slots=True)
+NOTHING_SWEPT: Final = SweepResult(
+    horizon=0,
+    retention_mark=0,
+    commit_deletion_mark=0,
+    records=0,
+    files=0,
+    size_bytes=0,
+    commits=0,
+)
+"""Of a table that does not exist."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan:
     """The horizon and retention mark to set after a snapshot, and the commits deleted so far."""
 
@@ -514,11 +527,11 @@ def add_results(first: SweepResult, second: SweepResult) -> SweepResult:
 
 def _together(first: PendingFiles, second: PendingFiles) -> PendingFiles:
     return PendingFiles(
-        first.files + second.files,
-        first.size_bytes + second.size_bytes,
-        first.reason,
-        min(first.from_ms, second.from_ms),
-        max(first.until_ms, second.until_ms),
+        files=first.files + second.files,
+        size_bytes=first.size_bytes + second.size_bytes,
+        reason=first.reason,
+        from_ms=min(first.from_ms, second.from_ms),
+        until_ms=max(first.until_ms, second.until_ms),
     )
 
 
@@ -533,7 +546,7 @@ def sweep_table(
     possible. A table that does not exist is not swept. ``now`` is the time if the caller read it.
     """
     if log.refresh(durable=True) is None:
-        return SweepResult(0, 0, 0, 0, 0, 0, 0)
+        return NOTHING_SWEPT
     ages = VersionAges.read(log) if now is None else VersionAges(log, now)
     return finish_sweep(log, prepare_sweep(log, ages, grace_ms, retain_ms))
 
@@ -564,7 +577,16 @@ def plan_marks(snapshot: Snapshot, ages: VersionAges, grace_ms: int, retain_ms: 
     retained = snapshot.retention_mark
     if not _held(snapshot, ages):
         retained = max(retained, min(ages.version_at(ages.now_ms - retain_ms), horizon))
-    return SweepPlan(ages, grace_ms, retain_ms, snapshot, horizon, retained, None, 0)
+    return SweepPlan(
+        ages=ages,
+        grace_ms=grace_ms,
+        retain_ms=retain_ms,
+        snapshot=snapshot,
+        horizon=horizon,
+        retention_mark=retained,
+        aged_since=None,
+        commits=0,
+    )
 
 
 def _held(snapshot: Snapshot, ages: VersionAges) -> list[Pin]:
@@ -610,15 +632,15 @@ def finish_sweep(
             extra=log_fields("sweep", log.path, snapshot.version),
         )
     return SweepResult(
-        snapshot.horizon,
-        snapshot.retention_mark,
-        snapshot.commit_deletion_mark,
-        len(dropped),
-        deleted.files,
-        deleted.size_bytes,
-        plan.commits,
-        pending,
-        unmoved,
+        horizon=snapshot.horizon,
+        retention_mark=snapshot.retention_mark,
+        commit_deletion_mark=snapshot.commit_deletion_mark,
+        records=len(dropped),
+        files=deleted.files,
+        size_bytes=deleted.size_bytes,
+        commits=plan.commits,
+        pending=pending,
+        unmoved=unmoved,
     )
 
 
@@ -671,7 +693,15 @@ def pending_files(
         first_ms, last_ms = max(first_ms, end_ms), max(last_ms, end_ms)
     else:
         reason = f"versions of the last {time_text(wait_ms / 1_000)} hold them"
-    return (PendingFiles(waiting.files, waiting.size_bytes, reason, first_ms, last_ms),)
+    return (
+        PendingFiles(
+            files=waiting.files,
+            size_bytes=waiting.size_bytes,
+            reason=reason,
+            from_ms=first_ms,
+            until_ms=last_ms,
+        ),
+    )
 
 
 def next_due_ms(result: SweepResult, due_ms: int) -> int:
@@ -712,7 +742,7 @@ def preview_sweep(log: Log, *, grace_ms: int, retain_ms: int, now: ClockReading)
     """
     snapshot = log.refresh()
     if snapshot is None:
-        return SweepResult(0, 0, 0, 0, 0, 0, 0)
+        return NOTHING_SWEPT
     plan = plan_marks(snapshot, VersionAges(log, now), grace_ms, retain_ms)
     moves = moves_marks(log, plan)
     horizon, mark = plan.horizon, plan.retention_mark
@@ -720,13 +750,13 @@ def preview_sweep(log: Log, *, grace_ms: int, retain_ms: int, now: ClockReading)
         horizon, mark = snapshot.horizon, snapshot.retention_mark
     deleted, waiting = removed_around(log, snapshot, mark)
     return SweepResult(
-        horizon,
-        mark,
-        snapshot.commit_deletion_mark,
-        0,
-        deleted.files,
-        deleted.size_bytes,
-        0,
-        pending_files(plan, waiting, snapshot),
-        "" if moves else why_unmoved(plan),
+        horizon=horizon,
+        retention_mark=mark,
+        commit_deletion_mark=snapshot.commit_deletion_mark,
+        records=0,
+        files=deleted.files,
+        size_bytes=deleted.size_bytes,
+        commits=0,
+        pending=pending_files(plan, waiting, snapshot),
+        unmoved="" if moves else why_unmoved(plan),
     )

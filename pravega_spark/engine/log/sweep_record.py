@@ -126,7 +126,10 @@ class SweepRecord:
                 continue
             if segment.since >= mark:
                 part = Waiting(
-                    segment.files, segment.size_bytes, segment.first_removal, segment.last_removal
+                    files=segment.files,
+                    size_bytes=segment.size_bytes,
+                    first_removal=segment.first_removal,
+                    last_removal=segment.last_removal,
                 )
             else:
                 part = _waiting_in(_load(log, segment), mark)
@@ -169,13 +172,23 @@ class Waiting:
         """Return both together; the files of ``other`` were removed later."""
         first = self.first_removal or other.first_removal
         last = other.last_removal or self.last_removal
-        return Waiting(self.files + other.files, self.size_bytes + other.size_bytes, first, last)
+        return Waiting(
+            files=self.files + other.files,
+            size_bytes=self.size_bytes + other.size_bytes,
+            first_removal=first,
+            last_removal=last,
+        )
 
 
 def _waiting_in(changes: FileChanges, mark: int) -> Waiting:
     size_bytes, paths = changes.removed_in(mark, changes.version)
     waiting = [version for version in changes.removed if version > mark]
-    return Waiting(len(paths), size_bytes, min(waiting, default=0), max(waiting, default=0))
+    return Waiting(
+        files=len(paths),
+        size_bytes=size_bytes,
+        first_removal=min(waiting, default=0),
+        last_removal=max(waiting, default=0),
+    )
 
 
 def _load(log: Log, segment: ChangesPart) -> FileChanges:
@@ -202,7 +215,9 @@ def new_record(snapshot: Snapshot, listed_ms: int) -> SweepRecord:
     """
     mark = snapshot.retention_mark
     since = mark if mark > 0 else -1
-    return SweepRecord(mark, mark, listed_ms, FileChanges(since, since))
+    return SweepRecord(
+        retained=mark, horizon=mark, listed_ms=listed_ms, tail=FileChanges(since, since)
+    )
 
 
 def read_record(log: Log, snapshot: Snapshot) -> SweepRecord | None:

@@ -115,7 +115,9 @@ class RunProgress:
         """Return the progress after one more share."""
         failed = self.failed + len(failures)
         named = shortened({**self.failures, **failures})
-        return RunProgress(self.started_ms, after, self.streams + streams, failed, named)
+        return RunProgress(
+            self.started_ms, after, streams=self.streams + streams, failed=failed, failures=named
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,7 +411,11 @@ class MaintenanceTable:
         with self._watch.call(self._runtime):
             now_ms = self._store.time_ms()
         mark = RunClaim(
-            self._runtime.token(), worker_text(by), identity(), now_ms, now_ms + CLAIM_MS
+            self._runtime.token(),
+            worker_text(by),
+            identity(),
+            at_ms=now_ms,
+            until_ms=now_ms + CLAIM_MS,
         )
 
         def decide(entries: Entries) -> tuple[Entries | None, ClaimedWork | None]:
@@ -514,7 +520,14 @@ class MaintenanceTable:
     ) -> None:
         """Record a run that has just reached all streams of the scopes."""
         now_ms = self._store.time_ms()
-        run = FinishedRun(worker_text(by), started_ms, now_ms, streams, len(failures), failures)
+        run = FinishedRun(
+            by=worker_text(by),
+            started_ms=started_ms,
+            finished_ms=now_ms,
+            streams=streams,
+            failed=len(failures),
+            failures=failures,
+        )
         self.finish(kind, scopes, run, work)
 
     def _change(

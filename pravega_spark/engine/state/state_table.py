@@ -273,7 +273,7 @@ class StateTable:
                     pointer = to_json({"path": add.path, "size": add.size})
                 if number in pointers:
                     path, size = pointers[number]["path"], pointers[number]["size"]
-                    old = Remove.of(Add(path, {}, size, now_ms), now_ms)
+                    old = Remove.of(Add(path, {}, size=size, modified_ms=now_ms), now_ms)
                     body.removes = [*body.removes, old]
                 domains[_domain(number)] = pointer
         if snapshot is None:
@@ -305,7 +305,14 @@ class StateTable:
         self.log.store.stage([(f"{self.log.path}/{path}", data)])
         self._files[path] = self._rows(table)
         stats = to_json({"numRecords": len(ordered)})
-        return Add(path, {}, data.size, now_ms, stats, {"rows": str(len(ordered))})
+        return Add(
+            path=path,
+            partition={},
+            size=data.size,
+            modified_ms=now_ms,
+            stats=stats,
+            tags={"rows": str(len(ordered))},
+        )
 
 
 def _moved(known: TableState, files: Mapping[str, Rows]) -> Rows:

@@ -70,7 +70,7 @@ class Form:
     region: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class S3Settings:
     """Checked storage options, still without a connection."""
 

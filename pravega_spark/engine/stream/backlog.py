@@ -99,7 +99,9 @@ def _known_place(
     record = view.segment(segment_id)
     if offset >= record.next_offset:
         return record.size_bytes, now_us
-    event = SegmentRange(view.stream, view.life, segment_id, offset, offset + 1)
+    event = SegmentRange(
+        view.stream, life=view.life, segment_id=segment_id, start=offset, end=offset + 1
+    )
     for ref in stream.known_chunks(event):
         part = (offset - ref.base_offset) / ref.rows
         spread_us = ref.max_timestamp_us - ref.min_timestamp_us
@@ -122,7 +124,9 @@ def _unread(view: StreamView, cut: StreamCut, end: StreamCut | None) -> list[Seg
 
 
 def _measure(stream: StreamLog, view: StreamView, rng: SegmentRange) -> SegmentBacklog:
-    first = SegmentRange(rng.stream, rng.life, rng.segment_id, rng.start, rng.start + 1)
+    first = SegmentRange(
+        rng.stream, life=rng.life, segment_id=rng.segment_id, start=rng.start, end=rng.start + 1
+    )
     (batch,) = read_range(stream, first, columns=("timestamp",))
     written = batch.column("timestamp")[0].value
     size = stream.bytes_at(rng.segment_id, rng.end, view)

@@ -152,12 +152,12 @@ def chunk_add(
 ) -> Add:
     """Return the action that adds a chunk at an offset of its segment."""
     return Add(
-        chunk.path,
-        {SEGMENT_COLUMN: str(chunk.segment_id), OFFSET_COLUMN: str(base_offset)},
-        chunk.size,
-        now_ms,
-        chunk.stats(),
-        {
+        path=chunk.path,
+        partition={SEGMENT_COLUMN: str(chunk.segment_id), OFFSET_COLUMN: str(base_offset)},
+        size=chunk.size,
+        modified_ms=now_ms,
+        stats=chunk.stats(),
+        tags={
             "rows": str(chunk.rows),
             "bytes": str(chunk.event_bytes),
             "baseBytes": str(base_bytes),
@@ -166,7 +166,7 @@ def chunk_add(
             **({"footer": chunk.footer} if chunk.footer else {}),
             **({"attachment": chunk.attachment} if chunk.attachment else {}),
         },
-        data_change,
+        data_change=data_change,
     )
 
 

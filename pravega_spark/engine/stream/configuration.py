@@ -44,7 +44,7 @@ from pravega_spark.values.names import log_title
 from pravega_spark.values.tags import check_tags
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigurationUpdate:
     """The fields of a configuration to change; the others stay as the commit finds them.
 
@@ -112,10 +112,18 @@ def checked_update(
             f"the encryption of stream {stream} must be an EncryptionPolicy, got "
             f"{shown(encryption)}; an encrypted stream stays so for its life."
         )
-    tags = _tag_changes(f"stream {stream}", add_tags, remove_tags)
+    added, removed = _tag_changes(f"stream {stream}", add_tags, remove_tags)
     changes = check_stream_settings({} if settings is None else settings)
     columns = schema if schema is UNCHANGED or schema is None else StreamSchema.of(schema)
-    return ConfigurationUpdate(scaling, retention, *tags, changes, encryption, columns)
+    return ConfigurationUpdate(
+        scaling=scaling,
+        retention=retention,
+        add_tags=added,
+        remove_tags=removed,
+        settings=changes,
+        encryption=encryption,
+        schema=columns,
+    )
 
 
 def checked_tags(

@@ -69,16 +69,16 @@ class FoldedRecord:
                 raise ValueError(f"format {found['format']} is not known")
             cut = found["cut"]
             return cls(
-                typed(found["life"], int),
-                typed(found["number"], int),
-                typed(found["logVersion"], int),
-                None if cut is None else {int(s): typed(o, int) for s, o in cut.items()},
-                typed(found["rows"], int),
-                typed(found["bytes"], int),
-                typed(found["files"], int),
-                typed(found["folded"], int),
-                typed(found["logBytes"], int),
-                typed(found["ended"], bool),
+                life=typed(found["life"], int),
+                number=typed(found["number"], int),
+                log_version=typed(found["logVersion"], int),
+                cut=None if cut is None else {int(s): typed(o, int) for s, o in cut.items()},
+                rows=typed(found["rows"], int),
+                size_bytes=typed(found["bytes"], int),
+                files=typed(found["files"], int),
+                folded_ms=typed(found["folded"], int),
+                log_bytes=typed(found["logBytes"], int),
+                is_ended=typed(found["ended"], bool),
             )
         except DECODE_ERRORS as error:
             raise CorruptLog(

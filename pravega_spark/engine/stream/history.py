@@ -278,7 +278,15 @@ def stage_rows(
     if order is not None:
         tags[ORDER_TAG] = str(order)
     is_new = order is None
-    return Add(path, {"record": kind}, data.size, now_ms, stats, tags, data_change=is_new)
+    return Add(
+        path=path,
+        partition={"record": kind},
+        size=data.size,
+        modified_ms=now_ms,
+        stats=stats,
+        tags=tags,
+        data_change=is_new,
+    )
 
 
 logger = own_logger(__name__)
@@ -321,7 +329,14 @@ def _decide(log: Log, snapshot: Snapshot | None) -> Proposal[None]:
         "numAddedBytes": sum(add.size for add in adds),
     }
     domains = {APPENDS_DOMAIN: to_json([appends, appends])}
-    return Body("COMPACT", {}, metrics, domains, adds, removes), None
+    return Body(
+        operation="COMPACT",
+        parameters={},
+        metrics=metrics,
+        domains=domains,
+        adds=adds,
+        removes=removes,
+    ), None
 
 
 def _kind(add: Add) -> str:

@@ -60,7 +60,12 @@ class PastLayout:
                 segment_id = segment.segment_id
                 if segment_id not in after and segment_id in ends:
                     end = ends[segment_id]
-                    self._records[segment_id] = SegmentRecord(segment_id, end, 0, number + 1)
+                    self._records[segment_id] = SegmentRecord(
+                        segment_id=segment_id,
+                        next_offset=end,
+                        size_bytes=0,
+                        sealed_epoch=number + 1,
+                    )
 
     def epoch(self, number: int) -> Epoch:
         """Return an epoch of the view or of the history."""

@@ -48,7 +48,7 @@ class TimeSearch:
         start = max(view.head_offset(segment_id), self._searched.get(segment_id, 0))
         from pravega_spark.engine.chunks import search  # late: few reads begin at a time
 
-        rng = SegmentRange(view.stream, view.life, segment_id, start, end)
+        rng = SegmentRange(view.stream, life=view.life, segment_id=segment_id, start=start, end=end)
         for ref in self.stream.chunks(rng):
             offset = search.first_at_or_after(
                 self.stream.store, self.stream.path, ref, self.time_of(segment_id), start
@@ -68,7 +68,9 @@ def newest_ranges(stream: StreamLog, view: StreamView, count: int) -> list[Segme
     """
     lasts = []
     for rng in view.located_head.ranges_to(view.located_tail):
-        last = SegmentRange(rng.stream, rng.life, rng.segment_id, rng.end - 1, rng.end)
+        last = SegmentRange(
+            rng.stream, life=rng.life, segment_id=rng.segment_id, start=rng.end - 1, end=rng.end
+        )
         for ref in stream.known_chunks(last):  # none: it was truncated since
             rows = rng.end - max(rng.start, ref.base_offset)
             lasts.append((rng, ref.min_timestamp_us, ref.max_timestamp_us, rows))
@@ -79,7 +81,13 @@ def newest_ranges(stream: StreamLog, view: StreamView, count: int) -> list[Segme
             bound_us = oldest_us
             break
     return [
-        SegmentRange(r.stream, r.life, r.segment_id, max(r.start, r.end - count), r.end)
+        SegmentRange(
+            r.stream,
+            life=r.life,
+            segment_id=r.segment_id,
+            start=max(r.start, r.end - count),
+            end=r.end,
+        )
         for r, _, newest_us, _ in lasts
         if bound_us is None or newest_us >= bound_us
     ]

@@ -51,13 +51,13 @@ class LargeEvent(NotPicklable, Event):
         self._deserializer: Deserializer | None = None
         pointer = event.pointer
         super().__init__(
-            pointer.stream,
-            pointer.life,
-            event.segment_id,
-            event.offset,
-            None,
-            event.routing_key,
-            event.timestamp_us,
+            stream=pointer.stream,
+            life=pointer.life,
+            segment_id=event.segment_id,
+            offset=event.offset,
+            data=None,
+            routing_key=event.routing_key,
+            timestamp_us=event.timestamp_us,
         )
         self._is_read = False
 
@@ -88,7 +88,13 @@ class LargeEvent(NotPicklable, Event):
 
         Raises what ``data`` raises; reads do, too. For one thread at a time.
         """
-        rng = SegmentRange(self._stream, self._life, self.segment_id, self.offset, self.offset + 1)
+        rng = SegmentRange(
+            self._stream,
+            life=self._life,
+            segment_id=self.segment_id,
+            start=self.offset,
+            end=self.offset + 1,
+        )
 
         def missing(error: FileNotFoundError) -> PravegaSparkError:
             return _lost(self._log, rng, self._ref, error)
@@ -243,7 +249,14 @@ def read_range(
     damaged file; StaleIdentity or NoSuchStream if the life of the range has ended when the log is
     read.
     """
-    reader = _RangeReader(stream, rng, refs or (), columns, batch_rows, on_loss)
+    reader = _RangeReader(
+        stream=stream,
+        rng=rng,
+        refs=refs or (),
+        columns=columns,
+        batch_rows=batch_rows,
+        on_loss=on_loss,
+    )
     reader.payload_bytes = payload_bytes
     reader.event_format = event_format
     reader.where = where

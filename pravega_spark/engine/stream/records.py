@@ -188,21 +188,21 @@ def decode_stream(text: str) -> StreamRecord:
     """Read what ``StreamRecord.encode`` wrote."""
     record = _load("pravega.stream", text)
     return StreamRecord(
-        record["stream"],
-        record["id"],
-        record["life"],
-        StreamState(record["state"]),
-        StreamConfiguration.from_json(record["configuration"]),
-        record["activeEpoch"],
-        record["oldestEpoch"],
-        record["nextSegmentNumber"],
-        MappingProxyType({int(s): o for s, o in record["head"].items()}),
-        record["created"],
-        record["sealed"],
-        Truncation(*record["truncation"]) if record.get("truncation") else None,
-        MappingProxyType({int(s): b for s, b in record.get("headBytes", {}).items()}),
-        record.get("goneBytes", 0),
-        record.get("configurationVersion", 0),
+        stream=record["stream"],
+        stream_id=record["id"],
+        life=record["life"],
+        state=StreamState(record["state"]),
+        configuration=StreamConfiguration.from_json(record["configuration"]),
+        active_epoch=record["activeEpoch"],
+        oldest_epoch=record["oldestEpoch"],
+        next_segment_number=record["nextSegmentNumber"],
+        head=MappingProxyType({int(s): o for s, o in record["head"].items()}),
+        created_ms=record["created"],
+        sealed_ms=record["sealed"],
+        truncation=Truncation(*record["truncation"]) if record.get("truncation") else None,
+        head_sizes=MappingProxyType({int(s): b for s, b in record.get("headBytes", {}).items()}),
+        gone_bytes=record.get("goneBytes", 0),
+        configuration_version=record.get("configurationVersion", 0),
     )
 
 
@@ -252,12 +252,12 @@ def decode_epoch(number: int, text: str) -> Epoch:
     record = json.loads(text)
     segments = tuple(Segment(s, KeyRange(low, high)) for s, low, high in record["segments"])
     return Epoch(
-        number,
-        record["reference"],
-        record["created"],
-        segments,
-        record["splits"],
-        record["merges"],
+        number=number,
+        reference=record["reference"],
+        created_ms=record["created"],
+        segments=segments,
+        splits=record["splits"],
+        merges=record["merges"],
     )
 
 
@@ -466,7 +466,7 @@ def decode_sample(version: int, text: str) -> SampleRecord:
     time_ms, size_bytes, cells = json.loads(text)
     tail = SizedCut.of_cells(cells)
     assert tail is not None, f"sample {version} holds no cut"
-    return SampleRecord(version, time_ms, size_bytes, tail)
+    return SampleRecord(version=version, time_ms=time_ms, size_bytes=size_bytes, tail=tail)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def decode_cut(view: StreamView, name: str, text: str) -> SavedCut:
         saved_ms, version, cells = json.loads(text)
         positions = {typed(s, int): typed(offset, int) for s, offset in cells}
         cut = StreamCut(view.stream, view.life, positions)
-        return SavedCut(name, cut, typed(saved_ms, int), typed(version, int))
+        return SavedCut(name, cut, saved_ms=typed(saved_ms, int), version=typed(version, int))
     except DECODE_ERRORS as error:
         raise CorruptLog(
             f"{view.snapshot.where}: the log holds a damaged saved cut {name}: {error!r}; delete "
@@ -103,7 +103,7 @@ def save_cut(
                 f"stream {stream.name} has {MAX_SAVED_CUTS} saved cuts, and no more are allowed: "
                 "delete one first."
             )
-        made = SavedCut(name, wanted, stream.now_ms(), view.version + 1)
+        made = SavedCut(name, wanted, saved_ms=stream.now_ms(), version=view.version + 1)
         body = Body("SAVE CUT", {"name": name, "cut": str(wanted)}, domains={domain: made.encode()})
         return body, made
 

@@ -130,8 +130,17 @@ def stored_bytes(
     parts = []
     for kind, total in groups.items():
         reason, from_ms = reasons.get(kind, _NO_REASON) if total.files else _NO_REASON
-        counts = large[kind].files, large[kind].size_bytes
-        parts.append(StoragePart(kind, total.files, total.size_bytes, reason, from_ms, *counts))
+        parts.append(
+            StoragePart(
+                kind,
+                files=total.files,
+                size_bytes=total.size_bytes,
+                reason=reason,
+                deletable_ms=from_ms,
+                large_events=large[kind].files,
+                large_bytes=large[kind].size_bytes,
+            )
+        )
     return StorageInfo(stream.name, snapshot.version, tuple(parts))
 
 

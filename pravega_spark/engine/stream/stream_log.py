@@ -337,7 +337,9 @@ class StreamLog:
         head = view.record
         if head.head.get(segment_id) == offset and segment_id in head.head_sizes:
             return head.head_sizes[segment_id]
-        rng = SegmentRange(self.name, view.life, segment_id, offset, offset + 1)
+        rng = SegmentRange(
+            self.name, life=view.life, segment_id=segment_id, start=offset, end=offset + 1
+        )
         (ref,) = self._all_chunks(rng)
         return ref.base_bytes if ref.base_offset == offset else ref
 
@@ -388,17 +390,17 @@ def chunk_ref(add: Add, where: str) -> ChunkRef:
     try:
         tags = add.tags or {}
         return ChunkRef(
-            add.path,
-            int(add.partition[SEGMENT_COLUMN]),
-            int(add.partition[OFFSET_COLUMN]),
-            int(tags["rows"]),
-            add.size,
-            int(tags["bytes"]),
-            int(tags["baseBytes"]),
-            int(tags["minTimestamp"]),
-            int(tags["maxTimestamp"]),
-            checked_digest(tags.get("footer", "")),
-            checked_attachment(tags.get("attachment", "")),
+            path=add.path,
+            segment_id=int(add.partition[SEGMENT_COLUMN]),
+            base_offset=int(add.partition[OFFSET_COLUMN]),
+            rows=int(tags["rows"]),
+            size=add.size,
+            event_bytes=int(tags["bytes"]),
+            base_bytes=int(tags["baseBytes"]),
+            min_timestamp_us=int(tags["minTimestamp"]),
+            max_timestamp_us=int(tags["maxTimestamp"]),
+            footer=checked_digest(tags.get("footer", "")),
+            attachment=checked_attachment(tags.get("attachment", "")),
         )
     except DECODE_ERRORS as error:
         raise CorruptLog(

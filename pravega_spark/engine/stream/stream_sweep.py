@@ -17,6 +17,7 @@ from pravega_spark.engine.log.commit import Proposal
 from pravega_spark.engine.log.retained import VersionAges, encode_log_domain, is_pinned
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.log.sweep import (
+    NOTHING_SWEPT,
     SweepResult,
     add_results,
     delete_ended_log,
@@ -134,7 +135,7 @@ def sweep_deleted_stream(
     # Read after the listing: if the stream is deleted now, every listed file is of an ended life.
     snapshot = log.proved_newest()
     if snapshot is None or StreamView(snapshot).record.state is not StreamState.DELETED:
-        return SweepResult(0, 0, 0, 0, 0, 0, 0)
+        return NOTHING_SWEPT
     stream.store.delete(remains)
     delete_swept(log)
     swept = delete_unreferenced_files(log, grace_ms=grace_ms, keep_record=False)
@@ -144,13 +145,13 @@ def sweep_deleted_stream(
         snapshot = log.commit(partial(_forgetting, snapshot.version)).snapshot
     commits = delete_ended_log(log, VersionAges(log, now))
     result = SweepResult(
-        snapshot.horizon,
-        snapshot.retention_mark,
-        snapshot.commit_deletion_mark,
-        0,
-        swept.files + len(remains),
-        swept.size_bytes,
-        commits,
+        horizon=snapshot.horizon,
+        retention_mark=snapshot.retention_mark,
+        commit_deletion_mark=snapshot.commit_deletion_mark,
+        records=0,
+        files=swept.files + len(remains),
+        size_bytes=swept.size_bytes,
+        commits=commits,
     )
     return add_results(result, _sweep_history(stream, grace_ms, retain_ms, now))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pravega_spark.config.descriptions import SubscriberInfo
 from pravega_spark.engine.layout.located_cut import locate
@@ -72,16 +72,25 @@ def subscribe(
         elif known is not None and known.generation >= generation:
             return None
         hold = None
-        published: tuple[Any, ...] = (None, None, "", None)
+        published = published_ms = published_version = None
         if start is not None or protect:
             if not is_group(name):
                 wanted = wanted.readable()
             hold = view.sized(wanted.raised_to_head().cut, bytes_at)
         if known is not None and not known.removed and (renew or start is None):
-            published = known.published, known.published_ms, "", known.published_version
+            published, published_ms = known.published, known.published_ms
+            published_version = known.published_version
             hold = known.hold or hold
-        since = stream.now_ms(), view.version + 1
-        return SubscriberRecord(name, _next(generation, known), *since, hold, *published)
+        return SubscriberRecord(
+            name,
+            generation=_next(generation, known),
+            since_ms=stream.now_ms(),
+            since_version=view.version + 1,
+            hold=hold,
+            published=published,
+            published_ms=published_ms,
+            published_version=published_version,
+        )
 
     if life is None and begin.is_bound:
         life = begin.life

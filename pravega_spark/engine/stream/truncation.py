@@ -133,7 +133,7 @@ def move_head(
             return None, None
         passed = refuse_held(view, head, allowed, expired)
         remembered = max(view.oldest_epoch, min(oldest, _oldest_epoch(view, head.cut, passed)))
-        body, result = _body(stream, view, head, remembered, by, sizes)
+        body, result = _body(stream, view, head=head, oldest=remembered, by=by, sizes=sizes)
         result = replace(result, passed=tuple(passed))
         body.domains = {**body.domains, **domains}
         details = {"pastSubscribers": passed, "expired": sorted(expired), "reason": reason}
@@ -261,7 +261,9 @@ def _body(
         },
         removes=chunks,
     )
-    return body, TruncationResult(version, head.cut, events, chunks.event_bytes, len(chunks))
+    return body, TruncationResult(
+        version, head.cut, events=events, size_bytes=chunks.event_bytes, chunks=len(chunks)
+    )
 
 
 def _passed_samples(view: StreamView, head: LocatedCut) -> list[str]:

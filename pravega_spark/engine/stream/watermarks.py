@@ -147,7 +147,9 @@ def _decoded_mark(stream: str, life: int, writer_id: str, text: str) -> WriterMa
 def _decode_watermark(stream: str, life: int, version: int, text: str) -> Watermark:
     lower_us, upper_us, cells = json.loads(text)
     cut = StreamCut(stream, life, dict(cells))
-    return Watermark(_clamped(lower_us), _clamped(upper_us), cut, version)
+    return Watermark(
+        lower_us=_clamped(lower_us), upper_us=_clamped(upper_us), cut=cut, version=version
+    )
 
 
 def _clamped(time_us: object) -> int:

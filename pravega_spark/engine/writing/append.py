@@ -148,7 +148,9 @@ def _check_segment(layout: Layout, expected: EventPointer) -> None:
             layout, expected, f"was sealed by a scale; {short_list(after)} followed it"
         )
     if expected.offset not in (record.next_offset, ANY_OFFSET):
-        actual = EventPointer(expected.stream, expected.life, segment_id, record.next_offset)
+        actual = EventPointer(
+            expected.stream, life=expected.life, segment_id=segment_id, offset=record.next_offset
+        )
         raise ConditionFailed(
             f"the next event of segment {expected.segment} is {actual}, not {expected}; nothing "
             "was written. Read on from there, and decide again.",
@@ -331,7 +333,12 @@ def is_new(
 def ranges_of(builder: CommitBuilder, first: int = 0) -> tuple[AppendedRange, ...]:
     """Return the offsets of the chunks of a commit, from the chunk of that number on."""
     return tuple(
-        AppendedRange(chunk.segment_id, offset, chunk.rows, base_bytes + chunk.event_bytes)
+        AppendedRange(
+            segment_id=chunk.segment_id,
+            base_offset=offset,
+            rows=chunk.rows,
+            end_bytes=base_bytes + chunk.event_bytes,
+        )
         for chunk, offset, base_bytes in builder.adds.placed[first:]
     )
 
@@ -426,17 +433,17 @@ def read_staged(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a chunk that has no offsets yet."""
     ref = ChunkRef(
-        chunk.path,
-        chunk.segment_id,
-        0,
-        chunk.rows,
-        chunk.size,
-        chunk.event_bytes,
-        0,
-        chunk.min_timestamp_us,
-        chunk.max_timestamp_us,
-        chunk.footer,
-        chunk.attachment,
+        path=chunk.path,
+        segment_id=chunk.segment_id,
+        base_offset=0,
+        rows=chunk.rows,
+        size=chunk.size,
+        event_bytes=chunk.event_bytes,
+        base_bytes=0,
+        min_timestamp_us=chunk.min_timestamp_us,
+        max_timestamp_us=chunk.max_timestamp_us,
+        footer=chunk.footer,
+        attachment=chunk.attachment,
     )
     return read(
         stream.store,

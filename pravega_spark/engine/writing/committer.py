@@ -284,7 +284,9 @@ class BatchCommitter:
 
     def _identity(self, batch: WriteBatch, previous: int) -> SessionBatch:
         last = previous + self._numbers(batch)
-        return SessionBatch(self.writer_id, self._session, previous, last, batch.note)
+        return SessionBatch(
+            self.writer_id, session=self._session, previous=previous, last=last, note=batch.note
+        )
 
     def _staged(
         self,
@@ -313,7 +315,13 @@ class BatchCommitter:
             assert events is not None
             identity.check(view.writer(self.writer_id), view)
             offered = stage_offer(
-                stream, view, events, routed, identity, self.life, compression=self._compression
+                stream,
+                view,
+                events=events,
+                routed=routed,
+                identity=identity,
+                life=self.life,
+                compression=self._compression,
             )
             if offered is not None:
                 return offered
@@ -324,10 +332,10 @@ class BatchCommitter:
             stream, folder, events, routed, before_commit=alone, compression=self._compression
         )
         return StagedBatch(
-            self.life,
-            version,
-            tuple(chunks),
-            identity,
+            life=self.life,
+            staging_version=version,
+            chunks=tuple(chunks),
+            identity=identity,
             can_be_offered=can_be_offered,
             condition=condition,
             time_note=time_note,

@@ -272,7 +272,14 @@ class EventTable:
             keys = None if self._keys is None else self._keys.slice(first, last - first)
             events = self._payload(first, last - first)
             times = None if self._times is None else self._times.slice(first, last - first)
-            yield TableRows(keys, events, size, time_ns, outcome, times)
+            yield TableRows(
+                keys=keys,
+                events=events,
+                size_bytes=size,
+                time_ns=time_ns,
+                outcome=outcome,
+                times=times,
+            )
 
     def tables(self, most_bytes: int, time_ns: int) -> Iterator[pa.Table]:
         """Yield the rows in parts as tables of events; an event above ``most_bytes`` is alone."""

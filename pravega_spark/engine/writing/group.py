@@ -140,7 +140,7 @@ VERB_COMMITS = 3
 """A commit of another kind counts as this many: its author commits no offers."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """The times that fit a storage, in seconds; all grow with the time between commits."""
 
@@ -307,7 +307,12 @@ def landed(stream: StreamLog, batch: StagedBatch, newest: tuple[int, bytes] | No
         return AppendResult(version, duplicate=True)
     refs = [found[path] for path in paths]
     ranges = (
-        AppendedRange(ref.segment_id, ref.base_offset, ref.rows, ref.base_bytes + ref.event_bytes)
+        AppendedRange(
+            segment_id=ref.segment_id,
+            base_offset=ref.base_offset,
+            rows=ref.rows,
+            end_bytes=ref.base_bytes + ref.event_bytes,
+        )
         for ref in refs
     )
     return AppendResult(version, False, tuple(ranges))
@@ -427,7 +432,13 @@ def _batch(parts: list[OfferedPart]) -> StagedBatch | None:
     if len(shared) != 1 or rows != first.identity.last - first.identity.previous:
         return None
     chunks = tuple(part.chunk for part in parts)
-    return StagedBatch(first.life, first.staging_version, chunks, first.identity, is_offered=True)
+    return StagedBatch(
+        life=first.life,
+        staging_version=first.staging_version,
+        chunks=chunks,
+        identity=first.identity,
+        is_offered=True,
+    )
 
 
 def _writers_order(offer: Offer) -> tuple[str, int, int]:

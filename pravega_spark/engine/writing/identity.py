@@ -213,7 +213,14 @@ class SessionBatch:
 
     def record(self, known: WriterRecord | None, version: int) -> WriterRecord:
         """Return the writer's record after this batch."""
-        return _advance(known, self.writer_id, self.session, self.last, version, self.note)
+        return _advance(
+            known,
+            self.writer_id,
+            session=self.session,
+            last=self.last,
+            version=version,
+            note=self.note,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +283,9 @@ class NumberedBatch:
     def record(self, known: WriterRecord | None, version: int) -> WriterRecord:
         """Return the writer's record after this batch."""
         note = self.source.origin(origin_of(known)).encode()
-        return _advance(known, self.writer_id, 0, self.number, version, note)
+        return _advance(
+            known, self.writer_id, session=0, last=self.number, version=version, note=note
+        )
 
 
 def _advance(
@@ -290,7 +299,14 @@ def _advance(
     """Return the record with a new last number; a batch without a note keeps the last note."""
     if note is None and known is not None:
         return replace(known, session=session, last=last, version=version)
-    return WriterRecord(writer_id, session, last, version, note, last if note is not None else 0)
+    return WriterRecord(
+        writer_id=writer_id,
+        session=session,
+        last=last,
+        version=version,
+        note=note,
+        note_number=last if note is not None else 0,
+    )
 
 
 BatchIdentity = SessionBatch | NumberedBatch
@@ -316,7 +332,7 @@ def open_session(
         if fencing_token is not None:
             check_token(view, fencing_token)
         known = archived_records.find_writer(stream, view, writer_id) or WriterRecord(
-            writer_id, 0, 0, view.version
+            writer_id, session=0, last=0, version=view.version
         )
         record = replace(known, session=known.session + 1, version=view.version + 1)
         body = Body(

@@ -154,19 +154,21 @@ def _parse(path: str, version: str, text: str) -> OfferedPart | None:
         return None
     first = _unfolded(low)
     chunk = StagedChunk(
-        path,
-        segment_id,
-        rows,
-        size,
-        event_bytes,
-        first,
-        first + _unfolded(span),
-        null_keys,
-        checked_digest(f"{length}-{digest}" if length else ""),
+        path=path,
+        segment_id=segment_id,
+        rows=rows,
+        size=size,
+        event_bytes=event_bytes,
+        min_timestamp_us=first,
+        max_timestamp_us=first + _unfolded(span),
+        null_keys=null_keys,
+        footer=checked_digest(f"{length}-{digest}" if length else ""),
     )
     writer_id = f"_{kind}.{writer}" if kind else writer
-    identity = SessionBatch(writer_id, session, previous, previous + count)
-    return OfferedPart(token, part, parts, life, identity, chunk)
+    identity = SessionBatch(writer_id, session=session, previous=previous, last=previous + count)
+    return OfferedPart(
+        token=token, part=part, parts=parts, life=life, identity=identity, chunk=chunk
+    )
 
 
 def _writer_texts(writer_id: str) -> tuple[str, str]:
@@ -361,7 +363,9 @@ def stage_offer(
         raise  # one chunk is certainly missing
     except StoreError as error:
         raise offered_unknown(stream.name, identity, error) from error
-    return StagedBatch(life, version, tuple(chunks), identity, is_offered=True)
+    return StagedBatch(
+        life=life, staging_version=version, chunks=tuple(chunks), identity=identity, is_offered=True
+    )
 
 
 def _named(
@@ -369,7 +373,14 @@ def _named(
 ) -> Iterator[EncodedChunk]:
     """Yield the chunks with the names of an offer, as far as these fit."""
     for number, one in enumerate(parts):
-        offer = OfferedPart(token, number, len(parts), life, identity, one.chunk)
+        offer = OfferedPart(
+            token=token,
+            part=number,
+            parts=len(parts),
+            life=life,
+            identity=identity,
+            chunk=one.chunk,
+        )
         name = offer_name(version_seen, offer)
         if name is not None:
             folder = one.chunk.path.rpartition("/")[0]
@@ -430,10 +441,10 @@ class StoredEvent:
     ) -> StagedBatch:
         """Return its batch, whatever segment takes the event; it is never an offer."""
         return StagedBatch(
-            life,
-            self.staging_version,
-            (replace(self.chunk, segment_id=segment_id),),
-            identity,
+            life=life,
+            staging_version=self.staging_version,
+            chunks=(replace(self.chunk, segment_id=segment_id),),
+            identity=identity,
             can_be_offered=False,
             condition=condition,
             time_note=time_note,

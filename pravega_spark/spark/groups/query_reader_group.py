@@ -75,7 +75,9 @@ class QueryMembership:
         self._check(configuration)
         member = self._member = QueryMember(self._group)
         root, self._due = self._settings.root, self._clock()
-        self.owner = OffsetOwner(root, self._name, member.generation, member.number)
+        self.owner = OffsetOwner(
+            root, self._name, generation=member.generation, query=member.number
+        )
         return member
 
     def check(self, start: StreamOffsets, owner: OffsetOwner | None) -> None:

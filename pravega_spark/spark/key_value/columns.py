@@ -204,7 +204,7 @@ class UpsertColumns:
                 "them, or put them into the value: pravega_spark.row_json(frame, "
                 f"{', '.join(map(repr, more))}) + ' AS value'."
             )
-        return cls(table, configuration, has_operation, has_value)
+        return cls(table, configuration, has_operation=has_operation, has_value=has_value)
 
     def changes(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, NDArray[np.uint64]]:
         """Return a batch as events of the change log, and a hash of each key.

@@ -107,12 +107,25 @@ class KeyValueTableReader(DataSourceReader):
         planned: list[InputPartition] = []
         for group, (first, end) in zip(groups, pairwise(firsts), strict=True):
             if changes is None:
-                planned.append(KeyRangePartition(pinned, first, end, group, None, found.ranges))
+                planned.append(
+                    KeyRangePartition(
+                        pinned=pinned,
+                        low=first,
+                        high=end,
+                        files=group,
+                        changes=None,
+                        ranges=found.ranges,
+                    )
+                )
                 continue
             part = rows_between(changes, first, end)
             if group or part.num_rows:
                 data = _to_bytes(part) if part.num_rows else None
-                planned.append(KeyRangePartition(pinned, first, end, group, data, ()))
+                planned.append(
+                    KeyRangePartition(
+                        pinned=pinned, low=first, high=end, files=group, changes=data, ranges=()
+                    )
+                )
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

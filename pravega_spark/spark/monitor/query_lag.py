@@ -164,15 +164,15 @@ def lag_of(progress: Progress, *, root: str | None = None) -> QueryLag:
             "has not finished a batch: its progress report has no offset of one."
         )
     return QueryLag(
-        tuple(segment for source in sources for segment in source.segments),
-        sum(source.backlog_files for source in sources),
-        str(progress["id"]),
-        str(progress["runId"]),
-        progress.get("name"),
-        progress["batchId"],
-        _time(progress["timestamp"]),
-        datetime.now(timezone.utc),
-        tuple(sources),
+        segments=tuple(segment for source in sources for segment in source.segments),
+        backlog_files=sum(source.backlog_files for source in sources),
+        query_id=str(progress["id"]),
+        run_id=str(progress["runId"]),
+        name=progress.get("name"),
+        batch_id=progress["batchId"],
+        progressed=_time(progress["timestamp"]),
+        measured=datetime.now(timezone.utc),
+        sources=tuple(sources),
     )
 
 
@@ -191,7 +191,9 @@ def _measure(number: int, record: Progress, root: str | None) -> SourceLag:
     store, offsets = open_store(root), present(decode(record))
     found = in_rounds(store, lambda name: _stream_lag(store, name, offsets[name]), list(offsets))
     segments = tuple(segment for of_stream, _ in found for segment in of_stream)
-    return SourceLag(segments, sum(count for _, count in found), number, root)
+    return SourceLag(
+        segments, backlog_files=sum(count for _, count in found), source=number, root=root
+    )
 
 
 def _stream_lag(store: Store, name: str, offset: StreamOffset) -> tuple[list[QuerySegmentLag], int]:

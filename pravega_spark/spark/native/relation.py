@@ -246,7 +246,15 @@ class ChunkRelation:
         for ref in one.refs:
             self._check_payload(rng.stream, ref)
             first, end = max(0, rng.start - ref.base_offset), min(ref.end, rng.end)
-            parts.append(ChunkPart(rng.stream, ref, first, end - ref.base_offset, key_range))
+            parts.append(
+                ChunkPart(
+                    rng.stream,
+                    ref,
+                    first_row=first,
+                    end_row=end - ref.base_offset,
+                    key_range=key_range,
+                )
+            )
         return parts
 
     def _check_payload(self, stream: str, ref: ChunkRef) -> None:

@@ -122,7 +122,7 @@ def events_within(
     window, left, at = _FIRST_WINDOW_EVENTS, max_bytes, start
     while at < end:
         until = min(end, at + window)
-        rng = SegmentRange(view.stream, view.life, segment_id, at, until)
+        rng = SegmentRange(view.stream, life=view.life, segment_id=segment_id, start=at, end=until)
         for ref in stream.chunks(rng):
             rows = ref.end - at
             size = ref.event_bytes * rows // ref.rows

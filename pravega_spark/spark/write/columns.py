@@ -64,7 +64,7 @@ _PARTITION, _HEADERS = "partition", "headers"
 """Columns that Spark's Kafka sink obeys."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InputColumns:
     """Names of the frame's columns with event, routing key and time; None for no column.
 
@@ -110,7 +110,12 @@ class InputColumns:
         if time_column is not None:
             check_time(time_column, types[time_column])
         return cls(
-            event, key_column, time_column, headers, settings.key_encoding, settings.null_values
+            event=event,
+            routing_key=key_column,
+            timestamp=time_column,
+            headers=headers,
+            key_encoding=settings.key_encoding,
+            null_values=settings.null_values,
         )
 
 

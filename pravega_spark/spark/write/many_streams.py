@@ -385,7 +385,12 @@ class _ManyStreamsWriter:
         context = TaskContext.get()
         partition_id = 0 if context is None else context.partitionId()
         parts = stage_many(
-            iterator, self._names, self._frame, self._columns, self.settings, partition_id
+            iterator,
+            self._names,
+            frame=self._frame,
+            columns=self._columns,
+            settings=self.settings,
+            partition_id=partition_id,
         )
         return ManyStreamsMessage(parts)
 

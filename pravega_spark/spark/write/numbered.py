@@ -342,7 +342,13 @@ def committed_digest(stream: StreamLog, version: int) -> str | None:
     def batches(commit: Commit) -> Iterator[pa.RecordBatch]:
         for add in commit.adds:
             ref = chunk_ref(add, stream.path)
-            rng = SegmentRange(view.stream, view.life, ref.segment_id, ref.base_offset, ref.end)
+            rng = SegmentRange(
+                view.stream,
+                life=view.life,
+                segment_id=ref.segment_id,
+                start=ref.base_offset,
+                end=ref.end,
+            )
             yield from read_range(stream, rng, [ref], columns=names)
 
     try:

@@ -25,7 +25,7 @@ from pravega_spark.values.names import split_stream, split_table, table_of_log
 from pravega_spark.values.segments import Segment
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StagingPlan:
     """Where all tasks of one write stage their chunks, and by which segments they route events.
 
@@ -72,14 +72,14 @@ def plan_staging(
     if view.record.state is not StreamState.ACTIVE:
         raise sealed_error(view)
     plan = StagingPlan(
-        stream.root_url,
-        settings.stream,
-        view.life,
-        view.version,
-        view.active.segments,
-        version_folder(view.version),
-        stream.chunk_key,
-        view.event_format.schema,
+        root=stream.root_url,
+        stream=settings.stream,
+        life=view.life,
+        version=view.version,
+        segments=view.active.segments,
+        folder=version_folder(view.version),
+        key=stream.chunk_key,
+        schema=view.event_format.schema,
     )
     return plan, view
 

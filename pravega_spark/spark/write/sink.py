@@ -74,14 +74,14 @@ def plan(
     segments = view.epoch(opened.epoch).segments
     folder = chunk_folder(transaction_id)
     staging = StagingPlan(
-        stream.root_url,
-        stream.name,
-        view.life,
-        view.version,
-        segments,
-        folder,
-        stream.chunk_key,
-        view.event_format.schema,
+        root=stream.root_url,
+        stream=stream.name,
+        life=view.life,
+        version=view.version,
+        segments=segments,
+        folder=folder,
+        key=stream.chunk_key,
+        schema=view.event_format.schema,
     )
     found = FramePlan(staging, columns_of(frame, settings, staging.schema))
     if settings.application is None:

@@ -117,8 +117,8 @@ def test_search_between_samples_makes_few_entries(monkeypatch: pytest.MonkeyPatc
     entries = LogRetentionSet(stream, stream.view(), VersionAges.read(stream.log))
     made = list[RetentionEntry]()
 
-    def counted(*fields: Any) -> RetentionEntry:
-        made.append(RetentionEntry(*fields))
+    def counted(**fields: Any) -> RetentionEntry:
+        made.append(RetentionEntry(**fields))
         return made[-1]
 
     monkeypatch.setattr(retention_set, "RetentionEntry", counted)

@@ -196,7 +196,12 @@ scale_up_events = st.builds(
 )
 segments = st.builds(
     SegmentRates,
-    *[times] * 6,
+    since_ms=times,
+    ticked_ms=times,
+    written_ms=times,
+    reported_ms=times,
+    up_ms=times,
+    down_ms=times,
     pending=st.builds(Traffic, numbers, numbers),
     events=averages,
     size_bytes=averages,

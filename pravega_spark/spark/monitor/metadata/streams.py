@@ -296,7 +296,14 @@ def _cuts_of_group(store: Store, group: GroupVersion, streams: Sequence[str]) ->
     for stream, view in zip(streams, in_rounds(store, look, streams), strict=True):
         for kind, name, cuts_by_stream in recorded:
             if stream in cuts_by_stream:
-                yield _cut_row(view, kind, cuts_by_stream[stream], None, state.group, name)
+                yield _cut_row(
+                    view,
+                    kind,
+                    cut=cuts_by_stream[stream],
+                    time_ms=None,
+                    holder=state.group,
+                    name=name,
+                )
 
 
 def _cut_row(
