@@ -12,6 +12,7 @@ from pravega_spark.engine.chunks.format import EventFormat, SmallEvent, TypedEve
 from pravega_spark.engine.stream.fencing import check_fencing_token
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import ExpectedPosition, check_expected
+from pravega_spark.engine.writing.batch import AtomicWrite, LargeEvent
 from pravega_spark.engine.writing.committer import BatchCommitter
 from pravega_spark.engine.writing.encode import (
     EventEncoder,
@@ -200,7 +201,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         future: WriteFuture[EventPointer] = self._future()
         future._outcomes = outcomes = queue.outcomes
         future._number = number = next(queue.numbers)
-        queue.put((stored, routing_key, 0, number, outcomes))
+        queue.put(LargeEvent(stored, number, outcomes))
         queue.accepted_bytes += WRITER_EVENT_BYTES
         return future
 
@@ -235,7 +236,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         self._encoder.accept(latest.us)
         future: WriteFuture[tuple[EventPointer, ...]] = WriteFuture()
         future._outcomes, future._number = queue.pending, 0
-        queue.put((data, routing_key, self._now_ns(), future, None))
+        queue.put(AtomicWrite(data, routing_key, self._now_ns(), future))
         queue.accepted_bytes += size
         return future
 
@@ -271,7 +272,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         for part in rows.parts(self._buffer_bytes, self._now_ns(), outcome):
             if queue.accepted_bytes + part.size_bytes > queue.limit_bytes:
                 self._wait_for_room(part.size_bytes)
-            queue.put((part, None, 0, None, None))
+            queue.put(part)
             queue.accepted_bytes += part.size_bytes
         self._encoder.accept(rows.latest_us)
         self._queue.wake_if_idle()
@@ -312,14 +313,21 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         else:
             size = sum(map(len, events)) + len(events) * WRITER_EVENT_BYTES
             write = ConditionalWrite(
-                expected, events, size, outcome, is_single=is_single, begins_state=begins_state
+                expected,
+                events,
+                size,
+                outcome,
+                key=key,
+                time_ns=time_ns,
+                is_single=is_single,
+                begins_state=begins_state,
             )
         if queue.accepted_bytes + write.size_bytes > queue.limit_bytes:
             self._wait_for_room(write.size_bytes)
         self._encoder.accept(latest_us)
         future: WriteFuture[Any] = WriteFuture()
         future._outcomes, future._number = outcome, 0
-        queue.put((write, key, time_ns, None, None))
+        queue.put(write)
         queue.accepted_bytes += write.size_bytes
         return future
 

@@ -303,7 +303,7 @@ class BlockQueue(WriteQueue):
         """Queue blocks of bytes that do not change any more."""
         if held.rows is None:
             held.rows = self._rows(held.data)
-        self.put((held.rows, None, 0, None, None))
+        self.put(held.rows)
         self.accepted_bytes += held.rows.size_bytes
 
     def _rows(self, data: bytes | bytearray | memoryview) -> TableRows:

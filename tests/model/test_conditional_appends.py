@@ -111,7 +111,7 @@ class ConditionalWorld:
         else:
             outcome = ConditionalOutcome(PendingWrites())
             write = ConditionalWrite(expected, [call.event], 1, outcome, is_single=True)
-            assert batch._add_conditional(write, None, 0)
+            assert batch._add(write)
         try:
             call.answer = self.processes[who].commit(batch).pointer(0)
         except ConditionFailed as refused:

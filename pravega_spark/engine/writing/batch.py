@@ -1,11 +1,19 @@
-"""One batch of events for one commit, with the futures of its writes."""
+"""What a writer has queued, and the batch of the first of it that one commit takes.
+
+The queue is one list with five fields in a row for each entry, and nobody but ``Entries`` indexes
+it. A single event lies in it field by field: a write takes about a microsecond, and with a tuple
+for each event a fill and split of the queue would cost at least twice as much, with an object three
+to six times (CPython 3.11). All other writes cost more than an object anyway: each is one, with
+padding behind it. What leaves the list is typed: runs of single events, by column, and those
+objects.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,28 +28,116 @@ from pravega_spark.engine.writing.stage import StoredEvent
 from pravega_spark.errors import ConditionFailed
 from pravega_spark.values.limits import WRITER_BATCH_BYTES, WRITER_BATCH_EVENTS, WRITER_EVENT_BYTES
 
+_FIELDS = 5
 _SINGLES = (bytes, TypedEvent)
 """The types of single events: the writer of a stream has one of them."""
 _SINGLE_KINDS = ({bytes}, {TypedEvent})
-CLOSE = 1
-"""In a barrier: the writer closes after it."""
-FIELDS = 5
-"""An entry is this many items in a row: event, routing key, time, number or future, outcomes.
 
-A single event has a write number and the EventOutcomes that its future refers to; so has a large
-one, a StoredEvent, which is a batch of its own. An atomic write has a list of events, and its
-future instead of a number. TableRows and ConditionalWrites have what they need themselves.
-A barrier has None as its event: it is completed once all earlier writes are; its key is the note,
-or a TimeNote, its time ``CLOSE`` or 0.
-"""
 
-QueueEntry = tuple[
-    SmallEvent | list[SmallEvent] | TableRows | StoredEvent | ConditionalWrite | None,
-    str | TimeNote | None,
-    int,
-    int | WriteFuture[Any] | None,
-    EventOutcomes | None,
-]
+class AtomicWrite(NamedTuple):
+    """Events that are committed together, in one segment."""
+
+    events: list[SmallEvent]
+    key: str | None
+    time_ns: int
+    future: WriteFuture[Any]
+
+
+class LargeEvent(NamedTuple):
+    """An event whose payload is stored already; a batch of its own."""
+
+    stored: StoredEvent
+    number: int
+    outcomes: EventOutcomes
+    """What the future refers to, by that number."""
+
+
+class Barrier(NamedTuple):
+    """No write: completed once all earlier ones are, with what the writer notes there."""
+
+    future: WriteFuture[Any]
+    note: str | TimeNote | None = None
+    closes: bool = False
+    """Whether the writer ends after it."""
+
+
+Write = AtomicWrite | TableRows | LargeEvent | ConditionalWrite | Barrier
+"""Whatever is queued that is not a single event."""
+
+Entry = (
+    tuple[SmallEvent, str | None, int, int, EventOutcomes] | tuple[Write, None, None, None, None]
+)
+"""The event, its routing key, its time in ns, its number, and the outcomes that its future refers
+to by that number; or another write."""
+
+
+def entry_of(write: Write) -> Entry:
+    """Return the entry of a write that is not a single event."""
+    return write, None, None, None, None
+
+
+class Singles(NamedTuple):
+    """Adjacent single events, by column."""
+
+    events: list[SmallEvent]
+    keys: list[str | None]
+    times_ns: list[int]
+    numbers: list[int]
+    outcomes: list[EventOutcomes]
+
+    def first(self, count: int) -> Singles:
+        """Return the first ones."""
+        return Singles(
+            self.events[:count],
+            self.keys[:count],
+            self.times_ns[:count],
+            self.numbers[:count],
+            self.outcomes[:count],
+        )
+
+
+class Entries:
+    """The entries of a writer's queue, which any thread extends and one takes from."""
+
+    __slots__ = ("_items", "extend")
+
+    def __init__(self) -> None:
+        """Begin without entries."""
+        self._items: list[Any] = []
+        self.extend: Callable[[Entry], None] = self._items.extend
+        """Add an entry in one step, whatever interrupts it: the list's own method, and no call of
+        ours around it."""
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return len(self._items) // _FIELDS
+
+    @property
+    def writes(self) -> int:
+        """The number of entries without barriers."""
+        return len(self) - sum(type(first) is Barrier for first in self._items[::_FIELDS])
+
+    def parts(self, most: int) -> Iterator[Singles | Write]:
+        """Yield the first entries, as many as there are now and at most ``most``, in order."""
+        end = min(len(self._items), most * _FIELDS)
+        # Five slices with a step are the split: they run in C, whatever the number of events.
+        columns = [self._items[field:end:_FIELDS] for field in range(_FIELDS)]
+        firsts = columns[0]
+        if set(map(type, firsts)) in _SINGLE_KINDS:
+            yield Singles(*columns)
+            return
+        at = 0
+        for other in [i for i, first in enumerate(firsts) if type(first) not in _SINGLES]:
+            if other > at:
+                yield Singles(*(column[at:other] for column in columns))
+            yield firsts[other]
+            at = other + 1
+        if at < len(firsts):
+            yield Singles(*(column[at:] for column in columns))
+
+    def drop(self, count: int) -> None:
+        """Forget the first entries, which a batch has taken."""
+        del self._items[: count * _FIELDS]
 
 
 class WriteBatch:
@@ -126,103 +222,95 @@ class WriteBatch:
         return event_format.encode(self.keys[part], times_us, self.events[part])
 
     @classmethod
-    def of(cls, items: list[Any]) -> WriteBatch:
+    def of(cls, entries: Entries) -> WriteBatch:
         """Return a batch of the first of these entries; its ``entries`` is how many it took."""
         batch = cls()
-        end = min(len(items), WRITER_BATCH_EVENTS * FIELDS)
-        columns = [items[field:end:FIELDS] for field in range(FIELDS)]
-        events: list[Any] = columns[0]
-        others: list[int] = []
-        kinds = set(map(type, events))
-        if kinds not in _SINGLE_KINDS:
-            others = [i for i, event in enumerate(events) if type(event) not in _SINGLES]
-        for other in (*others, len(events)):
-            first = batch.entries
-            singles = [column[first:other] for column in columns] if others else columns
-            batch._add_singles(*singles)
-            if batch.entries < other or other == len(events):
-                break
-            if not batch._add_other(*(column[other] for column in columns)):
+        for part in entries.parts(WRITER_BATCH_EVENTS):
+            is_taken = batch._add_singles(part) if isinstance(part, Singles) else batch._add(part)
+            if not is_taken:
                 break
         return batch
 
-    def _add_singles(
-        self,
-        events: list[Any],
-        keys: list[str | None],
-        times_ns: list[int],
-        numbers: list[int],
-        outcomes: list[EventOutcomes],
-    ) -> None:
-        """Append as many of these single events as fit."""
-        if not events or self._is_complete:
-            return
-        size = sum(map(len, events)) + len(events) * WRITER_EVENT_BYTES
+    def _add_singles(self, singles: Singles) -> bool:
+        """Append as many of these single events as fit; return whether all do."""
+        if self._is_complete:
+            return False
+        given = len(singles.events)
+        size = sum(map(len, singles.events)) + given * WRITER_EVENT_BYTES
         held = self.count
         room = WRITER_BATCH_EVENTS - held
-        if len(events) > room or self.size_bytes + size > WRITER_BATCH_BYTES:
-            sizes = [*accumulate(len(event) + WRITER_EVENT_BYTES for event in events)]
+        if given > room or self.size_bytes + size > WRITER_BATCH_BYTES:
+            sizes = [*accumulate(len(event) + WRITER_EVENT_BYTES for event in singles.events)]
             room = min(room, bisect_right(sizes, WRITER_BATCH_BYTES - self.size_bytes))
             room = max(room, 0 if held else 1)
             if not room:
-                return
-            events, keys, times_ns = events[:room], keys[:room], times_ns[:room]
-            numbers, outcomes, size = numbers[:room], outcomes[:room], sizes[room - 1]
-        self._singles.append((held, numbers, outcomes))
-        self.events += events
-        self.keys += keys
-        self.times_ns += times_ns
-        self.size_bytes += size
-        self.entries += len(events)
-
-    def _add_other(self, event: Any, key: Any, time_ns: int, future: Any, outcomes: Any) -> bool:
-        """Append what is not a single event; return False if it needs a later batch."""
-        if type(event) is not StoredEvent:
-            return self._add_group(event, key, time_ns, future)
-        if self.entries or self._is_complete:
-            return False
-        self.large = event
-        self._singles.append((0, [future], [outcomes]))
-        self.size_bytes += WRITER_EVENT_BYTES
-        self.entries += 1
-        return True
-
-    def _add_group(self, event: Any, key: Any, time_ns: int, future: WriteFuture[Any]) -> bool:
-        """Append a barrier, an atomic write or rows; return False if they need a later batch."""
-        # A flush that follows a large event is of its commit, and so are a note and a close.
-        if self._is_complete and not (event is None and self._is_large_alone):
-            return False
-        first, count = self.count, 0
-        if type(event) is TableRows:
-            return self._add_rows(first, event)
-        if type(event) is ConditionalWrite:
-            return self._add_conditional(event, key, time_ns)
-        if event is None:
-            if type(key) is TimeNote:
-                self.time_note = key.after(self.time_note)
-            else:
-                self.note = key
-            self.is_last = time_ns == CLOSE
-            self._barrier_count += 1
-        else:
-            count = len(event)
-            size = sum(map(len, event)) + count * WRITER_EVENT_BYTES
-            if not self._has_room(first, count, size):
                 return False
-            self.events += event
-            self.keys += repeat(key, count)
-            self.times_ns += repeat(time_ns, count)
-            self.size_bytes += size
-            if key is None and count > 1:
-                self.keyless_groups.append((first, count))
-        self._groups.append((future, first, count))
+            singles, size = singles.first(room), sizes[room - 1]
+        self._singles.append((held, singles.numbers, singles.outcomes))
+        self.events += singles.events
+        self.keys += singles.keys
+        self.times_ns += singles.times_ns
+        self.size_bytes += size
+        self.entries += len(singles.events)
+        return len(singles.events) == given
+
+    def _add(self, write: Write) -> bool:
+        """Append what is not a single event; return False if it needs a later batch."""
+        if isinstance(write, Barrier):
+            return self._add_barrier(write)
+        if self._is_complete:
+            return False
+        if isinstance(write, TableRows):
+            return self._add_rows(write)
+        if isinstance(write, AtomicWrite):
+            return self._add_atomic(write)
+        if self.entries:  # both are the only write of a batch
+            return False
+        if isinstance(write, ConditionalWrite):
+            self._add_conditional(write)
+        else:
+            self._add_large(write)
+        return True
+
+    def _add_barrier(self, barrier: Barrier) -> bool:
+        # A flush that follows a large event is of its commit, and so are a note and a close.
+        if self._is_complete and not self._is_large_alone:
+            return False
+        if isinstance(barrier.note, TimeNote):
+            self.time_note = barrier.note.after(self.time_note)
+        else:
+            self.note = barrier.note
+        self.is_last = barrier.closes
+        self._barrier_count += 1
+        self._groups.append((barrier.future, self.count, 0))
         self.entries += 1
         return True
 
-    def _add_rows(self, first: int, rows: TableRows) -> bool:
-        if rows.is_taken:
+    def _add_atomic(self, write: AtomicWrite) -> bool:
+        first, count = self.count, len(write.events)
+        size = sum(map(len, write.events)) + count * WRITER_EVENT_BYTES
+        if not self._has_room(first, count, size):
+            return False
+        self._add_events(write.events, write.key, write.time_ns)
+        self.size_bytes += size
+        self._groups.append((write.future, first, count))
+        self.entries += 1
+        return True
+
+    def _add_events(self, events: list[SmallEvent], key: str | None, time_ns: int) -> None:
+        """Append events that need one segment."""
+        first, count = self.count, len(events)
+        self.events += events
+        self.keys += repeat(key, count)
+        self.times_ns += repeat(time_ns, count)
+        if key is None and count > 1:
+            self.keyless_groups.append((first, count))
+
+    def _add_rows(self, rows: TableRows) -> bool:
+        if rows.is_taken:  # an interrupted call queued them twice
             self.entries += 1
             return True
+        first = self.count
         if not self._has_room(first, rows.count, rows.size_bytes):
             return False
         rows.is_taken = True
@@ -231,21 +319,18 @@ class WriteBatch:
         self.entries += 1
         return True
 
-    def _add_conditional(self, write: ConditionalWrite, key: str | None, time_ns: int) -> bool:
+    def _add_conditional(self, write: ConditionalWrite) -> None:
         """Take the write as the only one: what is refused must not take others with it."""
-        if self.entries:
-            return False
         self.conditional, self.entries, self.size_bytes = write, 1, write.size_bytes
         if isinstance(write.events, TableRows):
             self._tables.append((0, write.events))
-            return True
-        count = len(write.events)
-        self.events += write.events
-        self.keys += repeat(key, count)
-        self.times_ns += repeat(time_ns, count)
-        if key is None and count > 1:
-            self.keyless_groups.append((0, count))
-        return True
+        else:
+            self._add_events(write.events, write.key, write.time_ns)
+
+    def _add_large(self, write: LargeEvent) -> None:
+        """Take a large event as the only one."""
+        self.large, self.entries, self.size_bytes = write.stored, 1, WRITER_EVENT_BYTES
+        self._singles.append((0, [write.number], [write.outcomes]))
 
     def _has_room(self, held: int, count: int, size: int) -> bool:
         is_full = held + count > WRITER_BATCH_EVENTS or self.size_bytes + size > WRITER_BATCH_BYTES

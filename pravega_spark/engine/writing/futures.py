@@ -300,7 +300,9 @@ class ConditionalOutcome:
 class ConditionalWrite:
     """Events that are committed only if the stream, a segment or the writer is where expected."""
 
-    __slots__ = ("begins_state", "events", "expected", "is_single", "outcome", "size_bytes")
+    __slots__ = (
+        "begins_state", "events", "expected", "is_single", "key", "outcome", "size_bytes", "time_ns"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -309,12 +311,16 @@ class ConditionalWrite:
         size_bytes: int,
         outcome: ConditionalOutcome,
         *,
+        key: str | None = None,
+        time_ns: int = 0,
         is_single: bool = False,
         begins_state: bool = False,
     ) -> None:
         """Take the events; ``size_bytes`` is counted as in the writer's buffer."""
         self.expected = expected
         self.events = events
+        self.key = key
+        self.time_ns = time_ns
         self.size_bytes = size_bytes
         self.outcome = outcome
         self.is_single = is_single

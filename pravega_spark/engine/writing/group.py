@@ -482,7 +482,7 @@ class GroupCommitter:
         self._listed: list[Offer] = []
         """The offers of the last listing."""
         self._lost_races = 0
-        """Commits for others that lost a race, since the last one that was won."""
+        """How many commits for others lost a race since the last one that was won."""
         self._is_outpaced = False
         """Whether the last race was lost, on an object store, to a process without offers."""
         self._foreign_commits = 0
@@ -628,9 +628,9 @@ class GroupCommitter:
                 one.refuse(outcome)
         return True
 
-    def _note_offers_found(self, taken: int | None) -> None:
+    def _note_offers_found(self, offers: int | None) -> None:
         now = self._runtime.monotonic()
-        self.has_offers = self._contention.listed(now, found=bool(taken))
+        self.has_offers = self._contention.listed(now, found=bool(offers))
 
     def _after_lost_race(self, waiting: Sequence[PendingAppend]) -> None:
         """Have batches offered, so that the winner commits them the next time.

@@ -1,10 +1,10 @@
 """The queue between the threads that write events and a thread that commits them.
 
-A write is one step, ``list.extend`` by all fields of its entry: the event is either in the queue
-or not. It may be interrupted anywhere, even by a signal handler that itself writes, flushes or
-closes. A writer has a thread only while it has work, one of those that all writers of the process
-share. Every thread that extends the queue wakes one of these if the writer has none, even if the
-write is interrupted.
+A write is one step: ``extend`` adds all fields of its entry, so the event is in the queue or not.
+It may be interrupted anywhere, even by a signal handler that itself writes, flushes or closes.
+A writer has a thread only while it has work, one of those that all writers of the process share.
+Every thread that extends the queue wakes one of these if the writer has none, even if the write is
+interrupted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from pravega_spark.engine.runtime.system import ProcessGuard
 from pravega_spark.engine.runtime.tracing import count_events, span
 from pravega_spark.engine.stream.watermarks import TimeNote
 from pravega_spark.engine.writing import threads
-from pravega_spark.engine.writing.batch import CLOSE, FIELDS, QueueEntry, WriteBatch
+from pravega_spark.engine.writing.batch import (
+    Barrier,
+    Entries,
+    Entry,
+    Write,
+    WriteBatch,
+    entry_of,
+)
 from pravega_spark.engine.writing.committer import BatchCommitter, BatchPositions, PreparedBatch
 from pravega_spark.engine.writing.futures import EventOutcomes, PendingWrites, WriteFuture
 from pravega_spark.engine.writing.outcomes import FailedWrites
@@ -69,8 +76,8 @@ class WriteQueue:
         """An event that ends below it needs no other check: a write costs a microsecond."""
         self._completed_bytes = 0
         self._committer = committer
-        self._items: list[Any] = []
-        self.extend: Callable[[QueueEntry], None] = self._items.extend
+        self._entries = Entries()
+        self.extend: Callable[[Entry], None] = self._entries.extend
         """Add an entry in one step, without waking a thread; ``put`` does both."""
         self.notes_time = False
         """Whether the writer has noted a time, so that its close says that it leaves."""
@@ -102,18 +109,18 @@ class WriteQueue:
     @property
     def has_work(self) -> bool:
         """Whether there is something to commit."""
-        return bool(self._items or self._prepared)
+        return bool(self._entries or self._prepared)
 
     @property
     def outstanding(self) -> tuple[int, int]:
         """The writes and bytes that were accepted and are not durable yet; about, for metrics."""
-        waiting = len(self._items) // FIELDS + sum(batch.writes for batch in list(self._batches))
+        waiting = len(self._entries) + sum(batch.writes for batch in list(self._batches))
         return waiting, max(0, self.accepted_bytes - self._completed_bytes)
 
     @property
     def is_settled(self) -> bool:
         """Whether every write that was accepted before is durable, or else ``failure`` is set."""
-        return not self._items and not self._batches  # in the order in which a write moves
+        return not self._entries and not self._batches  # in the order in which a write moves
 
     @property
     def is_failure_reported(self) -> bool:
@@ -136,14 +143,17 @@ class WriteQueue:
             note = TimeNote(self._committer.mark_id, None, leaves=True)
         future: WriteFuture[Any] = WriteFuture()
         future._outcomes, future._number = self.pending, 0
-        add = self.put if wakes else self.extend
-        add((None, note, CLOSE if close else 0, future, None))
+        barrier = Barrier(future, note, close)
+        if wakes:
+            self.put(barrier)
+        else:
+            self.extend(entry_of(barrier))
         return future
 
-    def put(self, entry: QueueEntry) -> None:
-        """Add an entry, and wake a thread if none works for the writer."""
+    def put(self, write: Write) -> None:
+        """Add what is not a single event, and wake a thread if none works for the writer."""
         try:
-            self.extend(entry)
+            self.extend(entry_of(write))
         finally:
             self.wake_if_idle()
 
@@ -192,7 +202,7 @@ class WriteQueue:
         """
         try:
             if not self._prepared:
-                if not self._items:
+                if not self._entries:
                     return True
                 prepared = self._prepare_next()
                 with self._lock:
@@ -213,7 +223,7 @@ class WriteQueue:
         leaves = not prepared.batch.is_last and self._is_ahead_useful(prepared.batch)
         if leaves:
             self.is_idle = True
-            if self._items:
+            if self._entries:
                 self.wake()
         self._commit(prepared)
         if prepared.batch.is_last:
@@ -233,7 +243,7 @@ class WriteQueue:
         """Fail what was written too late; nothing wakes a thread after this."""
         self._lost_writes += sum(batch.writes for batch in self._batches)
         self.limit_bytes = _REFUSE
-        self._lost_writes += len(self._items) // FIELDS - self._items[::FIELDS].count(None)
+        self._lost_writes += self._entries.writes
         self.pending.failed = self._failed or FailedWrites(
             ObjectClosed(f"the writer of stream {self.name} was closed before; create a new one.")
         )
@@ -247,10 +257,10 @@ class WriteQueue:
         batch = WriteBatch()
         try:
             self.outcomes = EventOutcomes(self.pending)
-            batch = WriteBatch.of(self._items)
+            batch = WriteBatch.of(self._entries)
             batch.taken_at = time.monotonic() if observers else None
             self._batches.append(batch)
-            del self._items[: batch.entries * FIELDS]
+            self._entries.drop(batch.entries)
             if not batch.is_empty and self.failure is None:
                 return self._committer.prepare(batch)
         except BaseException as error:
@@ -345,7 +355,7 @@ class WriteQueue:
     def report_exit(self, waited_seconds: float) -> None:
         """Log the writes that are not durable although the process ends."""
         self._has_owner = False
-        left = len(self._items) // FIELDS + sum(batch.entries for batch in list(self._batches))
+        left = len(self._entries) + sum(batch.entries for batch in list(self._batches))
         left -= sum(not barrier.done() for barrier in self._exit_barriers)
         if left <= 0 or not self._exit_timed_out:
             self._report()

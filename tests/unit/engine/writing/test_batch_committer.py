@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pravega_spark.engine.log.retained import raise_horizon
@@ -9,7 +7,7 @@ from pravega_spark.engine.staging_folder import staged_version, version_folder
 from pravega_spark.engine.stream.records import WRITER_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing import committer as writing_committer
-from pravega_spark.engine.writing.batch import WriteBatch
+from pravega_spark.engine.writing.batch import Entries, WriteBatch
 from pravega_spark.engine.writing.committer import BatchCommitter
 from pravega_spark.engine.writing.futures import EventOutcomes, PendingWrites, WriteFuture
 from pravega_spark.errors import CommitUnknown
@@ -29,14 +27,14 @@ class Batch(WriteBatch):
 
 def pending(events: list[tuple[str | None, bytes]]) -> Batch:
     outcomes = EventOutcomes(PendingWrites())
-    items: list[Any] = []
+    entries = Entries()
     futures = []
     for number, (key, event) in enumerate(events):
         future: WriteFuture[EventPointer] = WriteFuture()
         future._outcomes, future._number = outcomes, number
         futures.append(future)
-        items.extend((event, key, 1, number, outcomes))
-    batch = Batch.of(items)
+        entries.extend((event, key, 1, number, outcomes))
+    batch = Batch.of(entries)
     assert isinstance(batch, Batch)
     assert batch.entries == len(events)
     batch.futures = futures

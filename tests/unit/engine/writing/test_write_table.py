@@ -99,12 +99,12 @@ def test_table_waits_for_room_in_the_buffer_and_enters_it_in_parts() -> None:
     sizes: list[int] = []
     complete = writer._queue.put
 
-    def put(entry: Any) -> None:
-        sizes.append(entry[0].size_bytes)
+    def put(rows: Any) -> None:
+        sizes.append(rows.size_bytes)
         waiting.append(writer._queue.accepted_bytes - writer._queue._completed_bytes)
-        complete(entry)
+        complete(rows)
 
-    writer._queue.put = put  # type: ignore[method-assign]
+    writer._queue.put = put  # type: ignore[assignment, method-assign]
     events = [b"e" * 84] * 400
     writer.write_table(table_of(events)).result(WAIT)
     assert sum(sizes) == 400 * 100
