@@ -227,6 +227,7 @@ class EventReader(NotPicklable):
                     soon=wanted is None,
                 )
                 while (batch := self._next_batch(state, batches)) is not None:
+                    # Only now: the wait for the disk has overlapped with reading (ADR 38).
                     self._stream.ensure_durable(state.view)
                     yield rng, batch
             self._stream.ensure_durable(state.view)  # a step may also be a scale without events

@@ -172,6 +172,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         if time_us is not None:
             self._encoder.accept(time_us)
         time_ns = self._now_ns()
+        # Before the event is queued: from then on a commit may complete the future.
         future: WriteFuture[EventPointer] = self._future()
         future._outcomes = outcomes = queue.outcomes
         future._number = number = next(queue.numbers)

@@ -339,6 +339,9 @@ def _commit(
             return None, replaced
         now_ms = stream.now_ms()
         replaced.adds = [_merged_add(found, adds, now_ms) for found, adds in replaced.ranges]
+        # Delta's streams refuse a commit that adds and removes data. So a merge does neither for
+        # them, and the rewrite of a head, which drops rows, is a deletion in a commit of its own
+        # (ADR 29).
         removes = [
             Remove.of(add, now_ms, data_change=is_head)
             for _, adds in replaced.ranges
@@ -354,6 +357,7 @@ def _commit(
         return body, replaced
 
     failpoint("compact.commit")
+    # It yields: a merge that lost its races can come later, so it asks nobody to wait (ADR 33).
     committed = stream.commit(decide, life=life, yields=True)
     failpoint("compact.committed")
     replaced = committed.value

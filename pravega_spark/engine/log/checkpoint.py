@@ -113,6 +113,8 @@ def maintain(
         state = base.snapshot
         known = snapshot_at(reader, version) if state is None else state.after(change)
     follows = bool(spans) or base.version == hint.state >= 0
+    # A state file repeats all domains, so it waits until as many commits pay for them (ADR 2); a
+    # part holds what changed.
     is_late = version - hint.state >= len(known.domains) // _DOMAINS_A_COMMIT
     is_whole = checkpoint or is_late or not follows
     left, change, newest = _behind_parts(reader, spans, change, newest, all_of_them=bool(is_whole))
@@ -197,6 +199,7 @@ def _behind_parts(
 
     Returns the spans that are left; the last one is to be joined, too, if its part is torn.
     """
+    # As in a binary counter: few parts stay, and each change is written again only a few times.
     left = list(spans)
     while left and (all_of_them or left[-1].length <= change.span.length):
         (older,) = reader.parts(left[-1:])
@@ -239,6 +242,8 @@ def checkpoint_due(
 
 
 def _write_checkpoint(reader: LogReader, snapshot: Snapshot, newest: RecentLayer) -> None:
+    # In this order: we trust a checkpoint by its digest, and other Delta readers open what the hint
+    # names, so neither may come before the file.
     data, actions = encode_checkpoint(snapshot, _live_rows(reader, newest))
     reader.store.put(checkpoint_key(reader.path, snapshot.version), data)
     failpoint("maintain.checkpoint")

@@ -98,6 +98,8 @@ def create_once(
                 failpoint("commit.applied")
                 _check_root(store, unknown)
                 return True
+            # The bytes may land yet. Nothing else is sent under this name, and nothing under the
+            # next one, until it is known whose bytes are here.
             is_unknown = True
             if not is_ours(store.get(key)):
                 return False
@@ -669,10 +671,10 @@ class Log:
         failpoint("commit.before")
         check_same(self.store)
         self._identity.check()
-        if follower.snapshot is not known:
+        if follower.snapshot is not known:  # the check has read on: the decision is out of date
             return False
         self.winner = None
-        self.durable.sent(version)
+        self.durable.sent(version)  # before the put: no report of our own file begins a second wait
         with span("commit", self.path, version=version, operation=body.operation):
             won = self._put(version, token, data, body.added_paths)
         if won and known is not None and follower.landed_late(known):
@@ -719,6 +721,9 @@ class Log:
             self.winner = found
             return parse_commit(version, found, self.reader.where, light=True).token == token
 
+        # The store makes the staged files durable before this commit has its name, so no crash
+        # leaves a commit whose chunk is lost; all these fsyncs overlap (ADR 34). That the version
+        # before it exists shows, for free, that nobody has put another folder in this place.
         return create_once(
             self.store,
             self.runtime,

@@ -255,6 +255,8 @@ class FileIndex:
                 adds = [add for add in adds if not any(add.path in paths for paths in removed)]
             if adds:
                 found = sorted(found + adds, key=_offset) if found else adds
+                # A reader at the tail stops here, at the newest layer: older ones, which hold all
+                # of a long stream, are not even loaded (ADR 2).
                 if layer.older >= 0 and _covers(found, start, end):
                     break
             if layer.removed:

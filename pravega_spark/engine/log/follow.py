@@ -313,7 +313,7 @@ class LogFollower:
 
     def _read_on(self, base: Snapshot) -> bool:
         """Apply the commits after ``base``; return False if a restore dropped ``base`` itself."""
-        light = self._files is None
+        light = self._files is None  # who only follows the state decodes no file action
         for commit in self.reader.forward(base.version, light=light):
             if commit.restored_to is not None and commit.restored_to < base.version:
                 return False
@@ -420,6 +420,7 @@ class LogFollower:
     def advance(self, commit: Commit, sent_at: ClockReadings) -> None:
         """Apply a commit of this process, which was sent at that time and is the newest."""
         self._apply(commit)
+        # Not the time of the answer: versions after ours may exist by then, and be deleted again.
         self._newest_at = sent_at
         if self._dated is not None:
             self._newest_at = sent_at._replace(storage_ms=self._dated[1])

@@ -149,7 +149,9 @@ def _delete_new(log: Log, horizon: int, record: SweepRecord, grace_ms: int | Non
     """Delete what has become unneeded since the recorded sweep. Raises SegmentLost."""
     staged = _staged_between(log, record.horizon, horizon)
     orphans = {} if grace_ms is None else _orphan_files(log, grace_ms)
-    snapshot = log.proved_newest()  # after the listing
+    # After the listing: whatever it shows below the horizon is named by a commit of this snapshot,
+    # or can never be named.
+    snapshot = log.proved_newest()
     assert snapshot is not None
     record.read_on(log, snapshot)
     mark = snapshot.retention_mark
@@ -165,7 +167,7 @@ def _delete_new(log: Log, horizon: int, record: SweepRecord, grace_ms: int | Non
         doomed.add(_unnamed(log, mark, orphans))
     waiting = record.waiting(log, mark)
     count = _delete(log, doomed, grace_ms, everywhere=False)
-    record.store(log, mark, horizon)
+    record.store(log, mark, horizon)  # last: a sweep that dies before is repeated as it was
     return DeletedFiles(count, doomed.size_bytes, waiting)
 
 
@@ -400,6 +402,8 @@ def _has_older(reader: LogReader, newest: Snapshot) -> bool:
 
 def _delete_below(reader: LogReader, limit: int) -> int:
     """Delete commits, states and checkpoints below ``limit``, except version 0's commit."""
+    # Commits first, and upward: a late process tells by the commit of its snapshot whether it may
+    # trust those after it (ADR 17).
     commits = _stored_versions(reader, limit)
     for first in range(0, len(commits), _DELETE_PAGE):
         failpoint("cleanup.delete")

@@ -66,6 +66,8 @@ class ArrivalTimes:
         if self._last is None:
             self._last = now
         idle = now - self._last
+        # Regular commits are met within the shortest pause, random ones within 1/16 of their gap,
+        # and the looks in a gap are bounded however long it is (ADR 38).
         begin = self._gap - _SPREADS * self._spread
         end = self._gap + _SPREADS * self._spread
         if idle < begin:
@@ -217,6 +219,8 @@ class LogTail:
 
         The wait for the disk begins at once, since a reported commit is visible.
         """
+        # It overlaps with reading and decoding: 2.0 to 2.3 ms from the writer's link to the event,
+        # where 2.4 to 5.9 passed before (ADR 38).
         watch = self._watch
         if watch is not None and self._waiters:
             self._log.durable.begin(max(map(state_version, watch.names), default=_UNKNOWN))
@@ -272,7 +276,7 @@ class LogTail:
         """
         if self._is_local:
             self._read_on_disk()
-        elif self._hits >= _BEHIND:
+        elif self._hits >= _BEHIND:  # one listing finds all, where each GET finds one
             self._log.refresh()
         else:
             return self._log.read_next() is None

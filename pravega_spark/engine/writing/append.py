@@ -257,6 +257,7 @@ class AppendDraft:
         ConditionFailed or FencingTokenMismatch if its condition does not hold.
         """
         view, identity = self._view, batch.identity
+        # A commit may hold several batches of one writer: each continues what the one before left.
         known = self._records.get(identity.writer_id) or view.writer(identity.writer_id)
         if not is_new(view, known, batch, self._builder):
             return None

@@ -264,7 +264,7 @@ class WriteBatch:
             return self._add_rows(write)
         if isinstance(write, AtomicWrite):
             return self._add_atomic(write)
-        if self.entries:  # both are the only write of a batch
+        if self.entries:  # the two kinds that are left are alone in their batches
             return False
         if isinstance(write, ConditionalWrite):
             self._add_conditional(write)

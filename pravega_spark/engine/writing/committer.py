@@ -225,6 +225,7 @@ class BatchCommitter:
         if batch.note is not None:
             self.note, self.note_number = batch.note, self.last
         positions = self._positions(prepared.routed, appended)
+        # One folder serves many batches, but not for ever: the staging horizon follows the log.
         if appended.version - self._staging_version > RESTAGE_VERSIONS:
             self._staging_version = appended.version
         return positions
@@ -327,6 +328,9 @@ class BatchCommitter:
                 return offered
             can_be_offered = False
         version = self._staging_version
+        # If its own commit comes next, a chunk is fsynced beside the commit's file: so an append
+        # takes about 0.6 times what four fsyncs take in turn (ADR 34). Behind a commit that is
+        # under way it is fsynced at once, while that one waits.
         folder, alone = version_folder(version), not self.group.is_committing
         chunks = stage_routed(
             stream, folder, events, routed, before_commit=alone, compression=self._compression

@@ -531,6 +531,9 @@ class GroupCommitter:
 
     def commit_with_offers(self, waiting: list[PendingAppend]) -> None:
         """Commit what waits in this process, with all offers that pass."""
+        # A chase is sooner than a new listing, but commits what the old one shows: that helped to
+        # bring 64 writers to a state where most committed at once and lost (ADR 33). So each second
+        # try lists again.
         if self._lost_races % 2:
             self._chase()
             self._review(waiting)
@@ -603,6 +606,8 @@ class GroupCommitter:
             body: Body | None = draft.body() if draft.batches else None
             return body, draft.batches - before if draft.batches else None
 
+        # Each refusal of a batch is final, at whatever version: so nothing has to be read to prove
+        # that this snapshot is the newest.
         try:
             committed = self._stream.log.attempt(decide, request=self._request, needs_newest=False)
         except BaseException as error:
@@ -778,6 +783,8 @@ class AppendGroup:
         """
         failpoint("append.staged")
         waiting = PendingAppend(batch, self._runtime.monotonic(), self._runtime.random())
+        # The group has no thread of its own: whoever finds no commit under way commits for all that
+        # wait, so a lone append changes no thread.
         with self._lock:
             self._waiting.append(waiting)
             commits, self.is_committing = not self.is_committing, True

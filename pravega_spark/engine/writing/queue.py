@@ -221,6 +221,8 @@ class WriteQueue:
         """Commit what is prepared; return whether the caller has the queue after that."""
         prepared = self._prepared.popleft()
         leaves = not prepared.batch.is_last and self._is_ahead_useful(prepared.batch)
+        # A commit mostly waits, for the disk or for an object store: meanwhile another thread
+        # encodes and stores what waits, so the next commit can follow at once.
         if leaves:
             self.is_idle = True
             if self._entries:
@@ -256,6 +258,8 @@ class WriteQueue:
         """Take a batch from the queue and prepare it; its commit raises what went wrong."""
         batch = WriteBatch()
         try:
+            # Futures refer to the outcomes of about one batch, so that those who keep a future keep
+            # the positions of few other events.
             self.outcomes = EventOutcomes(self.pending)
             batch = WriteBatch.of(self._entries)
             batch.taken_at = time.monotonic() if observers else None

@@ -277,6 +277,8 @@ def stage_routed(
         return []
     name, store, key = stream.runtime.token(), stream.store, stream.chunk_key
     if isinstance(events, LoneEvent):
+        # Arrow's writer is set up anew for each file, in 0.23 ms: most of what an append of one
+        # event computes. Our own encoder takes 0.03 (ADR 34).
         segment_id = routed.segment_ids[0]
         lone = encode_lone(folder, segment_id, events, name=f"{name}-{segment_id}", key=key)
         if before_commit and store.is_local:
