@@ -1,16 +1,11 @@
 """The sink of a frame whose rows name their streams: one commit in each stream, each once.
 
-The commits of the streams are independent. After a stop between two of them the batch is written
-again, and only the streams that lack it take their rows. A row that goes to another stream than
-before is then in two streams, or in none. So a replay must have as many rows for each stream as the
-record says.
-
-The sink of a frame whose rows name their streams: one commit in each stream, each once. The commits
-are independent. A driver that dies between two leaves a batch in some streams and not yet in
-others; Spark then writes the same batch again, each stream that has it skips it, and the others get
-it. So every stream has every row once, in order, and a reader of several streams may see a batch in
-one of them before another. A batch write without txnAppId has no such number, so its error says
-which streams have it.
+The commits are independent, so a reader of several streams may see a batch in one before another. A
+driver that dies between two of them leaves the batch in some streams alone. Then Spark writes it
+again: each stream that has it skips it, and the others get their rows. A row that goes to another
+stream than before would be in two streams, or in none, so a replay must have as many rows for each
+stream as the record of the batch says (``split_batch``). A batch write without txnAppId has no
+number to skip it by; its error says which streams have it.
 """
 
 from __future__ import annotations
@@ -74,12 +69,18 @@ _FRAMES = " Two frames of a batch need a txnAppId each, such as txnAppId='app/go
 
 @dataclass
 class SplitWrite:
-    """One write: its identity, and the chunks that the tasks staged for each of its streams."""
+    """One write to several streams: its identity, and the chunks that the tasks staged for each.
+
+    :meth:`begin` answers three questions before the first commit. May the batch be in some of its
+    streams alone? If so, does each row go where it went before? And what must the record say, in
+    case this write is stopped as well?
+    """
 
     settings: WriteSettings
     identity: NumberedBatch
     chunks: Mapping[str, Sequence[StagedChunk]]
     _known: dict[str, Known] = field(default_factory=dict)
+    """What is known of each stream that was looked at: its view, and the writer's record."""
     _recorded: SplitBatch | None = None
 
     def begin(self, views: Sequence[StreamView]) -> None:
@@ -91,69 +92,31 @@ class SplitWrite:
         target = self.settings.stream  # of the rows whose bad ones are dead letters
         if target and self.chunks and target not in self._known:
             self._is_new(existing_view(open_stream(self.settings.root, target)))
-        must_look = self._must_look()
-        held = self._source.split_batch() if must_look else None
-        batch = held if held is not None and held.number == self.identity.number else None
-        if must_look:
-            self._look(held, is_its=batch is not None)
-            self._check_replay(batch)
+        last: SplitBatch | None = None
+        if self._may_be_stopped():
+            last = self._source.split_batch()
+            own = last if last is not None and last.number == self.identity.number else None
+            self._look_at_more(last, is_its=own is not None)
+            self._check_replay(own)
             check_left(self.identity)
-        self._record(views, held, is_new=any(is_new))
+        self._record(views, last, is_new=any(is_new))
 
     def end(self) -> None:
         """Note that all of its streams have the batch."""
         if self._recorded is not None:
             self._source.end(self._recorded)
 
-    def _record(
-        self, views: Sequence[StreamView], held: SplitBatch | None, *, is_new: bool
-    ) -> None:
-        """Record the batch if a stop could leave it in some streams, or if one did."""
-        number = self.identity.number
-        parts = {view.stream: StreamPart(view.life, self._rows[view.stream]) for view in views}
-        left = dict(held.left) if held is not None else {}
-        was_left = left.pop(number, {})
-        is_needed = is_new and (len(views) > 1 or bool(was_left))
-        if held is not None and held.number == number:
-            pending = self._pending(held)
-            is_needed |= is_new or bool(pending and not self._is_other_frame(held))
-            if not self._is_other_frame(held):
-                kept = held.parts.keys() - pending.keys() - parts.keys()
-                parts.update({n: StreamPart(held.parts[n].life, 0) for n in kept})
-        elif held is not None and is_new:
-            pending = self._pending(held)
-            is_needed |= not pending.keys().isdisjoint(parts)
-            if pending and is_needed:
-                left[held.number] = pending
-                self._warn_of_left(held.number, pending)
-        if is_needed:
-            writer_id, options = self.identity.writer_id, placing_options(self.settings)
-            self._recorded = SplitBatch(writer_id, number, parts, options, left)
-            self._source.record(self._recorded)
-            failpoint("many_streams.recorded")
-        elif held is not None and was_left and number == self.settings.accept_replay:
-            self._source.record(replace(held, left=left))
+    # ---------------- may it be in some of its streams alone?
 
-    def _pending(self, held: SplitBatch) -> dict[str, StreamPart]:
-        """Return the parts of a batch for the streams that lack it."""
-        root, writer_id = self.settings.root, self.identity.writer_id
-        return {
-            name: part
-            for name, part in held.parts.items()
-            if lacks(held, name, self._known.get(name) or known_of(root, name, writer_id))
-        }
+    def _may_be_stopped(self) -> bool:
+        """Return whether this batch, or the one before, may be in some of its streams alone.
 
-    def _warn_of_left(self, number: int, pending: Iterable[str]) -> None:
-        logger.warning(
-            "number %d of %s was stopped before it was in %s, and number %d is written now. If "
-            "number %d is written again, it is refused where later numbers are",
-            number,
-            self.identity.writer_id,
-            _names(pending),
-            self.identity.number,
-            number,
-            extra=log_fields("append", self.settings.stream, number=number),
-        )
+        It is in one of them already, or no earlier batch of this run is, or this process knows of a
+        stopped one. So the batches of a run read nothing more than its first one.
+        """
+        records = [known for _, known in self._known.values()]
+        is_replay = any(map(self._has, records)) or self._source.knows_stopped
+        return is_replay or not any(map(self._is_of_this_run, records))
 
     def _is_new(self, view: StreamView) -> bool:
         """Return whether a stream lacks the batch; raise what its commit would raise."""
@@ -161,6 +124,43 @@ class SplitWrite:
         known = archived_records.find_writer(stream, view, self.identity.writer_id)
         self._known[view.stream] = view, known
         return self.identity.check(known, view)
+
+    def _has(self, known: WriterRecord | None) -> bool:
+        return known is not None and known.last >= self.identity.number
+
+    def _is_of_this_run(self, known: WriterRecord | None) -> bool:
+        before = origin_of(known)
+        return self._source.origin(before).is_same_run(before)
+
+    def _look_at_more(self, last: SplitBatch | None, *, is_its: bool) -> None:
+        """Look at the streams to which the batch may have gone, besides those that its rows name.
+
+        ``last`` is the newest recorded batch. If it is an earlier one, its streams are those of a
+        query; an application's frames may each have their own.
+        """
+        names: set[str] = set()
+        if last is not None and (is_its or (self.chunks and self._source.is_of_query)):
+            names.update(last.parts)
+        if self.settings.stream and self.chunks:
+            names.add(self.settings.stream + SUFFIX)
+        for name in sorted(names - set(self._known)):
+            found = known_of(self.settings.root, name, self.identity.writer_id)
+            if found is not None:
+                self._known[name] = found
+
+    def _lacking(self, batch: SplitBatch) -> dict[str, StreamPart]:
+        """Return the parts of a recorded batch for the streams that lack it."""
+        root, writer_id = self.settings.root, self.identity.writer_id
+        return {
+            name: part
+            for name, part in batch.parts.items()
+            if lacks(batch, name, self._known.get(name) or known_of(root, name, writer_id))
+        }
+
+    def _is_other_frame(self, batch: SplitBatch) -> bool:
+        """Return whether an application may write another frame under the number of a batch."""
+        is_apart = bool(self.chunks) and self.chunks.keys().isdisjoint(batch.parts)
+        return is_apart and not self._source.is_of_query
 
     @property
     def _source(self) -> WriteSource:
@@ -171,80 +171,106 @@ class SplitWrite:
     def _rows(self) -> dict[str, int]:
         return {name: sum(c.rows for c in chunks) for name, chunks in self.chunks.items()}
 
-    def _has(self, known: WriterRecord | None) -> bool:
-        return known is not None and known.last >= self.identity.number
+    # ---------------- what must the record say?
 
-    def _is_of_this_run(self, known: WriterRecord | None) -> bool:
-        before = origin_of(known)
-        return self._source.origin(before).is_same_run(before)
+    def _record(
+        self, views: Sequence[StreamView], last: SplitBatch | None, *, is_new: bool
+    ) -> None:
+        """Record the batch if a stop could leave it in some streams, or if one did.
 
-    def _must_look(self) -> bool:
-        """Return whether it or the batch before may be in some of its streams alone.
-
-        It is in one, or no earlier one of this run is, or this process knows of a stopped one. So
-        the batches of a run read nothing more than its first one.
+        ``last`` is the newest recorded batch: this one, if it is written again, or an earlier one.
+        The record takes its place, so it keeps what streams still lack of that one.
         """
-        records = [known for _, known in self._known.values()]
-        is_replay = any(map(self._has, records)) or self._source.knows_stopped
-        return is_replay or not any(map(self._is_of_this_run, records))
+        number = self.identity.number
+        parts = {view.stream: StreamPart(view.life, self._rows[view.stream]) for view in views}
+        stopped = {} if last is None else dict(last.left)
+        was_stopped = bool(stopped.pop(number, {}))  # and a later number was written meanwhile
+        if last is not None and last.number == number:
+            lacking = self._lacking(last)
+            is_needed = is_new
+            if not self._is_other_frame(last):
+                is_needed |= bool(lacking)
+                # Streams that have it already stay named, although it has no rows for them now.
+                done = last.parts.keys() - lacking.keys() - parts.keys()
+                parts.update({name: StreamPart(last.parts[name].life, 0) for name in done})
+        elif is_new:
+            lacking = {} if last is None else self._lacking(last)
+            # A stream that gets this number would skip an earlier one that it still lacks.
+            overtakes = not lacking.keys().isdisjoint(parts)
+            is_needed = len(views) > 1 or was_stopped or overtakes
+            if last is not None and lacking and is_needed:
+                stopped[last.number] = lacking
+                self._warn_of_stopped(last.number, lacking)
+        else:
+            is_needed = False
+        if is_needed:
+            self._recorded = SplitBatch(
+                writer_id=self.identity.writer_id,
+                number=number,
+                parts=parts,
+                options=placing_options(self.settings),
+                left=stopped,
+            )
+            self._source.record(self._recorded)
+            failpoint("many_streams.recorded")
+        elif last is not None and was_stopped and number == self.settings.accept_replay:
+            self._source.record(replace(last, left=stopped))
 
-    def _check_replay(self, batch: SplitBatch | None) -> None:
-        """Raise BatchConflict if the batch is in some streams, and its rows now go elsewhere."""
+    def _warn_of_stopped(self, number: int, lacking: Iterable[str]) -> None:
+        logger.warning(
+            "number %d of %s was stopped before it was in %s, and number %d is written now. If "
+            "number %d is written again, it is refused where later numbers are",
+            number,
+            self.identity.writer_id,
+            _names(lacking),
+            self.identity.number,
+            number,
+            extra=log_fields("append", self.settings.stream, number=number),
+        )
+
+    # ---------------- does each row go where it went before?
+
+    def _check_replay(self, own: SplitBatch | None) -> None:
+        """Raise BatchConflict if the batch is in some streams, and its rows now go elsewhere.
+
+        ``own`` is the record of this very batch, if there is one.
+        """
         having = {n: known for n, (_, known) in self._known.items() if known and self._has(known)}
-        pending = self._pending(batch) if batch else {}
-        others = [name for name in self.chunks if name not in having]
-        mine = having.keys() & self.chunks.keys()
-        for name in mine:
+        lacking = self._lacking(own) if own else {}
+        added = [name for name in self.chunks if name not in having]
+        again = having.keys() & self.chunks.keys()
+        for name in again:
             stream = open_stream(self.settings.root, name)
             check_same_rows(stream, self.identity, self.chunks[name])
-        if not having or not (pending or others):
+        if not having or not (lacking or added):
             return  # nothing of it is in a stream, or all of it
         if self.identity.number == self.settings.accept_replay:
             return
-        if batch is None:
-            self._check_unrecorded(having, others)
-        elif batch.rows != self._rows:
-            if self._is_other_frame(batch) and not (others and (pending or mine)):
+        if own is None:
+            self._check_unrecorded(having, added)
+        elif own.rows != self._rows:
+            # Other rows under one number: another frame of an application's batch, as long as no
+            # stream shows that it is this one, written again.
+            if self._is_other_frame(own) and not (added and (lacking or again)):
                 return
             raise self._conflict(
                 f"was stopped when it was in {_names(having)}"
-                f"{f' and not in {_names(pending)}' if pending else ''}. It had {_text(batch.rows)}"
+                f"{f' and not in {_names(lacking)}' if lacking else ''}. It had {_text(own.rows)}"
             )
         for name, known in having.items():
             self._compare(name, known)
 
-    def _look(self, held: SplitBatch | None, *, is_its: bool) -> None:
-        """Ask the streams to which the batch may have gone, besides those that its rows name.
-
-        ``held`` is the last batch of several streams. If it is an earlier one, its streams are
-        those of a query; an application's frames may each have their own.
-        """
-        names: set[str] = set()
-        if held is not None and (is_its or (self.chunks and self._source.is_of_query)):
-            names.update(held.parts)
-        if self.settings.stream and self.chunks:
-            names.add(self.settings.stream + SUFFIX)
-        for name in sorted(names - set(self._known)):
-            found = known_of(self.settings.root, name, self.identity.writer_id)
-            if found is not None:
-                self._known[name] = found
-
-    def _is_other_frame(self, batch: SplitBatch) -> bool:
-        """Return whether an application may write another frame under the number of a batch."""
-        is_apart = bool(self.chunks) and self.chunks.keys().isdisjoint(batch.parts)
-        return is_apart and not self._source.is_of_query
-
-    def _check_unrecorded(self, having: Mapping[str, WriterRecord], others: Iterable[str]) -> None:
+    def _check_unrecorded(self, having: Mapping[str, WriterRecord], added: Iterable[str]) -> None:
         """Raise BatchConflict for rows of another stream than the one that the batch was for.
 
         A batch of one stream leaves no record. An earlier version leaves none at all, and neither
         an origin; and a restored root has none, nor all that its streams had.
         """
-        mine = [n for n, k in having.items() if k.last == self.identity.number and origin_of(k)]
-        added = [name for name in others if not self._was_restored(name)]
-        if mine and added:
+        sure = [n for n, k in having.items() if k.last == self.identity.number and origin_of(k)]
+        others = [name for name in added if not self._was_restored(name)]
+        if sure and others:
             raise self._conflict(
-                f"is in {_names(mine)}, and no record says that it had rows for {_names(added)}"
+                f"is in {_names(sure)}, and no record says that it had rows for {_names(others)}"
             )
 
     def _was_restored(self, name: str) -> bool:
