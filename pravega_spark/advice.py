@@ -39,7 +39,7 @@ _PHRASES: Final = tuple(
 
 
 def command_line_advice(message: str) -> str:
-    """Return the message of an error with commands in place of calls of Python."""
+    """Return the message of an error with commands instead of calls of Python."""
     for phrase, words in _PHRASES:
         message = phrase.sub(words, message)
     return message

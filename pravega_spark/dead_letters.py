@@ -35,7 +35,7 @@ from pravega_spark.values.limits import MAX_EVENT_BYTES, MAX_ROUTING_KEY_LENGTH
 from pravega_spark.values.segments import EventPointer
 
 SUFFIX: Final = "-dlq"
-"""What follows the name of the stream in that of its letters' stream."""
+"""The suffix of the name of a stream of dead letters."""
 
 
 def letter_configuration(written: StreamView) -> StreamConfiguration:
@@ -156,7 +156,7 @@ def _bad_rows(given: pa.Table, event_format: EventFormat, where: str) -> dict[in
 
 
 def too_large(row: int, column: str, size: int) -> BadRow:
-    """Return why a row of so many bytes is a dead letter."""
+    """Return why a row of ``size`` bytes is a dead letter."""
     reason = f"an event has at most {MAX_EVENT_BYTES} bytes (8 MiB)"
     return BadRow(row, column, f"a row of {size} bytes", reason)
 
@@ -244,10 +244,10 @@ _Part = tuple[Sequence[int] | NDArray[np.int64], Callable[[], WriteFuture[Any]]]
 class DeadLetterWriter(EventStreamWriter):
     """Writes the rows that fit to a typed stream, and the others as dead letters; thread-safe.
 
-    What was written before a letter is durable before it, and a letter before what follows it. So
-    with a ``writer_id``, after a crash at any point, both streams together hold a prefix of the
-    rows; ``last_event_number``, which counts rows and letters, is where to resume. A pointer names
-    the stream that its row went to. Made by ``StreamManager.create_writer(bad_records="dlq")``.
+    Rows before a letter are durable before it, and a letter before the rows after it. So with a
+    ``writer_id``, after a crash at any point, both streams together hold a prefix of the rows;
+    ``last_event_number``, which counts rows and letters, is where to resume. A pointer names the
+    stream that its row went to. Made by ``StreamManager.create_writer(bad_records="dlq")``.
     """
 
     def __init__(
@@ -464,7 +464,7 @@ class DeadLetterWriter(EventStreamWriter):
         queues = [self._queue] if self._letters is None else [self._queue, self._letters._queue]
         if any(queue.pending.is_own_thread for queue in queues):
             raise IllegalState(
-                f"the writer of stream {self._name} has dead letters, and was asked to write in a "
+                f"the writer of stream {self._name} has dead letters, so it cannot write in a "
                 "callback of one of its futures, where it could wait for itself; write on another "
                 "thread."
             )

@@ -75,7 +75,7 @@
             └── KmsUnavailable
 
 The message is for people: ``str(error)`` is one line, with escapes for the control characters of
-values that it quotes. What a program needs in order to act is in the fields of each class; a field
+values that it quotes. Programs act by the fields of each class; a field
 is None, or empty, where the error was raised without that knowledge.
 """
 

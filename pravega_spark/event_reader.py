@@ -117,7 +117,7 @@ class EventReader(NotPicklable):
     def current_time_window(self) -> TimeWindow:
         """Return the times between which the reader is at its position, by the writers' notes.
 
-        What it has not read yet is of the lower bound or later. The window never goes back while
+        Unread events are of the lower bound or later. The window never goes back while
         one read goes on. Makes no storage call: it is as new as what the reader has seen of the
         stream. Both bounds are None before the first event. See ``StreamManager.event_time``.
         """
@@ -139,7 +139,6 @@ class EventReader(NotPicklable):
         return self._events(self._between(start, end))
 
     def _view(self) -> StreamView:
-        """Return the newest view of the reader's life."""
         view = self._stream.view(life=self._life)
         self._life = view.life
         return view
@@ -158,7 +157,7 @@ class EventReader(NotPicklable):
         view = self._view()
         first, last = locate(view, start), locate(view, end)
         if not last.is_at_or_after(first):
-            raise InvalidStreamCut(f"the start {first} lies after the end {last}.")
+            raise InvalidStreamCut(f"the start {first} lies after the end {last}; exchange them.")
         return _ReadState(view, first, last)
 
     def _events(self, state: _ReadState) -> Iterator[Event]:
@@ -181,7 +180,7 @@ class EventReader(NotPicklable):
         Columns: offset int64, routing_key string, timestamp timestamp[us, UTC], and event binary or
         those of the stream's schema when the call begins; or only ``columns``. With ``where``, an
         expression of ``pyarrow.compute``, only the events for which it is true; row groups without
-        one are not read. A large event is a batch of its own, and is in memory as a whole. Raises
+        one are not read. A large event is a separate batch, and is in memory as a whole. Raises
         InvalidInput for a column that is not there.
         """
         state = self._between(start, end)

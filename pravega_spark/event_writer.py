@@ -53,8 +53,8 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
 
     Events with one routing key are read in the order of their writes. Events that arrive while a
     commit is in flight share the next commit; a single event is committed immediately. With a
-    ``writer_id`` of the user's own, writes are exactly-once across restarts: ``last_event_number``
-    and ``last_note`` are where to resume, and opening an id fences its older writers. Made by
+    ``writer_id``, writes are exactly-once across restarts: ``last_event_number`` and ``last_note``
+    are where to resume, and opening an id fences its older writers. Made by
     ``StreamManager.create_writer``.
     """
 
@@ -108,7 +108,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
 
     @property
     def writer_id(self) -> str:
-        """The id of the user's own, or a random one."""
+        """The id that the user gave, or a random one."""
         return self._committer.writer_id
 
     @property
@@ -213,7 +213,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         *,
         expected: ExpectedPosition | None = None,
     ) -> WriteFuture[tuple[EventPointer, ...]]:
-        """Write events all or none, together in one segment; the result is their pointers.
+        """Write a list of events, all or none, into one segment; the result is their pointers.
 
         An empty list writes nothing; its future is done and has no pointer. ``expected`` is as in
         :meth:`write_event`, of the first event; with it, an empty list raises InvalidInput.
@@ -336,7 +336,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         """Note that all events that are written from now on are of this time or later.
 
         ``time`` is in ms since 1970, or a datetime with a time zone. It is stored with the events
-        that were written before, in their commit, or in one of its own if these are durable; the
+        that were written before, in their commit, or in a separate one if these are durable; the
         future is done once it is, and has no pointer. The stream's watermark follows from the
         times of all its writers. Raises InvalidTime for a time before the last one that the writer
         noted, and IllegalState if the writer notes the time automatically or by its events.
@@ -353,8 +353,8 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         """
         if note is not None and self._committer.is_anonymous:
             raise InvalidInput(
-                f"flush(note=...) on stream {self._name} needs a writer with an id of your own, "
-                "because the note is stored under that id: create_writer(stream, writer_id=...)."
+                f"flush(note=...) on stream {self._name} needs a writer with a writer_id, because "
+                "the note is stored under that id: create_writer(stream, writer_id=...)."
             )
         if note is not None:
             self._encoder.check_note(note)

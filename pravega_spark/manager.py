@@ -506,7 +506,7 @@ class StreamManager(ClosedByBlock):
         add_tags: Iterable[str] | None = None,
         remove_tags: Iterable[str] | None = None,
     ) -> bool:
-        """Add and remove tags of a table, as :meth:`update_stream` does; False if they are so.
+        """Add and remove tags of a table, as :meth:`update_stream` does; False if none differs.
 
         The rest of a table's configuration never changes. A tag to add may be present, and one to
         remove absent. Raises NoSuchTable, InvalidConfiguration.
@@ -518,7 +518,7 @@ class StreamManager(ClosedByBlock):
         return self._table(table).tags()
 
     def seal_key_value_table(self, table: str) -> bool:
-        """Stop all changes of a table for ever; False if it is sealed. Raises NoSuchTable."""
+        """Stop all changes of a table forever; False if it is sealed. Raises NoSuchTable."""
         return self._table(table).seal()
 
     def delete_key_value_table(self, table: str) -> bool:
@@ -548,8 +548,8 @@ class StreamManager(ClosedByBlock):
         """Copy the root, or one scope or stream by its ``name``, to an empty folder or URL.
 
         Writers, scales and sweeps continue: each table is copied as of one version, which stays
-        pinned until it is copied, or for ``keep`` if this process dies. The copy is a root of its
-        own, which can be opened once it is complete; the same call again finishes a copy that was
+        pinned until it is copied, or for ``keep`` if this process dies. The copy is a separate
+        root, which can be opened once it is complete; the same call again finishes a copy that was
         killed. In the copy, open transactions are aborted, and groups that are not copied hold
         nothing. ``update`` brings a finished copy of the same root and name up to date: it takes
         what has changed, and the copy can be opened all the time. Raises NoSuchScope, NoSuchStream,

@@ -188,7 +188,6 @@ class _RegistrySerializer(_RegistryFormat):
     """Encodes events with the schema of its subject."""
 
     def __call__(self, event: Any) -> bytes:
-        """Return the event in the wire format."""
         with _explained(self, event):
             given = event if self.name == "protobuf" else _as_dict(event)
             found = self._encode(given, self._context)

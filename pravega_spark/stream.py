@@ -105,8 +105,8 @@ class Stream:
     :meth:`create` creates it. Every other call works on the life that the stream has when the call
     begins, and raises NoSuchStream if the stream does not exist,
     and RootChanged if its root was replaced. A creation or deletion that a killed process left half
-    made is completed first. A call that only looks, or maintains the stream, begins none: it raises
-    CorruptLog for one that is listed and has no object, since it may have been lost.
+    made is completed first. A call that only reads or maintains a stream creates nothing: it raises
+    CorruptLog for a stream that is listed but has no object, since it may have been lost.
     """
 
     def __init__(
@@ -135,7 +135,6 @@ class Stream:
         return self._name
 
     def __repr__(self) -> str:
-        """Show the name and the root."""
         return f"Stream({self._name!r}, root={self._store.url!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -292,11 +291,11 @@ class Stream:
         return schema_versions(self._view().snapshot)
 
     def tags(self) -> frozenset[str]:
-        """Return the tags."""
+        """Return the tags of the stream's configuration; an empty set if it has none."""
         return self._view().record.configuration.tags
 
     def seal(self) -> bool:
-        """Stop all writes for ever; False if the stream is sealed already.
+        """Stop all writes forever; False if the stream is sealed already.
 
         Commits decided transactions and aborts open ones first. Raises IllegalState if one is
         prepared: the stream stays SEALING until that one is decided.
@@ -376,14 +375,14 @@ class Stream:
         *,
         generation: int | None = None,
     ) -> int:
-        """Make a retention policy by consumption keep what a plain subscriber still needs.
+        """Make a retention policy by consumption keep the events that a plain subscriber needs.
 
-        A plain subscriber is no reader group: its name has no slash and belongs to this stream. It
-        holds all events from ``start``, or from the head of this very commit, until it publishes.
-        Returns its generation. If it subscribes already, nothing changes; if it was removed or
-        expired, it begins again in the next generation. A given ``generation`` does nothing unless
-        it is newer; a newer one keeps the published cut, or begins at ``start`` if that is given.
-        Several processes of one subscriber pass the same generation to all calls.
+        A plain subscriber is not a reader group: its name has no slash and belongs to this stream.
+        It holds all events from ``start``, or from the head of this very commit, until it
+        publishes. Returns its generation. If it subscribes already, nothing changes; if it was
+        removed or expired, it begins again in the next generation. A given ``generation`` does
+        nothing unless it is newer; a newer one keeps the published cut, or begins at ``start`` if
+        that is given. Several processes of one subscriber pass the same generation to all calls.
         Raises InvalidName, InvalidInput, InvalidStreamCut for a cut of another stream or life, and
         TruncatedData if it would begin at a ``start`` below the head.
         """
@@ -426,17 +425,16 @@ class Stream:
         """Delete what the stream no longer needs; for a scheduled job. Safe to repeat and to kill.
 
         Deletes files staged longer than ``grace`` ago that no retained version references, log
-        entries of versions older than ``retain``, records of writers without an id of their own,
+        entries of versions older than ``retain``, records of writers without a ``writer_id``,
         and outcomes of transactions that ended longer than ``keep_completed`` ago. None stands for
         the setting of the stream or the root. ``grace`` must be longer than any job that writes to
         the stream. Abandoned transactions are aborted first, and the stream's ``metadata/`` table
         is swept, too. ``keep_records`` (at most ``retain``; ``never`` unless it is set) moves
-        records that did not change for that long out of the log's state: those of writers with ids
-        of their own, and of removed subscribers. A writer that returns continues from its record,
-        or has to be opened again.
-        With ``dry_run`` nothing is changed: the result says which removed files a sweep would
-        delete and which ones wait. Only a sweep itself finds staged files, old records and commits.
-        Raises InvalidConfiguration.
+        records that did not change for that long out of the log's state: those of writers with a
+        ``writer_id``, and of removed subscribers. A writer that returns continues from its record,
+        or has to be opened again. With ``dry_run`` nothing is changed: the result says which
+        removed files a sweep would delete and which ones wait. Only a sweep itself finds staged
+        files, old records and commits. Raises InvalidConfiguration.
         """
         from pravega_spark.txn.sweeper import sweep_transactions
 
@@ -712,7 +710,7 @@ class Stream:
         event_time: EventTime | str | None = None,
         event_time_delay: str | float | None = None,
     ) -> TransactionalWriter:
-        """Open a writer of transactions; with an id of your own, it fences its older session.
+        """Open a writer of transactions; with a ``writer_id`` it fences its older session.
 
         ``large_events`` as in :meth:`create_writer`, and so are ``event_time`` and
         ``event_time_delay``: a commit without a timestamp notes the time of the events that were
@@ -812,15 +810,15 @@ class Stream:
         large_events: bool = False,
         bad_records: str = "fail",
     ) -> EventStreamWriter:
-        """Open a writer; with an id of your own, it continues exactly where that id stopped.
+        """Open a writer; with a ``writer_id`` it continues exactly where that id stopped.
 
-        With a fencing token, every write is refused, and the writer stops, once the stream's
-        newest token is another one; see :meth:`fence`. With ``automatically_note_time`` it notes
-        the time of its clock every 5 s, for watermarks. With ``event_time``, a function that
-        returns the time of an event (as it was given to the writer) in ms since 1970 or as a
-        datetime, or the name of a column of a typed stream, it notes the latest of these times less
-        ``event_time_delay``, by which an event may be earlier than one written before it: about
-        once a second, and when it is flushed or closed. ``large_events`` lets an event have up to
+        With a fencing token, the stream refuses every write once its newest token is another one,
+        and the writer stops; see :meth:`fence`. With ``automatically_note_time`` it notes the time
+        of its clock every 5 s, for watermarks. ``event_time`` is a function that returns the time
+        of an event (as it was given to the writer) in ms since 1970 or as a datetime, or the name
+        of a column of a typed stream. With it the writer notes the latest of these times less
+        ``event_time_delay``, about once a second and at each flush and close. An event may be
+        earlier by that delay than one written before it. ``large_events`` lets an event have up to
         1 GiB instead of 8 MiB, as bytes, a file or an iterable of bytes. With ``bad_records="dlq"``
         rows that do not fit a typed stream go to the stream ``<stream>-dlq``, as JSON with the
         reason; see ``DeadLetterWriter``. Raises StreamSealed, InvalidName, FencingTokenMismatch.
@@ -937,10 +935,10 @@ class Stream:
         compression: str = UNCOMPRESSED,
         fencing_token: str | None = None,
     ) -> ByteStreamWriter:
-        """Open a writer of bytes; with an id of your own, it continues where that id stopped.
+        """Open a writer of bytes; with a ``writer_id`` it continues where that id stopped.
 
-        ``compression`` of the bytes is none, snappy or zstd. With a fencing token, every block is
-        refused, and the writer stops, once the stream's newest token is another one; see
+        ``compression`` of the bytes is none, snappy or zstd. With a fencing token, the stream
+        refuses every block once its newest token is another one, and the writer stops; see
         :meth:`fence`. Raises IllegalState unless the stream has one segment, StreamSealed,
         InvalidName, FencingTokenMismatch.
         """
@@ -964,7 +962,7 @@ class Stream:
     def create_byte_reader(
         self, *, timeout: float | None = None, follow: bool = True
     ) -> ByteStreamReader:
-        """Open a reader of bytes at the head. At the tail it waits, for ever or ``timeout`` s.
+        """Open a reader of bytes at the head. At the tail it waits, forever or ``timeout`` s.
 
         With ``timeout=0`` it does not wait, and without ``follow`` the present tail is the end.
         Raises IllegalState unless the stream has one segment.
@@ -1012,7 +1010,7 @@ class Stream:
         deserializer: Deserializer | None = None,
         timeout: float | None = None,
     ) -> Iterator[Event]:
-        """Yield events from a cut on for ever, or until none came for ``timeout`` seconds."""
+        """Yield events from a cut on forever, or until none came for ``timeout`` seconds."""
         return self.create_reader(deserializer=deserializer).follow(start, timeout=timeout)
 
     def fetch_event(

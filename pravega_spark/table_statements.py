@@ -56,7 +56,9 @@ def table_names(name: str, catalog: str | None = None) -> tuple[str, str]:
     Catalogs know letters, digits and ``_`` alone, so ``_`` stands for ``-`` and ``.`` of a stream.
     """
     if catalog is not None and not re.fullmatch(r"[\w-]+", catalog):
-        raise InvalidInput(f"{catalog!r} names no catalog: give one part, such as main.")
+        raise InvalidInput(
+            f"{catalog!r} is not the name of a catalog: give one part, such as main."
+        )
     scope, stream = (re.sub(r"[^A-Za-z0-9_]", "_", part) for part in split_stream(name))
     schema = scope if catalog is None else f"{catalog}.{scope}"
     return f"{schema}.{stream}", f"{schema}.{stream}_events"

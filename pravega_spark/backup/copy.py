@@ -696,7 +696,8 @@ class TableCopier:
         if found.version != last or sum(1 for _ in copied.all()) != count:
             copy.store.delete([copy.key(0)])
             raise CorruptLog(
-                f"{copy.where}: the copy differs from its source {log.reader.where}.",
+                f"{copy.where}: the copy differs from its source {log.reader.where}. Delete the "
+                "copy, and make a new one in another folder.",
                 path=copy.where,
             )
         failpoint("backup.table")
@@ -758,8 +759,8 @@ def copy_key_value_table(copier: TableCopier, log: Log, folded: Log) -> tuple[Co
             if held is not None:
                 release(folded, held)
     raise TooBusy(
-        f"{log.reader.where}: the table was folded, and its change log truncated, in each of "
-        f"{_ATTEMPTS} moments between two commits of the backup. Run the backup again."
+        f"{log.reader.where}: a fold truncated the change log between two commits of the backup, "
+        f"{_ATTEMPTS} times in a row. Run the backup again."
     )
 
 

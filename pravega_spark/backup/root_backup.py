@@ -1,6 +1,6 @@
 """Backs up a stream, a scope or a root into a target that says what it is.
 
-Each table is copied as of a version of its own. A table that refers to others is copied before
+Each table is copied as of one of its versions. A table that refers to others is copied before
 them: first the indexes of all scopes, then all groups, then the streams, so that no position of a
 group lies ahead of its stream's copy. The root's settings come before all of them. The target
 opens only when all tables are complete.
@@ -152,8 +152,8 @@ class BackupTarget:
     def remove_leftovers(self, tables: Collection[str]) -> None:
         """Delete what earlier runs copied and this one did not: it is gone from the source.
 
-        ``tables`` are the paths that this run copied. Never call it after :meth:`finish`: whoever
-        opens the root may write to it. Costs nothing if no run came before.
+        ``tables`` are the paths that this run copied. Never call it after :meth:`finish`: a process
+        that opens the root may write to it. Costs nothing if no run came before.
         """
         if not self._is_continued:
             return
@@ -305,7 +305,8 @@ def back_up(
                 copied.append(tables.copy(copier, log))
         kept = {*(table.path for table in copied), *tables.made}
         if update is not None:
-            # They end in the copy as in the source, so that whoever has them open learns of it.
+            # They end in the copy as in the source, so that a process that has them open learns of
+            # it.
             gone = [path for path in update.copies if path not in kept]
             for log in tables.ended_logs(gone):
                 copier.copy(log)
@@ -341,12 +342,12 @@ class _SourceTables:
         """The rows of each copied scope."""
 
     def check_not_empty(self) -> None:
-        """Raise NoSuchScope or NoSuchStream if there is nothing to copy: that is no backup."""
+        """Raise NoSuchScope or NoSuchStream if there is nothing to copy."""
         has_marker = read_root(self._source, refresh=True) is not None
         if has_marker and "/" in self._name:
             self._single_log()
         elif not has_marker or not any(self._scopes()):
-            what = "holds no scope" if has_marker else "has no root marker, so it is no root"
+            what = "holds no scope" if has_marker else "has no root marker, so it is not a root"
             raise NoSuchScope(
                 f"{self._source.url} {what}: nothing was copied. Name another root, or restore "
                 "this one if it was moved or unmounted."
@@ -372,7 +373,7 @@ class _SourceTables:
 
         A key-value table's change log comes with the log of its folded table.
 
-        The settings of the root come first, also for a part of it: the copy is a root of its own,
+        The settings of the root come first, also for a part of it: the copy is a separate root,
         and its sweeps must not be quicker than those of the source.
         """
         for log in self._single_logs(update):
@@ -411,7 +412,9 @@ class _SourceTables:
                 scope.check_has_index()
                 if self._name:
                     raise NoSuchScope(
-                        f"scope {name} does not exist under {self._source.url}.", scope=name
+                        f"scope {name} does not exist under {self._source.url}; name another "
+                        "scope.",
+                        scope=name,
                     )
 
     def _listed_logs(self) -> Iterator[Log]:
@@ -447,12 +450,12 @@ class _SourceTables:
         if log.refresh(durable=True) is not None:
             return log
         if folder:
-            advice = "Put it back, or delete what is left of it; the backup is not complete."
+            advice = "Put it back, or delete the rest of it; the backup is not complete."
             check_not_lost(log, folder, folder, advice)
             self.missing.append(folder)
             logger.warning(
-                "%s is listed and has no object: its creation was killed, or it is lost; it is not "
-                "in the backup. fsck may know which.",
+                "%s is listed but has no object, so it is not in the backup: its creation was "
+                "killed, or it was lost. `pravega-spark fsck` may tell which.",
                 f"{self._source.url}/{folder}",
                 extra=log_fields("backup"),
             )

@@ -109,7 +109,9 @@ def restore_stream(store: Store, stream: str, runtime: Runtime) -> RestoredTable
     scope, name = split_stream(stream)
     if not _has_table(store, events_path(stream)):
         raise NoSuchStream(
-            f"there is no copy of stream {stream} to restore under {store.url}.", stream=stream
+            f"there is no copy of stream {stream} to restore under {store.url}; name a stream of "
+            "the copy.",
+            stream=stream,
         )
     with allow_incomplete(store):
         read_root(store, refresh=True)
@@ -287,7 +289,7 @@ def _torn(stream: StreamLog) -> tuple[str, ...]:
 
 
 def _restore_events(store: Store, stream: str, runtime: Runtime) -> RestoredTable:
-    """Restore a stream's events in a life of their own, each time: this may be a copy of a copy."""
+    """Restore a stream's events in a new life, each time: this may be a copy of a copy."""
     listed = _listed_life(store, stream, runtime)
 
     def complete(
@@ -335,7 +337,7 @@ _Restored = Mapping[str, RestoredTable | None]
 def _list_streams(scope: Scope, streams: _Restored, tables: _Restored) -> None:
     """Make a scope list what was restored in its new life, and nothing that was deleted.
 
-    The scope is created if it does not exist and something does. What failed stays listed.
+    The scope is created if it does not exist and something does. Failed objects stay listed.
     """
     found = [(STREAM, name, done) for name, done in streams.items() if done is not None]
     found += [(TABLE, name, done) for name, done in tables.items() if done is not None]

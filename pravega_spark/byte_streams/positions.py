@@ -2,7 +2,7 @@
 
 Truncation at a byte: the head of a stream's bytes, which may lie inside an event. The head of the
 stream is always the beginning of an event. The first byte that readers of bytes may read is a
-record of its own, ``pravega.byte_head``, that counts if it lies behind that event's first byte.
+separate record, ``pravega.byte_head``, that counts if it lies behind that event's first byte.
 Both move in one commit.
 """
 
@@ -67,7 +67,7 @@ class ByteHead:
             return cls(typed(segment_id, int), typed(position, int))
         except DECODE_ERRORS as error:
             raise CorruptLog(
-                f"{view.snapshot.where}: {BYTE_HEAD_DOMAIN} is {text!r}, which is no position: "
+                f"{view.snapshot.where}: {BYTE_HEAD_DOMAIN} is {text!r}, which is not a position: "
                 f"{error!r}. Restore the log from a copy.",
                 path=view.snapshot.where,
                 version=view.version,
@@ -150,7 +150,7 @@ _Found = TypeVar("_Found")
 _LOOK_UPS = 4
 """How often a chunk is looked up again that compaction or a sweep has replaced."""
 _SMALL_CHUNK_BYTES = 4 << 20
-"""A chunk of so many bytes is read from its beginning, without a look at its footer."""
+"""A chunk of at most this size is read from its beginning, without a look at its footer."""
 
 
 class Located(NamedTuple):
@@ -179,9 +179,9 @@ class ByteSegment:
         active = view.active.segment_ids
         if len(active) != 1:
             raise IllegalState(
-                f"stream {stream.name} has {len(active)} segments, and bytes have an order in a "
-                "stream of one segment alone. Create one with ScalingPolicy.fixed(1), or merge the "
-                "segments by a scale."
+                f"stream {stream.name} has {len(active)} segments, and only a stream of one "
+                "segment has an order of bytes. Create one with ScalingPolicy.fixed(1), or merge "
+                "the segments by a scale."
             )
         (self.segment_id,) = active
 
@@ -237,7 +237,7 @@ class ByteSegment:
         if position > tail:
             raise InvalidInput(
                 f"stream {self.stream.name} cannot be truncated before byte {position}: its "
-                f"durable bytes end at {tail}. Flush first what was written, and give at most "
+                f"durable bytes end at {tail}. Flush first, and give a position of at most "
                 "fetch_tail_offset()."
             )
         if position <= self.newest_head():

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 WINDOW_BYTES: Final = 4 << 20
 """About how many bytes are read at a time, unless an event has more."""
 _LONG_BYTES: Final = 128 << 10
-"""Events of so many bytes are used one by one."""
+"""Events of at least this size are used one by one."""
 _EMPTY: Final = memoryview(b"")
 
 
@@ -63,7 +63,6 @@ class ByteWindows:
     """Finds bytes by position; for one thread at a time. Two windows are in memory, or three."""
 
     def __init__(self, segment: ByteSegment) -> None:
-        """Begin without a window."""
         self._segment = segment
         self._window = _Window(0, _EMPTY)
         self._run: _Run | None = None
@@ -203,7 +202,7 @@ class ByteStreamReader(NotPicklable, io.RawIOBase):
     """Reads the bytes of one stream from its head on, for one thread at a time.
 
     Made by ``StreamManager.create_byte_reader``. At the tail a read waits for bytes, and returns
-    none once the stream is sealed. With a ``timeout`` it waits so many seconds and then raises
+    none once the stream is sealed. With a ``timeout`` it waits that many seconds and then raises
     TimeoutError; with 0 it does not wait and returns None, as raw files do. Without ``follow`` the
     stream ends where its tail was when the reader was made. A read that raises leaves the position
     where it was.
@@ -334,7 +333,7 @@ class ByteStreamReader(NotPicklable, io.RawIOBase):
         return done
 
     def read(self, size: int | None = -1, /) -> bytes | Any:
-        """Return up to so many bytes: as many as are there; wait only for the first one.
+        """Return at most ``size`` bytes, those that are there; wait only for the first one.
 
         Without ``size``, all bytes up to the end of the stream, as :meth:`readall` does.
         """

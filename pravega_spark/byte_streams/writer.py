@@ -1,9 +1,9 @@
 """ByteStreamWriter: appends bytes to a stream of one segment, as a file open for writing.
 
-What is written while no commit is under way goes into the next commit at once, however short it is.
-Meanwhile bytes are collected: a block is queued when it is full, and the last one, as long as it is
-then, when nothing of the writer is under way any more. So a lone write is not delayed, and many
-short ones cost few commits.
+Bytes that are written while no commit is under way go into the next commit at once. During a commit
+bytes are collected: a block is queued when it is full, and the last one, as long as it is then,
+when nothing of the writer is under way any more. So a lone write is not delayed, and many short
+ones cost few commits.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class _HeldBlock:
         self.start = start
         self.data = bytearray() if data is None else data
         self.rows: TableRows | None = None
-        """What is queued; from then on the bytes do not change. Queued twice, it is taken once."""
+        """The queued rows, whose bytes change no more. Rows queued twice are taken once."""
 
 
 class BlockQueue(WriteQueue):
@@ -134,7 +134,6 @@ class BlockQueue(WriteQueue):
     def __init__(
         self, committer: ByteCommitter, name: str, buffer_bytes: int, runtime: Runtime
     ) -> None:
-        """Begin without a byte."""
         super().__init__(committer, name, buffer_bytes)
         self._runtime = runtime
         self._filling = new_rlock()
@@ -192,8 +191,8 @@ class BlockQueue(WriteQueue):
         except ObjectClosed:
             if not self.pending.condition.wait_for(lambda: self.is_closed, timeout):
                 raise FutureTimeoutError(
-                    f"the bytes of the writer of stream {self.name}, which another thread closes, "
-                    f"are not durable after {timeout} s."
+                    f"another thread closes the writer of stream {self.name}, whose bytes are not "
+                    f"durable after {timeout} s."
                 ) from None
         self.raise_failure()
 
@@ -291,7 +290,7 @@ class BlockQueue(WriteQueue):
             self._held = _HeldBlock(held.start + len(held.data))
 
     def _wait_for_room(self, size: int) -> None:
-        """Block while the buffer has no room for the blocks of so many bytes."""
+        """Block while the buffer has no room for the blocks of ``size`` bytes."""
         needed = _needed(size)
         if self.accepted_bytes + needed > self.limit_bytes:
             self.check_usable()
@@ -326,7 +325,7 @@ def _blocks_of(size: int) -> int:
 
 
 def _needed(size: int) -> int:
-    """Return the memory that the blocks of so many bytes take in the buffer."""
+    """Return the memory that the blocks of ``size`` bytes take in the buffer."""
     return size + _blocks_of(size) * WRITER_EVENT_BYTES
 
 

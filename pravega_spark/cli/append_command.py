@@ -28,7 +28,7 @@ from pravega_spark.values.units import count_text
 _Record = tuple[str | None, Any]
 """A routing key, and the bytes of an event or the row of a typed stream."""
 _Marks = list[tuple[int, str | None]]
-"""Numbers of records, each with the digest of so many; None if that is not known."""
+"""Numbers of records, each with the digest of the records up to there, or None if not known."""
 _FIRST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 1_000, 50_000, 16 << 20
 """How many records are read before a note of a writer id names them; more with each note."""
 _UNWRITTEN = "Nothing was written; correct"
@@ -49,7 +49,7 @@ _NOTE_VERSION = 2
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="Of all files.  [default: by their suffix; lines for standard input]",
+    help="The format of all files.  [default: by their suffix; lines for standard input]",
 )
 @click.option("--key", "key_field", metavar="FIELD", help="The field that is the routing key.")
 @click.option("--key-separator", metavar="TEXT", help="With lines: KEY<TEXT>EVENT, as kcat -K.")
@@ -59,7 +59,7 @@ _NOTE_VERSION = 2
 @click.option(
     "--writer-id",
     metavar="ID",
-    help="Write exactly once: go on where a run stopped. An id of its own for each input.",
+    help="Write exactly once: continue where a run stopped. Each input needs a separate id.",
 )
 @click.option("--csv-null", metavar="TEXT", help="With CSV: fields that are TEXT are null.")
 @click.option("--large-events", is_flag=True, help="Also write events of 8 MiB to 1 GiB.")
@@ -82,8 +82,8 @@ def append(
 
     JSON lines, CSV rows, and rows of Parquet and Arrow become JSON objects, unless --event names
     the field to write; on a typed stream, rows of its columns. With --writer-id the same command
-    after a crash writes only what is missing, and an input that begins with other records is
-    refused.
+    after a crash writes only the missing records, and refuses an input that begins with other
+    records.
     """
     for file in files or ("-",):
         check_format(file, form, key_separator)
@@ -225,7 +225,7 @@ class _Append:
     def _other_input(self, reason: str) -> InvalidInput:
         return InvalidInput(
             f"writer {self._id} has written another input: {reason}. Nothing was written. Give "
-            "each input a --writer-id of its own."
+            "each input a separate --writer-id."
         )
 
     def write(self, writer: EventStreamWriter, records: Iterator[_Record]) -> None:
@@ -251,7 +251,7 @@ class _Append:
                 if failure is not None:
                     raise failure
             except InvalidInput:
-                self._note(writer, ())  # the record may be mended, and those after it changed
+                self._note(writer, ())  # the record may be repaired, and those after it changed
                 raise
             if not ahead:
                 self._note(writer, ())
@@ -287,7 +287,7 @@ class _Append:
 def _read_ahead(
     records: Iterator[_Record], count: int
 ) -> tuple[list[_Record], InvalidInput | None]:
-    """Return up to so many records, and the error of the one after them."""
+    """Return at most ``count`` records, and the error of the one after them."""
     found: list[_Record] = []
     size = 0
     try:

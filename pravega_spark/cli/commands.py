@@ -21,13 +21,13 @@ PROG = "pravega-spark"
 FAILED, MISUSED, UNKNOWN, INTERRUPTED = 1, 2, 3, 130
 
 _COMMANDS: Commands = {
-    "apply": ("declare:apply", "Create and change what a YAML file declares."),
+    "apply": ("declare:apply", "Create and change the objects that a YAML file declares."),
     "check": ("checks:check", "Check streams and groups, for monitoring: exit 0 to 3."),
-    "cut": ("cut_commands:cut", "Stream cuts: names for positions, and what they say."),
+    "cut": ("cut_commands:cut", "Stream cuts: save, show and parse positions."),
     "demo": ("demo_command:demo", "Write, scale, read and truncate a stream while you watch."),
     "diff": ("declare:diff", "Show what apply would do; exit 1 if anything."),
-    "doctor": ("doctor_command:doctor", "Look at this machine and the root: what cannot work?"),
-    "fsck": ("fsck_command:fsck", "Check that what is stored is intact."),
+    "doctor": ("doctor_command:doctor", "Check this machine and the root."),
+    "fsck": ("fsck_command:fsck", "Check that the stored objects are intact."),
     "kvt": ("kvt_commands:kvt", "Key-value tables: create, get, put, scan."),
     "maintain": ("maintain_command:maintain", "Do the maintenance of the root."),
     "metrics": ("metrics_command:metrics", "Metrics of the root for Prometheus."),
@@ -45,7 +45,7 @@ _COMMANDS: Commands = {
         "streams:stream",
         "Streams: create, read, write, scale, truncate.",
     ),
-    "subscriber": ("subscriber_commands:subscriber", "Those for whom a stream keeps events."),
+    "subscriber": ("subscriber_commands:subscriber", "Subscribers for whom a stream keeps events."),
     "txn": ("transactions:txn", "Transactions: list, describe, commit, abort."),
 }
 

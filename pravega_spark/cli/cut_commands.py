@@ -58,15 +58,19 @@ def cut() -> None:
 @click.argument("stream")
 @click.argument("name")
 @click.option(
-    "--at", default="end", show_default=True, metavar="POSITION", help="As of `stream read`."
+    "--at",
+    default="end",
+    show_default=True,
+    metavar="POSITION",
+    help="A position, as in `stream read`.",
 )
-@click.option("--replace", is_flag=True, help="Also if NAME has another cut.")
+@click.option("--replace", is_flag=True, help="Replace the cut that NAME has.")
 @root_option
 @output_option
 def save(stream: str, name: str, at: str, replace: bool, root: str | None, output: str) -> None:
-    """Save a position of STREAM under NAME, by default its tail. It holds no data.
+    """Save a position of STREAM under NAME, by default its tail. A saved cut holds no data.
 
-    The option startingStreamCut of Spark, and each POSITION of this command line, take the NAME.
+    The option startingStreamCut of Spark, and each POSITION of this command line, accept the NAME.
     """
     manager, _ = open_root(root)
     position = StreamCut.LATEST if at == "end" else parse_position(manager, stream, at)
@@ -104,7 +108,6 @@ def list_cuts(stream: str, quiet: bool, root: str | None, output: str) -> None:
 
 
 def _events_after(view: StreamView, position: StreamCut) -> int:
-    """Return the readable events after a cut."""
     return locate(view, position).above_head().events_to(view.located_tail)
 
 
@@ -114,7 +117,7 @@ def _events_after(view: StreamView, position: StreamCut) -> int:
 @root_option
 @output_option
 def show(stream: str, name: str, root: str | None, output: str) -> None:
-    """Show what the saved cut NAME of STREAM says: see `cut parse`."""
+    """Show the position of the saved cut NAME of STREAM, like `cut parse`."""
     manager, store = open_root(root)
     check_begun(store, [stream])
     saved = manager.saved_cut(stream, name)
@@ -126,14 +129,16 @@ def show(stream: str, name: str, root: str | None, output: str) -> None:
 @root_option
 @output_option
 def parse(text: str, root: str | None, output: str) -> int:
-    """Show what the text of a CUT says: stream, life, offsets; and the events around it.
+    """Show the stream, life and offsets of the text of a CUT, and the events around it.
 
     BEFORE-IT are events between the head and the cut, AFTER-IT between the cut and the tail. The
     exit status is 1 for a cut that is invalid in its stream.
     """
     position = StreamCut.parse(text)
     if not position.is_bound:
-        raise click.UsageError(f"{text} is no cut of a stream: it depends on when it is used.")
+        raise click.UsageError(
+            f"{text} is not a cut of a stream: its meaning depends on the time of use."
+        )
     _, store = open_root(root)
     check_begun(store, [position.stream])
     record = {"stream": position.stream, "cut": text, **_measured(store, position)}

@@ -87,11 +87,11 @@ def read_yaml(data: bytes, where: str) -> Any:
     try:
         return _values(data.decode(), where)
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{where} is no text in UTF-8: {error.reason}.") from None
+        raise InvalidInput(f"{where} is not valid UTF-8: {error.reason}.") from None
     except RecursionError:
         raise InvalidInput(f"{where} is nested too deeply: use no more than ten levels.") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or number that is none
-        raise InvalidInput(f"{where} is no YAML: {' '.join(str(error).split())}.") from error
+        raise InvalidInput(f"{where} is not valid YAML: {' '.join(str(error).split())}.") from error
 
 
 def _values(text: str, where: str) -> Any:
@@ -113,7 +113,7 @@ class _StrictLoader(yaml.SafeLoader):
             name = (key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key)
             if name in seen:
                 raise yaml.MarkedYAMLError(
-                    problem=f"{shown(key.value)} stands twice", problem_mark=key.start_mark
+                    problem=f"{shown(key.value)} occurs twice", problem_mark=key.start_mark
                 )
             seen.add(name)
         return node
@@ -145,14 +145,14 @@ def schema_of_file(file: Path) -> StreamSchema:
     try:
         document = rounded(parse_json(text))
     except (ValueError, RecursionError) as error:
-        raise InvalidSchema(f"the schema file {file} is no JSON: {error}.") from None
+        raise InvalidSchema(f"the schema file {file} is not valid JSON: {error}.") from None
     kind = document.get("type") if isinstance(document, dict) else None
     if kind == "struct":
         return StreamSchema.from_json(text)
     if kind == "record" or file.suffix == ".avsc":
         return StreamSchema.from_avro(document)
     if not isinstance(document, dict):
-        raise InvalidSchema(f"the schema file {file} holds no object of JSON.")
+        raise InvalidSchema(f"the schema file {file} does not hold a JSON object.")
     return StreamSchema.from_json_schema(document)
 
 
@@ -369,7 +369,6 @@ class DeclaredChange:
         return {"action": action, "kind": self.kind, "name": self.name, "fields": changed}
 
     def __str__(self) -> str:
-        """Return the lines of a diff."""
         if not self.fields:
             return f"+ {self.kind} {self.name}"
         lines = [printable(f"    {name}: {old} -> {new}") for name, old, new in self.fields]
@@ -574,8 +573,8 @@ def _read(file: BinaryIO) -> Declaration:
 def diff(file: BinaryIO, root: str | None, output: str) -> int:
     """Show what `apply` would do for the declarations in FILE (`-`: standard input).
 
-    Lines with + are created, with ~ changed; what the file does not name is left alone. The exit
-    status is 1 if anything differs.
+    + marks objects to create, ~ objects to change; objects that the file does not name stay as they
+    are. The exit status is 1 if anything differs.
 
     Example: pravega-spark diff streams.yaml
     """

@@ -37,13 +37,13 @@ _SIGNALLED = 128
 
 @click.command("demo")
 @click.option("--seconds", "length", default="20 s", show_default=True, metavar="TIME")
-@click.option("--keep", is_flag=True, help="Keep the root, which is a new folder without --root.")
+@click.option("--keep", is_flag=True, help="Keep the root. Without --root it is a new folder.")
 @root_option
 def demo(length: str, keep: bool, root: str | None) -> int:
     """Write flights for a while; split and merge segments, read in a group, commit transactions.
 
-    Everything is real: at the end the demo checks that each event was read exactly once. Look at
-    the root meanwhile with the commands that the first lines name.
+    Everything is real: at the end the demo checks that each event was read exactly once. The first
+    lines name commands to look at the root meanwhile.
     """
     seconds = parse_duration_ms("--seconds", length) / 1_000
     if seconds <= 0:

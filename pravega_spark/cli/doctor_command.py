@@ -47,7 +47,7 @@ class Finding:
 def doctor(root: str | None, output: str) -> int:
     """Look at this machine and the root: versions, Java, storage, clocks, rights.
 
-    Without a root only the machine is looked at. A root that does not exist yet is probed in a
+    Without a root it checks only the machine. A root that does not exist yet is probed in a
     folder that is removed again; nothing is created. The exit status is 1 if something fails.
     """
     findings = [*_machine()]
@@ -103,7 +103,7 @@ def _spark(versions: dict[str, str | None]) -> Iterator[Finding]:
     yield _delta_jar(delta)
     worker = os.environ.get("PYSPARK_PYTHON")
     if worker and shutil.which(worker) is None:
-        yield Finding("worker python", BAD, f"PYSPARK_PYTHON={worker} is no program")
+        yield Finding("worker python", BAD, f"PYSPARK_PYTHON={worker} is not a program")
     else:
         chosen = worker or f"{sys.executable}, by pravega.session()"
         yield Finding("worker python", GOOD, f"{chosen}; other sessions: set PYSPARK_PYTHON")
@@ -169,11 +169,11 @@ def _marker(store: Store) -> Finding:
     lost = str(missing_marker(store))
     if "holds scopes" in lost:
         return Finding("root", BAD, lost)
-    return Finding("root", NOTE, f"{store.url} is no root yet: the first scope makes it one")
+    return Finding("root", NOTE, f"{store.url} is not a root yet: the first scope makes it one")
 
 
 def _creates(store: Store) -> Finding:
-    """Race creates of the same names in a folder of their own, and delete that."""
+    """Race creates of the same names in a new folder, and delete it."""
     from pravega_spark.engine.store.probe import probe
 
     began = time.perf_counter()

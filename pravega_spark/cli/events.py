@@ -128,7 +128,7 @@ def _format_options(command: _Command) -> _Command:
             "--parse",
             "is_parsed",
             is_flag=True,
-            help="With json: events that are JSON become part of the line, as jq likes it.",
+            help="With json: put events that are JSON into the line as JSON, for jq.",
         ),
         click.option("--key", help="Only events with this routing key."),
     )
@@ -181,8 +181,10 @@ def read(
 @click.command()
 @click.argument("name", metavar="SCOPE/STREAM")
 @click.option("-n", "--num", type=click.IntRange(0), default=10, show_default=True)
-@click.option("-f", "--follow", is_flag=True, help="Go on with the events that come.")
-@click.option("--timeout", metavar="TIME", help="With -f: end when none came for it.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for new events and print them, too.")
+@click.option(
+    "--timeout", metavar="TIME", help="With -f: stop when no event has come for this time."
+)
 @click.option("--format", "form", default="json", show_default=True, help="As of `stream read`.")
 @click.option("--parse", "is_parsed", is_flag=True, help="As of `stream read`.")
 @click.option("--key", help="Only events with this routing key.")
@@ -197,7 +199,7 @@ def tail(
     key: str | None,
     root: str | None,
 ) -> None:
-    """Print the last events of SCOPE/STREAM, by time, and with -f those that come, live.
+    """Print the last events of SCOPE/STREAM, by time, and with -f new ones as they come.
 
     Example: pravega-spark stream tail -f nyc/flights --parse | jq .event
     """

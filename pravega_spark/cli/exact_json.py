@@ -39,7 +39,7 @@ def parse_json(text: str, *, used: Container[object] | None = None) -> Any:
     With ``used`` that is so for these fields of the document and what is in them: no others matter.
     """
     if text.startswith("\ufeff"):
-        raise ValueError("only the start of an input may have a mark of the byte order (U+FEFF)")
+        raise ValueError("only the start of an input may have a byte order mark (U+FEFF)")
     is_clear = True
 
     def fields_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def json_text(
 ) -> str:
     """Return a value as JSON, with numbers as they were parsed; NaN and infinities are texts.
 
-    With ``indent``, such as "", each field has a line of its own, in ASCII.
+    With ``indent``, such as "", each field is on a separate line, in ASCII.
     """
     if isinstance(value, JsonNumber):
         return str(value)
@@ -146,4 +146,4 @@ def _whole(text: str) -> int | JsonNumber:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")

@@ -15,7 +15,9 @@ SOUND, IS_DAMAGED = 0, 1
 
 @click.command("fsck")
 @click.argument("names", nargs=-1, metavar="[SCOPE/NAME]...")
-@click.option("--deep", is_flag=True, help="Also read every event and file: verifies every page.")
+@click.option(
+    "--deep", is_flag=True, help="Also read every event and file, which verifies every page."
+)
 @root_option
 @output_option
 def fsck(names: Sequence[str], deep: bool, root: str | None, output: str) -> int:
@@ -23,7 +25,7 @@ def fsck(names: Sequence[str], deep: bool, root: str | None, output: str) -> int
 
     Changes nothing, and may run while streams are in use. The exit status is 1 if something is
     damaged: restore the named objects from a copy (see docs/backup.md); and if --deep left chunks
-    unchecked, since a key service does not answer. What is written again by itself is only said.
+    unchecked, since a key service does not answer. Damage that repairs itself is only reported.
 
     Example: pravega-spark fsck nyc/flights --deep
     """

@@ -67,7 +67,7 @@ def check_format(file: str, form: str | None, key_separator: str | None) -> str:
     if key_separator is not None and found != LINES:
         raise click.UsageError(f"--key-separator is for lines, and {file} is read as {found}.")
     if file != "-" and not os.path.exists(file):
-        raise click.UsageError(f"file {file} does not exist.")
+        raise click.UsageError(f"file {file} does not exist; check the path.")
     if file != "-" and os.path.isdir(file):
         raise click.UsageError(f"{file} is a folder: name its files.")
     return found
@@ -154,7 +154,10 @@ def _lines(file: str, stream: IO[bytes], separator: str | None) -> Iterator[Inpu
             continue
         key, found, rest = without_mark(event, number).partition(separator.encode())
         if not found:
-            raise InvalidInput(f"{place_of(file, number)} has no key separator {separator!r}.")
+            raise InvalidInput(
+                f"{place_of(file, number)} has no key separator {separator!r}; put it "
+                "between key and event."
+            )
         yield key_of(place_of(file, number), key), rest
 
 
@@ -174,7 +177,7 @@ def _json_lines(file: str, stream: IO[bytes]) -> Iterator[tuple[str, str]]:
         try:
             line = without_mark(data, number).decode().removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError as error:
-            raise InvalidInput(f"{where} is no JSON: {error}.") from error
+            raise InvalidInput(f"{where} is not valid JSON: {error}.") from error
         if line.strip():
             record += 1
             yield where, line
@@ -184,9 +187,9 @@ def _json_row(where: str, line: str, *, used: Container[object] | None = None) -
     try:
         row = parse_json(line, used=used)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{where} is no JSON: {error}.") from error
+        raise InvalidInput(f"{where} is not valid JSON: {error}.") from error
     if not isinstance(row, dict):
-        raise InvalidInput(f"{where} is no JSON object.")
+        raise InvalidInput(f"{where} is not a JSON object.")
     return row
 
 
@@ -198,7 +201,7 @@ def _csv_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
             names = list(rows.fieldnames or ())
             if names and names[0].startswith("\ufeff"):
                 raise InvalidInput(
-                    f"{_title(file)} begins with more than one mark of the byte order (U+FEFF): "
+                    f"{_title(file)} begins with more than one byte order mark (U+FEFF): "
                     "remove all but one."
                 )
             twice = [name for name in names if names.count(name) > 1]
@@ -209,10 +212,10 @@ def _csv_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
             for number, row in enumerate(rows, 1):
                 where = place_of(file, number, rows.line_num)
                 if None in row or None in row.values():
-                    raise InvalidInput(f"{where} has other fields than the header.")
+                    raise InvalidInput(f"{where} does not have the fields of the header.")
                 yield where, row
         except (csv.Error, UnicodeDecodeError) as error:
-            raise InvalidInput(f"{_title(file)} is no CSV in UTF-8: {error}.") from error
+            raise InvalidInput(f"{_title(file)} is not valid CSV in UTF-8: {error}.") from error
 
 
 def _parquet_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
@@ -283,7 +286,7 @@ def _utf8(where: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"{where} has half of a surrogate pair, which is no text.") from error
+        raise InvalidInput(f"{where} has a lone surrogate, which is not valid text.") from error
 
 
 def key_of(where: str, value: object) -> str | None:
@@ -292,7 +295,7 @@ def key_of(where: str, value: object) -> str | None:
         try:
             return value.decode()
         except UnicodeDecodeError as error:
-            raise InvalidInput(f"the routing key of {where} is no UTF-8.") from error
+            raise InvalidInput(f"the routing key of {where} is not valid UTF-8.") from error
     if isinstance(value, (bool, dict, list)):
         raise InvalidInput(
             f"the routing key of {where} is {shown(value)}: name a field of texts or numbers with "

@@ -175,12 +175,23 @@ _DETAILS = (
     type=click.Choice([kind.value for kind in KeyType]),
     default=KeyType.BYTES.value,
     show_default=True,
-    help="What primary keys are.",
+    help="The type of the primary keys.",
 )
-@click.option("--primary-length", type=int, metavar="N", help="All keys of bytes have N of them.")
-@click.option("--secondary-length", type=int, default=0, metavar="N", help="As Pravega's.")
+@click.option(
+    "--primary-length",
+    type=int,
+    metavar="N",
+    help="The length in bytes of all primary keys, if they are bytes.",
+)
+@click.option(
+    "--secondary-length",
+    type=int,
+    default=0,
+    metavar="N",
+    help="The length in bytes of all secondary keys; 0 for none.",
+)
 @click.option("-p", "--partitions", type=int, default=1, show_default=True, metavar="N")
-@click.option("--ttl", metavar="TIME", help="Hide entries that are older.")
+@click.option("--ttl", metavar="TIME", help="Hide entries older than this.")
 @click.option("--max-value", default=str(TABLE_VALUE_BYTES), show_default=True, metavar="SIZE")
 @click.option("--staleness", default=str(TABLE_STALENESS), show_default=True, metavar="TIME")
 @click.option("--tag", "tags", multiple=True, help="May be repeated.")
@@ -244,7 +255,7 @@ def list_tables(
 @root_option
 @output_option
 def describe(table: str, root: str | None, output: str) -> None:
-    """Show the configuration of TABLE, and what is folded of it."""
+    """Show the configuration of TABLE, and how far it is folded."""
     _, store = open_root(root)
     show_record(_record(store, table), _DETAILS, output)
 
@@ -370,13 +381,15 @@ def _only(table: str, primary: Any, secondary: bytes) -> Any:
     )
 )
 @click.argument("table")
-@click.option("--prefix", metavar="KEY", help="Only keys that begin so.")
+@click.option("--prefix", metavar="KEY", help="Only keys with this prefix.")
 @click.option("--from", "low", metavar="KEY", help="From this key on.")
 @click.option("--to", "high", metavar="KEY", help="Up to this key, itself included.")
 @click.option("--key", "primary", metavar="KEY", help="Only entries of this primary key.")
 @click.option("-n", "--num", type=click.IntRange(1), help="At most this many entries.")
-@click.option("--at", "version", type=int, metavar="VERSION", help="As of this version.")
-@click.option("--keys-only", is_flag=True, help="Without values.")
+@click.option(
+    "--at", "version", type=int, metavar="VERSION", help="Read this version of the table."
+)
+@click.option("--keys-only", is_flag=True, help="Leave out the values.")
 @keys_option
 @values_option
 @root_option
@@ -397,7 +410,8 @@ def scan(
 ) -> None:
     """Print the entries of TABLE in the order of their keys, as of one version.
 
-    A table on a terminal, and elsewhere a line of JSON for each entry; --output says otherwise.
+    Prints a table on a terminal, and elsewhere a line of JSON for each entry, unless --output names
+    a form.
     """
     manager, store = open_root(root)
     check_begun(store, [table_log(*split_table(table))])
@@ -522,7 +536,7 @@ def _put_all(
 ) -> None:
     """Put the entries of the standard input, and wait until all are durable.
 
-    Raises InvalidInput, which names the line, for one that is no entry of the table.
+    Raises InvalidInput, which names the line, for a line that is not an entry of the table.
     """
     for number, line in enumerate(sys.stdin.buffer, 1):
         try:
@@ -545,7 +559,7 @@ def _text(line: bytes) -> str:
     try:
         return line.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"it is no text in UTF-8: {error}.") from None
+        raise InvalidInput(f"it is not valid UTF-8: {error}.") from None
 
 
 def _separated(
@@ -561,7 +575,7 @@ def _parsed(form: KeyForm, value_form: str, text: str) -> tuple[Any, bytes, byte
     try:
         record = parse_json(text)
     except ValueError as error:
-        raise InvalidInput(f"it is no JSON: {error}.") from None
+        raise InvalidInput(f"it is not valid JSON: {error}.") from None
     if not isinstance(record, dict) or not {"key", "value"} <= record.keys():
         raise InvalidInput('it must be an object with the fields "key" and "value".')
     secondary = form.secondary(record.get("secondary_key"))

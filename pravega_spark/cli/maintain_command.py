@@ -56,14 +56,18 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     help="Keep running: do each kind when its interval in the settings has passed. With TIME, look "
     "what is due after a pause of TIME; without it, when the next kind is due.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
-@click.option("--full", is_flag=True, help="Look at every stream fully, whatever its hint says.")
+@click.option("--dry-run", is_flag=True, help="Show the work that is due, and change nothing.")
+@click.option(
+    "--full",
+    is_flag=True,
+    help="Look at every stream fully, even if its hint says that nothing is due.",
+)
 @click.option(
     "--parallelism",
     type=int,
     default=MAINTAIN_THREADS,
     show_default=True,
-    help="Streams that are worked on at the same time.",
+    help="The number of streams to work on at the same time.",
 )
 @click.option(
     "--limit",
@@ -93,8 +97,8 @@ def maintain(
 ) -> int:
     """Do the maintenance of the root: transactions, watermarks, scaling, folding and the rest.
 
-    Each kind of work has its own interval; a stream without news costs one storage call. Prints
-    what was done at each stream; the last line is one JSON object. The exit status is 0 if nothing
+    Each kind of work has its own interval; a stream without news costs one storage call. Prints the
+    work done at each stream; the last line is one JSON object. The exit status is 0 if nothing
     failed, 1 if something did, and 2 if the input cannot be used.
     """
     if once and interval is not None:
@@ -189,8 +193,8 @@ class _Rounds:
     def _round(self, schedule: KindSchedule | None) -> None:
         """Do one round. A command that keeps running tries again after an error.
 
-        What was done in the end is no failure. A scope or stream that is named must exist in the
-        first round; one that is deleted later is left out.
+        Work that was done in the end does not count as a failure. A scope or stream that is named
+        must exist in the first round; one that is deleted later is left out.
         """
         try:
             kinds = self._kinds

@@ -23,7 +23,6 @@ class DamagedNames(Exception):
     """Some of many names are damaged; the others were looked at and shown."""
 
     def __init__(self, errors: Sequence[PravegaSparkError]) -> None:
-        """Take the error of each."""
         super().__init__(*errors)
         self.errors = errors
 

@@ -16,8 +16,8 @@ from pravega_spark.metrics.textfile import check_textfile
 @click.option(
     "--textfile",
     metavar="PATH",
-    help="Write a file *.prom for node_exporter's textfile collector, all of it at once, instead "
-    "of printing.",
+    help="Write a file *.prom for node_exporter's textfile collector, in one step, instead of "
+    "printing.",
 )
 @click.option("--scope", "scopes", multiple=True, help="Only of this scope; may be repeated.")
 @click.option(
@@ -25,7 +25,8 @@ from pravega_spark.metrics.textfile import check_textfile
     type=int,
     default=MAX_MEASURED_STREAMS,
     show_default=True,
-    help="Streams, and groups, that have metrics; pravega_scrape_skipped counts the others.",
+    help="The most streams, and the most groups, with metrics; pravega_scrape_skipped counts the "
+    "others.",
 )
 @root_option
 def metrics(root: str | None, textfile: str | None, scopes: Sequence[str], max_streams: int) -> int:

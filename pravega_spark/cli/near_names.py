@@ -32,7 +32,8 @@ def add_near_names(error: NotFound, manager: StreamManager) -> None:
 def near_names(error: NotFound, manager: StreamManager) -> list[str]:
     """Return existing names like the one that an error names, the nearest first.
 
-    Lists the scopes of a root, or the objects of one scope. A failure of that is no error here.
+    Lists the scopes of a root, or the objects of one scope. A failure to list them is not an error
+    here.
     """
     found = _looked_up(error, manager)
     if found is None:

@@ -53,7 +53,6 @@ class OpenWrites:
     """The writes of one run of a command."""
 
     def __init__(self) -> None:
-        """Begin without writes."""
         self.begun = 0
         self._open: deque[tuple[int, Future[Any]]] = deque()
         """With the number of writes before each, so that an interrupt tears no count."""

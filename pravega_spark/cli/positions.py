@@ -33,7 +33,7 @@ _COUNT = re.compile(r"([+-])([0-9]+)")
 
 
 def is_position(text: str) -> bool:
-    """Return True for a position that is no cut, and so has a meaning in any stream."""
+    """Return True for a position that has a meaning in any stream, unlike a cut."""
     name = text.strip()
     is_word = name in ("start", "end") or name.startswith("@")
     return is_word or _COUNT.fullmatch(name) is not None or is_cut_name(name)
@@ -77,7 +77,6 @@ def _before_end(view: StreamView, events: int) -> StreamCut:
 
 
 def _time_us(text: str) -> int:
-    """Return a time in microseconds since 1970."""
     value = text[1:].strip()
     if value.startswith("-"):
         ago_ms = parse_duration_ms(f"the time {shown(text)}", value[1:])
@@ -88,7 +87,7 @@ def _time_us(text: str) -> int:
         found = datetime.fromisoformat(value.replace("Z", "+00:00"))
     except ValueError as error:
         raise InvalidInput(
-            f"{shown(text)} is no time: write @2026-11-01T12:00:00, milliseconds as in "
+            f"{shown(text)} is not a valid time: write @2026-11-01T12:00:00, milliseconds as in "
             "@1793534400000, or @-2h for two hours ago."
         ) from error
     if found.tzinfo is None:

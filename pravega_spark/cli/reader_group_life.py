@@ -48,10 +48,10 @@ _NEVER = "never"
     multiple=True,
     metavar="CUT|POSITION",
     help="Where to begin: earliest, latest, a stream cut, which may be repeated, one for each "
-    "stream, or a position as of `stream read`, such as a saved cut's name. [default: earliest]",
+    "stream, or a position as in `stream read`, such as a saved cut's name. [default: earliest]",
 )
 @click.option(
-    "--end", "ends", multiple=True, metavar="CUT|POSITION", help="Where to stop, likewise."
+    "--end", "ends", multiple=True, metavar="CUT|POSITION", help="Where to stop, in the same forms."
 )
 @click.option(
     "--retention",
@@ -73,7 +73,7 @@ _NEVER = "never"
     default=CHECKPOINT_INTERVAL,
     show_default=True,
     metavar="TIME|never",
-    help="How often the group makes a checkpoint of its own.",
+    help="How often the group makes an automatic checkpoint.",
 )
 @click.option(
     "--refresh",
@@ -132,7 +132,7 @@ def _cuts(
 
 @click.command(epilog=examples("reader-group delete nyc/dashboards --yes"))
 @click.argument("groups", nargs=-1, required=True, metavar="GROUP...")
-@click.option("--force", is_flag=True, help="Also while a reader is alive.")
+@click.option("--force", is_flag=True, help="Even while a reader is alive.")
 @yes_option
 @root_option
 @output_option

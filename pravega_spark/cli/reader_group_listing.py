@@ -121,7 +121,7 @@ _SEGMENT_HEADINGS = (
     is_flag=False,
     flag_value="2 s",
     metavar="[TIME]",
-    help="Show it again every TIME until an interrupt.  [without TIME: 2 s]",
+    help="Repeat every TIME until an interrupt.  [without TIME: 2 s]",
 )
 @root_option
 @output_option
@@ -151,7 +151,9 @@ def _matching(manager: StreamManager, patterns: Sequence[str]) -> list[str]:
     try:
         compiled = [re.compile(pattern) for pattern in patterns]
     except re.error as error:
-        raise click.UsageError(f"{error.pattern!r} is no regular expression: {error}.") from None
+        raise click.UsageError(
+            f"{error.pattern!r} is not a valid regular expression: {error}."
+        ) from None
     known = manager._in_scopes(manager.list_reader_groups)
     found = [name for name in known if any(pattern.fullmatch(name) for pattern in compiled)]
     if not found:

@@ -176,7 +176,9 @@ def of_file(source: ResetSource, path: str) -> dict[str, StreamCut]:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         text = data.decode()
     except UnicodeDecodeError:
-        raise InvalidInput(f"{path} is no text; give a file that --export printed.") from None
+        raise InvalidInput(
+            f"{path} is not a text file; give a file that --export printed."
+        ) from None
     except OSError as error:
         raise InvalidInput(f"--from-file {path} cannot be read: {error.strerror}.") from None
     lines = (line.strip() for line in text.splitlines())
@@ -318,11 +320,15 @@ _COLUMNS = (
     help="By N events in each segment, backward if N is below 0; stops at the ends of a segment.",
 )
 @click.option("--to-group", metavar="GROUP", help="To the positions of another group.")
-@click.option("--from-file", metavar="FILE", help="To what --export printed; - is the input.")
+@click.option(
+    "--from-file",
+    metavar="FILE",
+    help="To the positions in a file that --export printed; - is the input.",
+)
 @click.option("--stream", "streams", multiple=True, help="Only this stream; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Show the move and change nothing.  [default]")
 @click.option("--execute", is_flag=True, help="Move the group: its readers have to join again.")
-@click.option("--force", is_flag=True, help="Also while a reader is alive.")
+@click.option("--force", is_flag=True, help="Even while a reader is alive.")
 @click.option("--export", is_flag=True, help="Print the new positions for --from-file.")
 @root_option
 @output_option

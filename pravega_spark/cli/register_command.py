@@ -12,7 +12,7 @@ from pravega_spark.cli.root_option import check_begun, open_root, root_option
 
 @click.command("register")
 @click.argument("patterns", nargs=-1, required=True, metavar="SCOPE/STREAM|PATTERN...")
-@click.option("--scheme", metavar="NAME", help="Of the tables' URLs, such as s3a.")
+@click.option("--scheme", metavar="NAME", help="The scheme of the tables' URLs, such as s3a.")
 @click.option("--catalog", metavar="NAME", help="The catalog, if it is not the current one.")
 @root_option
 @output_option

@@ -46,7 +46,9 @@ def retention() -> None:
 )
 @click.argument("where", nargs=-1, metavar="[STREAM|SCOPE]...")
 @click.option(
-    "--policy", metavar="POLICY", help="As if they had this policy, such as time:7d or size:10GiB."
+    "--policy",
+    metavar="POLICY",
+    help="Explain this policy instead of the stream's, such as time:7d or size:10GiB.",
 )
 @_expire_option
 @root_option
@@ -54,7 +56,7 @@ def retention() -> None:
 def explain(
     where: Sequence[str], policy: str | None, expire: str | None, root: str | None, output: str
 ) -> None:
-    """Show what a run would delete of streams and what stays: who holds it, and how much.
+    """Show the events that a run would delete, the events that stay, and who holds them.
 
     Changes nothing. Without a name, all streams of the root are explained.
     """
@@ -95,7 +97,7 @@ def run(
 ) -> None:
     """Truncate streams as far as their policies and subscribers allow, and sweep them.
 
-    Shows first what is to be deleted, and asks. Safe to repeat, to kill, and to run twice.
+    Shows first which events it would delete, and asks. Safe to repeat, to kill, and to run twice.
     """
     manager, store = open_root(root)
     streams = named_streams(manager, where)

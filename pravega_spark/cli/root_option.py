@@ -93,7 +93,7 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read as profiles: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} is no TOML: {error}.") from error
+        raise InvalidInput(f"{path} is not valid TOML: {error}.") from error
 
 
 def _others(name: str, known: list[str]) -> str:
@@ -108,7 +108,9 @@ def _profile(where: str, given: object) -> Profile:
         raise InvalidInput(f"{where} must be a table with a `root`.")
     unknown = sorted(set(given) - set(_FIELDS))
     if unknown:
-        raise InvalidInput(f"{where} has {unknown[0]!r}, but only {' and '.join(_FIELDS)} exist.")
+        raise InvalidInput(
+            f"{where} has the unknown field {unknown[0]!r}; a profile has {' and '.join(_FIELDS)}."
+        )
     root, options = given.get("root"), given.get("storage_options", {})
     if not isinstance(root, str) or not root:
         raise InvalidInput(f"{where} needs a `root`: a folder or a URL.")

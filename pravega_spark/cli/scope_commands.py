@@ -57,7 +57,7 @@ def create(name: str, root: str | None, output: str) -> None:
 @root_option
 @output_option
 def list_scopes(quiet: bool, root: str | None, output: str) -> None:
-    """List the scopes, with the numbers of what they contain."""
+    """List the scopes with the numbers of their streams, groups and tables."""
     manager, _ = open_root(root)
     names = sorted(manager.list_scopes())
     look = (lambda name: {"scope": name}) if quiet else partial(_listed, manager)
@@ -106,7 +106,7 @@ def delete(name: str, recursive: bool, yes: bool, root: str | None, output: str)
     """
     manager, _ = open_root(root)
     if not manager.scope_exists(name):
-        raise NoSuchScope(f"scope {name} does not exist.", scope=name)
+        raise NoSuchScope(f"scope {name} does not exist; `scope ls` lists the scopes.", scope=name)
     if recursive:
         confirm(f"Delete scope {name} with all its streams, groups and tables?", yes=yes)
     deleted = manager.delete_scope(name, recursive=recursive)

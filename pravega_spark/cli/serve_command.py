@@ -59,8 +59,8 @@ def serve(
 ) -> None:
     """Show the root as a page and by REST, at http://127.0.0.1:9091/ until Ctrl-C.
 
-    It only reads, and asks the storage only while somebody looks. A token that a token file or the
-    variable PRAVEGA_SPARK_SERVE_TOKEN gives must be sent by every request.
+    It only reads, and asks the storage only while somebody looks. If a token file or the variable
+    PRAVEGA_SPARK_SERVE_TOKEN gives a token, every request must send it.
     """
     try:
         from pravega_spark.errors import without_credentials
@@ -104,5 +104,5 @@ def _token(file: Path | None) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidOption(f"the token file {file} cannot be read: {error}.") from None
     if not text:
-        raise InvalidOption(f"the token file {file} is empty.")
+        raise InvalidOption(f"the token file {file} is empty; write a token into it.")
     return text

@@ -64,7 +64,7 @@ def configuration_options(command: _Command) -> _Command:
             "settings",
             multiple=True,
             metavar="NAME=VALUE",
-            help="A setting of this stream in place of the root's; may be repeated.",
+            help="A setting of this stream instead of the root's; may be repeated.",
         ),
     )
     for option in reversed(options):
@@ -93,7 +93,9 @@ def parse_settings(given: Sequence[str]) -> dict[str, str | None]:
 @click.option("--tag", "tags", multiple=True, help="May be repeated.")
 @click.option("--encryption-key", metavar="KEY", help="Encrypt events with this key of the KMS.")
 @schema_option("Type the stream by this JSON Schema, Avro schema or JSON of a Spark schema.")
-@click.option("--create-scope", is_flag=True, help="Create the scope and the root, if need be.")
+@click.option(
+    "--create-scope", is_flag=True, help="Create the scope and the root if they do not exist."
+)
 @root_option
 @output_option
 def create(
@@ -204,7 +206,9 @@ def describe(names: Sequence[str], root: str | None, output: str) -> None:
 @click.option("--add-tag", "add_tags", multiple=True)
 @click.option("--remove-tag", "remove_tags", multiple=True)
 @schema_option("The whole new schema of a typed stream: more nullable columns, other comments.")
-@click.option("--expected-version", type=int, help="Refuse if the configuration changed since.")
+@click.option(
+    "--expected-version", type=int, help="Refuse unless the configuration has this version."
+)
 @root_option
 @output_option
 def update(
@@ -219,7 +223,7 @@ def update(
     root: str | None,
     output: str,
 ) -> None:
-    """Change the configuration of SCOPE/STREAM: only what is named changes.
+    """Change the named parts of the configuration of SCOPE/STREAM; the others stay.
 
     `--setting NAME=` makes the root's setting hold again.
 
@@ -252,7 +256,7 @@ def update(
 @root_option
 @output_option
 def seal(name: str, yes: bool, root: str | None, output: str) -> None:
-    """Seal SCOPE/STREAM for good: it can be read, and no event can be written any more."""
+    """Seal SCOPE/STREAM for good: it can be read, but not written any more."""
     manager, _ = open_root(root)
     manager.head(name)  # an unknown stream is an error before the question
     confirm(f"Seal stream {name} for good?", yes=yes)
@@ -286,7 +290,7 @@ def delete(name: str, seal_first: bool, yes: bool, root: str | None, output: str
 @click.argument("name", metavar="SCOPE/STREAM")
 @click.option("--before", "position", required=True, metavar="POSITION")
 @click.option("--past-subscribers", is_flag=True, help="Also delete what subscribers still need.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @yes_option
 @root_option
 @output_option
@@ -355,7 +359,11 @@ def _is_behind(manager: Any, name: str, cut: Any, other: Any) -> bool:
 )
 @click.argument("name", metavar="SCOPE/STREAM")
 @click.option(
-    "--seal", "sealed", multiple=True, metavar="SEGMENT", help="2, or 2#0; may be repeated."
+    "--seal",
+    "sealed",
+    multiple=True,
+    metavar="SEGMENT",
+    help="A segment to seal, such as 2 or 2#0; may be repeated.",
 )
 @click.option("--range", "ranges", multiple=True, metavar="LOW-HIGH", help="May be repeated.")
 @click.option("--split", metavar="SEGMENT", help="Split a segment evenly.")
@@ -373,7 +381,7 @@ def scale(
     root: str | None,
     output: str,
 ) -> None:
-    """Split or merge segments of SCOPE/STREAM in one commit; writers and readers go on."""
+    """Split or merge segments of SCOPE/STREAM in one commit; writers and readers continue."""
     from pravega_spark.cli.scale_request import scale_request
 
     manager, _ = open_root(root)
@@ -389,8 +397,10 @@ def scale(
 @click.command()
 @click.argument("name", metavar="SCOPE/STREAM")
 @click.option("--target", metavar="SIZE", help="The size of the files to write, such as 128MiB.")
-@click.option("--include-newest", is_flag=True, help="Also files of the last minute.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be merged.")
+@click.option("--include-newest", is_flag=True, help="Also merge files of the last minute.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show the files that would be merged, and merge none."
+)
 @root_option
 @output_option
 def compact(

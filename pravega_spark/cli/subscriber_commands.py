@@ -51,7 +51,7 @@ _DETAILS = (
 
 @click.group("subscriber")
 def subscriber() -> None:
-    """Subscribers: those for whom a retention policy by consumption keeps events of a stream."""
+    """Subscribers: a retention policy by consumption keeps the events of a stream for them."""
 
 
 def _records(store: Store, stream: str) -> list[dict[str, Any]]:
@@ -112,7 +112,7 @@ def describe(stream: str, name: str, root: str | None, output: str) -> None:
             return
     known = ", ".join(record["subscriber"] for record in records) or "none"
     raise NoSuchSubscriber(
-        f"{name} is no subscriber of stream {stream}, which has {known}.",
+        f"{name} is not a subscriber of stream {stream}, which has {known}.",
         stream=stream,
         subscriber=name,
     )
@@ -138,9 +138,9 @@ _generation_option = click.option(
 def subscribe(
     stream: str, name: str, start: str | None, generation: int | None, root: str | None, output: str
 ) -> None:
-    """Make STREAM keep what a job NAME has not consumed, up to the maximum of its policy.
+    """Make STREAM keep the events that a job NAME has not consumed, within its policy's maximum.
 
-    For a job that is no reader group. Safe to repeat. Prints the generation, which processes of
+    For a job that is not a reader group. Safe to repeat. Prints the generation, which processes of
     the job pass on.
     """
     manager, _ = open_root(root)
@@ -160,7 +160,7 @@ def subscribe(
 def publish(
     stream: str, name: str, cut: str, generation: int | None, root: str | None, output: str
 ) -> None:
-    """Record that NAME needs no event of STREAM before CUT, a position as of `stream read`.
+    """Record that NAME needs no event of STREAM before CUT, a position as in `stream read`.
 
     The next run of retention may delete them.
     """

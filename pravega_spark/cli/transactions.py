@@ -221,7 +221,7 @@ def describe(transaction: str, streams: Sequence[str], root: str | None, output:
 @root_option
 @output_option
 def commit(transaction: str, streams: Sequence[str], root: str | None, output: str) -> None:
-    """Make the events of an open TRANSACTION visible, what its writer has flushed.
+    """Make the flushed events of an open TRANSACTION visible.
 
     For a prepared transaction whose coordinator is gone. A joint one commits in all its streams.
     """

@@ -18,7 +18,7 @@ FORMS = (TEXT, JSON_FORM, HEX, BASE64)
 def to_bytes(what: str, form: str, value: object) -> bytes:
     """Return the bytes of a value of a JSON record, or of an argument, in a form.
 
-    A text in the form ``json`` is a JSON document of its own. Raises InvalidInput.
+    A text in the form ``json`` is a JSON document. Raises InvalidInput.
     """
     if form == JSON_FORM:
         return json_text(value, separators=(",", ":")).encode()
@@ -37,7 +37,7 @@ def argument_bytes(what: str, form: str, text: str) -> bytes:
     try:
         return to_bytes(what, form, parse_json(text))
     except ValueError as error:
-        raise InvalidInput(f"{what} {shown(text)} is no JSON: {error}.") from None
+        raise InvalidInput(f"{what} {shown(text)} is not valid JSON: {error}.") from None
 
 
 def of_bytes(what: str, form: str, data: bytes) -> Any:
@@ -45,10 +45,10 @@ def of_bytes(what: str, form: str, data: bytes) -> Any:
     try:
         return _ENCODERS[form](data)
     except ValueError as error:
-        kind = "JSON" if form == JSON_FORM else "text in UTF-8"
+        kind = "JSON" if form == JSON_FORM else "UTF-8"
         raise InvalidInput(
-            f"{what} is no {kind}: {shown(data)} ({error}). Choose another form, such as text or "
-            "hex."
+            f"{what} is not valid {kind}: {shown(data)} ({error}). Choose another form, such as "
+            "text or hex."
         ) from None
 
 

@@ -105,7 +105,6 @@ def _inputs(stream: StreamLog, view: StreamView, rng: MergeRange) -> list[ChunkR
 
 
 def _is_below(view: StreamView, rng: MergeRange) -> bool:
-    """Return whether the range begins below the head."""
     return not view.has_segment(rng.segment_id) or view.is_truncated(rng.segment_id, rng.start)
 
 
@@ -258,8 +257,8 @@ COMPACT, REWRITE_HEAD = "COMPACT", "REWRITE HEAD"
 COMMIT_ACTIONS = 16_384
 """Most files that one commit adds and removes; a reader of the log reads it as a whole."""
 _REPLACED_FILES = STATE_FILE_COMMITS * CHECKPOINT_GROWTH
-"""After so many replaced files a state file is due: a process that opens the log would read them
-all, which costs it as much as the commits between two state files (ADR 31)."""
+"""A state file is due after this number of replaced files: a process that opens the log would read
+them all, which costs it as much as the commits between two state files (ADR 31)."""
 
 
 @dataclass(slots=True)
@@ -432,9 +431,9 @@ def _metrics(adds: Sequence[Add], removes: Sequence[Remove]) -> dict[str, object
 
 
 _RANGES: Final = 4
-"""So many of the largest ranges are sampled; the others are like them."""
+"""The number of the largest ranges that are sampled; the others resemble them."""
 _PLACES: Final = 4
-"""A sample is from so many places of a range."""
+"""The number of places of a range that a sample is from."""
 _PLACE_BYTES: Final = 512 << 10
 _PLACE_FILES: Final = 64
 _ROW_BYTES: Final = 16

@@ -10,12 +10,12 @@ size of their largest, or the target. Each event is then written about once in e
 has fewer chunks than the fan-in. So the number of tiers is the least one whose chunks stay below
 ``WAITING_CHUNKS``, given how much smaller than the target the chunks are.
 
-What the last plan of a stream left over, so that the next one looks only at newer chunks. The
-record is one object, ``_pravega/compaction.json``: for each segment the chunks that a later run may
-still merge, and the offset up to which it knows the segment. Full chunks before the last one are
-not in it, so its size follows the small chunks and not the retained ones. It is a hint: a missing,
-damaged or stale record costs work alone, because a merge checks its chunks when it reads them and
-again when it is committed. About once a day a plan looks at all chunks.
+The record of the last plan of a stream lets the next one look only at newer chunks. The record is
+one object, ``_pravega/compaction.json``: for each segment the chunks that a later run may still
+merge, and the offset up to which it knows the segment. Full chunks before the last one are not in
+it, so its size follows the small chunks and not the retained ones. It is a hint: a missing, damaged
+or stale record costs work alone, because a merge checks its chunks when it reads them and again
+when it is committed. About once a day a plan looks at all chunks.
 """
 
 from __future__ import annotations
@@ -267,7 +267,6 @@ class FileBytes:
     written: int = 0
 
     def __add__(self, other: FileBytes) -> FileBytes:
-        """Return the sum of both."""
         return FileBytes(self.appended + other.appended, self.written + other.written)
 
     @property
@@ -320,7 +319,7 @@ FULL_LOOK_MS: Final = 86_400_000
 MOST_CHUNKS: Final = 4_096
 """A record of more chunks is not stored: a first run has them, and merges nearly all."""
 NEW_CHUNKS: Final = 64
-"""A plan without work stores its record once it has found so many chunks that are not in it."""
+"""A plan without work stores its record once this number of its chunks are not in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -565,7 +564,7 @@ def _keeps_times(view: StreamView) -> bool:
 
 
 def _usable(record: PlanRecord | None, target_bytes: int, now_ms: int) -> PlanRecord | None:
-    """Return the record if it is of this target and not old; a date in the future is no date."""
+    """Return the record if it is of this target and not old; a date in the future is invalid."""
     if record is None or record.target_bytes != target_bytes:
         return None
     return record if 0 <= now_ms - record.began_ms < FULL_LOOK_MS else None

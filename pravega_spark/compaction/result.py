@@ -38,7 +38,6 @@ class MergeRange:
         )
 
     def __str__(self) -> str:
-        """Return the range as errors name it."""
         return str(self.events)
 
     def to_json(self) -> dict[str, Any]:
@@ -101,7 +100,6 @@ class SkippedRange:
     """Whether a chunk of the range is damaged or lost: restore it from a copy."""
 
     def __str__(self) -> str:
-        """Return the range and the reason."""
         return f"{self.range}: {self.reason}"
 
 
@@ -155,7 +153,6 @@ class CompactionResult:
         return replace(self, **sums)
 
     def __str__(self) -> str:
-        """Return a line for people."""
         verb = "would merge" if self.dry_run else "merged"
         text = (
             f"{self.stream}: {verb} {count_text(self.events, 'event')}; files "

@@ -20,7 +20,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 logger = own_logger(__name__)
 
 _COMMIT_BYTES = 4 << 30
-"""After so many bytes of merged files a long run commits what it has, so that a kill loses less."""
+"""A long run commits each time it has merged this size of files, so that a kill loses less."""
 
 
 def run_compaction(
@@ -70,8 +70,8 @@ def expected_result(
 ) -> CompactionResult:
     """Return what a run would do by a plan.
 
-    What it would write is estimated from samples of the stream's files; without ``estimate`` it is
-    the size that all data has now.
+    The written size is estimated from samples of the stream's files; without ``estimate`` it is the
+    size that all data has now.
     """
     ranges, files = plan.ranges, plan.files
     merged = sum(rng.files for rng in ranges)

@@ -118,7 +118,7 @@ class Watermark:
 class TimeWindow:
     """The times between which a reader is, by the writers' notes: in microseconds since 1970.
 
-    What is still to be read is of ``lower_us`` or later: None before the first watermark.
+    Unread events are of ``lower_us`` or later: None before the first watermark.
     ``upper_us`` is the upper bound of the first watermark that is ahead of the whole position:
     None near the tail.
     """
@@ -172,15 +172,12 @@ class FileTotals:
     size_bytes: int = 0
 
     def __add__(self, other: FileTotals) -> FileTotals:
-        """Return both together."""
         return FileTotals(self.files + other.files, self.size_bytes + other.size_bytes)
 
     def __sub__(self, other: FileTotals) -> FileTotals:
-        """Return these without the others."""
         return FileTotals(self.files - other.files, self.size_bytes - other.size_bytes)
 
     def __str__(self) -> str:
-        """Return a text for people."""
         return f"{count_text(self.files, 'file')}, {size_text(self.size_bytes)}"
 
 
@@ -188,7 +185,7 @@ class MaintenanceKind(enum.Enum):
     """The work that keeps the streams of a root in order.
 
     The job ``maintenance`` does all kinds. Transactions, scaling, retention and compaction have a
-    job of their own, too.
+    separate job, too.
     """
 
     RETENTION = "retention"
@@ -217,7 +214,7 @@ class MaintenanceInfo:
     finished_ms: int | None = None
     age_seconds: float | None = None
     by: str | None = None
-    """What finished the run, with host and process: ``job on host-1, process 4711``."""
+    """The job or process that finished the run: ``job on host-1, process 4711``."""
     started_ms: int | None = None
     streams: int = 0
     """The streams of that run, failed ones included."""
@@ -225,13 +222,12 @@ class MaintenanceInfo:
     failures: Mapping[str, str] = field(default_factory=dict)
     """Some of what failed, with the error of each."""
     claimed_by: str | None = None
-    """What is doing the work now; another one begins when it has ended or the claim has."""
+    """The job or process at work now; another one begins when it or its claim has ended."""
     claimed_until_ms: int | None = None
     streams_so_far: int = 0
     """The streams that a run in several shares has done; the next share continues there."""
 
     def __str__(self) -> str:
-        """Return a line of text for people."""
         what = self.kind.value if self.scope is None else f"{self.kind.value} of {self.scope}"
         if self.age_seconds is None:
             return f"{what}: no run is recorded"

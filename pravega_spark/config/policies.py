@@ -36,7 +36,7 @@ def _in_64_bits(what: str, value: int) -> int:
 
 
 class ScalingType(enum.Enum):
-    """What determines the number of segments."""
+    """The measure by which segments are split and merged."""
 
     FIXED = "fixed"
     EVENT_RATE = "event_rate"
@@ -122,7 +122,7 @@ class ScalingPace:
     history_ms: float = 3_600_000.0
 
     def __post_init__(self) -> None:
-        """Raise InvalidConfiguration for a time that is no number, or too small."""
+        """Raise InvalidConfiguration for a time that is not a number, or too small."""
         windows = self.windows_ms
         if not isinstance(windows, tuple) or len(windows) != _WINDOWS:
             raise InvalidConfiguration(
@@ -162,7 +162,7 @@ class ScalingPace:
 
 
 class RetentionType(enum.Enum):
-    """What determines how much of a stream is kept."""
+    """The measure by which a stream's events are kept."""
 
     TIME = "time"
     SIZE = "size"
@@ -204,19 +204,20 @@ class RetentionPolicy:
             )
         if self.maximum is not None and self.maximum < max(1, self.minimum):
             raise InvalidConfiguration(
-                f"the maximum to keep ({self.maximum}) is below the minimum ({self.minimum}) or 0."
+                f"the maximum to keep ({self.maximum}) is below the minimum ({self.minimum}) or 0; "
+                "give a larger one, or None."
             )
         _in_64_bits("the minimum to keep", self.minimum)
         _in_64_bits("the maximum to keep", self.maximum or 0)
 
     @property
     def waits_for_subscribers(self) -> bool:
-        """Whether what subscribers have not consumed is kept; a policy by time or size is not."""
+        """Whether the policy keeps events that subscribers have not consumed."""
         return self.type is RetentionType.CONSUMPTION
 
     @classmethod
     def by_time(cls, minimum: str | float, maximum: str | float | None = None) -> RetentionPolicy:
-        """Keep events younger than ``minimum``; older ones are deleted, whoever needs them.
+        """Keep events younger than ``minimum``; older ones are deleted, subscribers or not.
 
         As in Pravega's API, a ``maximum`` is accepted. It has no effect: nothing that is older than
         the minimum stays. Only :meth:`by_consumption` waits for subscribers.
@@ -225,7 +226,7 @@ class RetentionPolicy:
 
     @classmethod
     def by_size(cls, minimum: str | int, maximum: str | int | None = None) -> RetentionPolicy:
-        """Keep the newest ``minimum`` bytes; older events are deleted, whoever needs them.
+        """Keep the newest ``minimum`` bytes; older events are deleted, subscribers or not.
 
         Where whole commits would keep more than ``maximum``, the deletion is exact to the event.
         Only :meth:`by_consumption` waits for subscribers.
@@ -240,8 +241,8 @@ class RetentionPolicy:
     ) -> RetentionPolicy:
         """Keep events until all subscribers have consumed them, within limits of one unit.
 
-        What is within ``minimum`` stays even if it is consumed. What is beyond ``maximum`` is
-        deleted even if a subscriber needs it. Without a subscriber, only the maximum deletes.
+        Events within ``minimum`` stay even if they are consumed. Events beyond ``maximum`` are
+        deleted even if a subscriber needs them. Without a subscriber, only the maximum deletes.
         """
         given = {"minimum": minimum, "maximum": maximum}
         units = {name: _unit_of(name, value) for name, value in given.items() if value is not None}
@@ -324,7 +325,7 @@ class StreamConfiguration:
     ) -> None:
         """Default to one fixed segment; at most 128 tags of at most 256 characters.
 
-        ``settings`` hold for this stream in place of the root's, such as ``{"grace": "2 hours"}``.
+        ``settings`` hold for this stream instead of the root's, such as ``{"grace": "2 hours"}``.
         With ``encryption``, events and routing keys are encrypted for the stream's whole life. With
         a ``schema``, events are rows of typed columns: a StreamSchema, or what ``StreamSchema.of``
         takes. Raises InvalidConfiguration, InvalidSchema.

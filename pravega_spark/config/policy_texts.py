@@ -48,7 +48,9 @@ def parse_scaling(text: str) -> ScalingPolicy:
     if kind == "bytes" and value:
         rate = max(1, round(parse_size_bytes("the target rate", value) / KIB))
         return ScalingPolicy.by_data_rate(rate, **options)
-    raise InvalidConfiguration(f"{shown(text)} is no scaling policy: write {_SCALING_FORMS}.")
+    raise InvalidConfiguration(
+        f"{shown(text)} is not a valid scaling policy: write {_SCALING_FORMS}."
+    )
 
 
 def _option(text: str, part: str) -> tuple[str, int]:
@@ -83,7 +85,7 @@ def parse_retention(text: str) -> RetentionPolicy | None:
     }
     if kind not in makers or (not limits and (separator or kind != "consumption")):
         raise InvalidConfiguration(
-            f"{shown(text)} is no retention policy: write {_RETENTION_FORMS}."
+            f"{shown(text)} is not a valid retention policy: write {_RETENTION_FORMS}."
         )
     minimum, _, maximum = (part.strip() for part in limits.partition(".."))
     given = {"minimum": minimum, "maximum": maximum}

@@ -236,7 +236,7 @@ class SettingSources:
     flags: GivenSettings = field(default_factory=dict)
 
     def of_stream(self, given: GivenSettings) -> EffectiveSettings:
-        """Return the settings that hold for a stream with these settings of its own."""
+        """Return the settings of a stream that overrides these."""
         return decide_settings(self.root, given, self.flags)
 
     def of_root(self) -> EffectiveSettings:
@@ -259,12 +259,11 @@ class SettingChanges:
 
 
 class StreamSettings(Mapping[str, SettingValue]):
-    """The settings in a stream's configuration, by name; they hold in place of the root's."""
+    """The settings in a stream's configuration, by name; they hold instead of the root's."""
 
     __slots__ = ("_given",)
 
     def __init__(self, given: GivenSettings = NOTHING_GIVEN) -> None:
-        """Take parsed values."""
         self._given = dict(sorted(given.items()))
 
     @classmethod
@@ -282,15 +281,12 @@ class StreamSettings(Mapping[str, SettingValue]):
         return self._given[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names, sorted."""
         return iter(self._given)
 
     def __len__(self) -> int:
-        """Return the number of settings that are given."""
         return len(self._given)
 
     def __hash__(self) -> int:
-        """Equal settings have equal hashes."""
         return hash(tuple(self._given.items()))
 
     def __repr__(self) -> str:

@@ -54,7 +54,7 @@ class DurationRule:
             return None
         low, high = (parse_duration_ms("a limit", limit) for limit in (self.least, LONGEST))
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise ValueError(f"{value!r} is no duration in ms of {self.limits}")
+            raise ValueError(f"{value!r} is not a duration in ms of {self.limits}")
         return value
 
     def text(self, value: SettingValue) -> str:
@@ -95,7 +95,7 @@ class SizeRule:
     def decode(self, value: object) -> SettingValue:
         """Return a stored value; raise ValueError if it is none, or beyond the limits."""
         if not isinstance(value, int) or isinstance(value, bool) or not self._allows(value):
-            raise ValueError(f"{value!r} is no size in bytes of {self.limits}")
+            raise ValueError(f"{value!r} is not a size in bytes of {self.limits}")
         return value
 
     def text(self, value: SettingValue) -> str:
@@ -134,7 +134,7 @@ class ChoiceRule:
     def decode(self, value: object) -> SettingValue:
         """Return a stored value; raise ValueError if it is none."""
         if value not in self.choices:
-            raise ValueError(f"{value!r} is none of {self.choices}")
+            raise ValueError(f"{value!r} is not one of {self.choices}")
         return str(value)
 
     def text(self, value: SettingValue) -> str:

@@ -32,7 +32,7 @@ class StreamSchema:
     text: str
 
     def __post_init__(self) -> None:
-        """Bring the text into its one form; raise InvalidSchema for one that is no schema."""
+        """Bring the text into its one form; raise InvalidSchema if it is not a schema."""
         text, arrow = _checked(self.text)
         object.__setattr__(self, "text", text)
         self.__dict__["arrow"] = arrow

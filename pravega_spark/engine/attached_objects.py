@@ -1,7 +1,7 @@
 """Objects that are attached to a data file: its name tells their key and their size.
 
-The bytes of a large event are an object of their own, ``<name>.event``. The chunk that names it is
-``<name>.event-<bytes>.parquet``, in the same folder. So whoever lists, copies or deletes a chunk
+The bytes of a large event are a separate object, ``<name>.event``. The chunk that names it is
+``<name>.event-<bytes>.parquet``, in the same folder. So code that lists, copies or deletes a chunk
 knows from its path alone which object goes with it, also of a chunk that the log has removed.
 """
 

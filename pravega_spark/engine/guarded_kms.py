@@ -29,9 +29,10 @@ class GuardedKms(KmsClient):  # type: ignore[misc]
         for method in ("wrap_key", "unwrap_key"):
             if not callable(getattr(client, method, None)):
                 raise KmsUnavailable(
-                    "the factory of the KMS client must return an object with the methods wrap_key "
-                    f"and unwrap_key; what it returned, of type {type(client).__name__}, has no "
-                    f"{method}. Correct the factory, and call again."
+                    "the factory of the KMS client must return an object with the methods "
+                    "wrap_key and unwrap_key; it returned an object of type "
+                    f"{type(client).__name__}, which has no {method}. Correct the factory, and "
+                    "call again."
                 )
         self._client = client
         self._runtime = runtime
@@ -64,7 +65,8 @@ class GuardedKms(KmsClient):  # type: ignore[misc]
             except (LookupError, PermissionError) as error:
                 raise KeyUnavailable(
                     f"the KMS refuses the key {name!r}: {_text(error)}. If the key was destroyed, "
-                    "what it encrypts is gone; otherwise give this process the right to use it.",
+                    "the data that it encrypts is lost; otherwise give this process the right to "
+                    "use it.",
                     key=name,
                 ) from error
             except Exception as error:

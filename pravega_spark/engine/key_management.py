@@ -1,10 +1,11 @@
 """The key management system (KMS) of this process, and the properties of encrypted files.
 
-A program or an environment variable names it, never the storage: whoever can write to a root must
-not choose the code that its readers run. Each file has data keys of its own. They are wrapped with
-a key-encryption key of this process, which the KMS wraps with the stream's master key, so the KMS
-is asked once in a cache's lifetime, and not for each file. A whole cache is given up then, since
-pyarrow may use an entry of its own for longer; a file that is open keeps the keys that it has.
+A program or an environment variable names it, never the storage: a process that can write to a root
+must not choose the code that its readers run. Each file has separate data keys. They are wrapped
+with a key-encryption key of this process, which the KMS wraps with the stream's master key, so the
+KMS is asked once in a cache's lifetime, and not for each file. A whole cache is given up then,
+since pyarrow may use an entry of its own for longer; a file that is open keeps the keys that it
+has.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def _named(text: str) -> Callable[[Any], Any]:
             f"got {shown(text)}: {error}."
         ) from error
     if not callable(found):
-        raise InvalidInput(f"{KMS_VARIABLE} must name a function, and {shown(text)} is none.")
+        raise InvalidInput(f"{KMS_VARIABLE} must name a function, got {shown(text)}.")
     return cast("Callable[[Any], Any]", found)
 
 

@@ -40,7 +40,6 @@ class StreamTime:
     """
 
     def __init__(self, stream: StreamLog, life: int) -> None:
-        """Take a stream and its life."""
         self._stream = stream
         self._life = life
 

@@ -40,11 +40,11 @@ class Integrity:
     files: int = 0
     size_bytes: int = 0
     events: int = 0
-    """Readable events; 0 for a table that is no stream."""
+    """Readable events; 0 for a table that is not a stream."""
     is_deep: bool = False
     damage: list[DamagedObject] = field(default_factory=list)
     rebuilt: list[DamagedObject] = field(default_factory=list)
-    """What is torn or lost and is written again by itself: no harm, unless it comes again."""
+    """Torn or lost objects that are written again automatically: harmless unless they recur."""
     unchecked: list[DamagedObject] = field(default_factory=list)
     """What a deep check could not read, since a key service does not answer."""
 
@@ -70,9 +70,9 @@ def damaged_object(error: Damaged, path: str) -> DamagedObject:
 
 
 def check_log(log: Log, name: str, *, deep: bool = False) -> Integrity | None:
-    """Check a table that is no stream; ``deep`` reads its files. None if there is no log.
+    """Check a table that is not a stream; ``deep`` reads its files. None if there is no log.
 
-    Raises what the store raises. What a sweep deletes meanwhile is no damage.
+    Raises what the store raises. Objects that a sweep deletes meanwhile are not damage.
     """
     found = Integrity(name, is_deep=deep)
     try:

@@ -1,7 +1,7 @@
 """Streams and reader groups that a root names and that have no object.
 
-A row of a scope's index is written before its stream, so it proves nothing by itself. What else
-names a stream was written when the stream existed.
+A row of a scope's index is written before its stream, so it proves nothing by itself. All other
+names of a stream were written when the stream existed.
 
 Reader groups that an index lists and that have no object: lost ones, and killed creations. A
 group's row is written before its log, so it proves nothing by itself. A log of a group stays when
@@ -63,14 +63,14 @@ def _without_folder(store: Store, name: str, what: str) -> Iterator[Integrity]:
     elif what:
         reason = (
             f"all of its objects are lost: {what} shows that it existed. "
-            f"{copied_back_advice(name, 'its folder')} (docs/backup.md). Whoever uses it before "
-            "that, and not only looks, begins a new life of it, which is empty."
+            f"{copied_back_advice(name, 'its folder')} (docs/backup.md). A call that changes "
+            "the stream before that begins it empty, in a new life."
         )
         found.damage.append(DamagedObject(name, reason))
     else:
         reason = (
             "the index lists it, it has no object, and nothing else names it: its creation was "
-            "killed, and who uses it ends it. If it ever had events, put its folder back first"
+            "killed, and the next change ends it. If it ever had events, put its folder back first"
         )
         found.rebuilt.append(DamagedObject(name, reason))
     if Log(store, events_path(name)).refresh() is None:  # or it has been created since

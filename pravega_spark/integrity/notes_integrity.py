@@ -1,6 +1,6 @@
 """Checks of small objects beside the logs: hints, memories and leases, and records of batches.
 
-Most are written again by themselves, so a torn one is said and is no damage.
+Most are written again by themselves, so a torn one is reported and does not count as damage.
 """
 
 from __future__ import annotations

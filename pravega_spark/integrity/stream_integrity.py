@@ -33,7 +33,7 @@ from pravega_spark.values.segments import SegmentRange
 def check_stream(stream: StreamLog, name: str = "", *, deep: bool = False) -> Integrity:
     """Check a stream; ``deep`` reads every event. Raises NoSuchStream, and what the store raises.
 
-    Commits and chunks that are deleted meanwhile, by a sweep or a truncation, are no damage.
+    Commits and chunks that are deleted meanwhile, by a sweep or a truncation, are not damage.
     """
     found = Integrity(name or stream.name, is_deep=deep)
     try:

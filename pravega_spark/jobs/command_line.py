@@ -28,7 +28,7 @@ The last line of the output is one JSON object with the sums of all rounds. The 
 any moment, repeated, and run twice at the same time. SIGTERM, SIGINT and SIGHUP stop it in order.
 docs/deploy.md starts it by spark-submit, Databricks, Kubernetes, Airflow, systemd and cron.
 """
-"""What the help of every job ends with."""
+"""The end of every job's help."""
 
 
 def parser_of_root(doc: str, prog: str, epilog: str) -> argparse.ArgumentParser:

@@ -17,7 +17,7 @@ CSV: Final = "csv"
 JSON: Final = "json"
 FILES: Final = ("parquet", CSV, JSON)
 FORMATS: Final = (KAFKA, DELTA, *FILES)
-"""What is copied from and to."""
+"""The kinds of sources and targets."""
 
 COPY_EXIT_STATUS: Final = """\
 Exit status:
@@ -46,7 +46,7 @@ def make_copy_parser(doc: str, prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--checkpoint",
         metavar="FOLDER",
-        help="folder or URL of this job's own, where Spark keeps how far it is; required except "
+        help="folder or URL for this job alone, where Spark keeps its progress; required except "
         "with --dry-run",
     )
     parser.add_argument(
@@ -54,7 +54,7 @@ def make_copy_parser(doc: str, prog: str) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an option of Spark's format for what is copied from or to, such as header=true or "
+        help="an option of Spark's format for the source or target, such as header=true or "
         "kafka.security.protocol=SSL; may be repeated",
     )
     parser.add_argument(
@@ -68,7 +68,8 @@ def make_copy_parser(doc: str, prog: str) -> argparse.ArgumentParser:
         "--interval",
         type=duration,
         metavar="TIME",
-        help="keep running, with a batch every TIME, such as 10s (default: copy what there is)",
+        help="keep running, with a batch every TIME, such as 10s (default: copy all that is "
+        "there, and end)",
     )
     parser.add_argument(
         "--dry-run",
@@ -87,7 +88,9 @@ def check_copy(parser: argparse.ArgumentParser, arguments: argparse.Namespace, k
         _require(parser, arguments, "path", f"{kind} needs --path")
         _refuse(parser, arguments, "servers", f"--servers is for Kafka, and this is {kind}")
     if arguments.checkpoint is None and not arguments.dry_run:
-        parser.error("--checkpoint is required: a folder of this job's own, where it continues")
+        parser.error(
+            "--checkpoint is required: a folder for this job alone, where it keeps its progress"
+        )
     arguments.options = {}
     for text in arguments.option:
         name, is_given, value = text.partition("=")

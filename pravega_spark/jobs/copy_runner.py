@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 PACKAGES = {"kafka": KAFKA_PACKAGE, "delta": DELTA_PACKAGE}
-"""What a format needs of Maven; other formats are Spark's own."""
+"""The Maven packages of formats; other formats are part of Spark."""
 _OWN_ERROR = re.compile(r"pravega_spark\.errors\.\w+: (.+)")
 """An error of a task or of the driver's Python process, in Spark's text of it."""
 _MISSING = ("DATA_SOURCE_NOT_FOUND", "STREAM_FAILED_TO_FIND_DATA_SOURCE")
@@ -50,8 +50,8 @@ _WAYS_ON = {
     "as a column with --typed",
     "option nullValues": "for the job that is --null-values",
     "option keyEncoding": "for the job that is --key-encoding percent, or --key 'hex(key)'",
-    "of the option scope": "for the job that is --scope; import a topic whose name is no name of "
-    "a stream by itself, into --stream",
+    "of the option scope": "for the job that is --scope; import a topic whose name is not a "
+    "valid stream name by itself, into --stream",
     "option failOnDataLoss": "for the job that is --option failOnDataLoss=false",
     "UnknownTopicOrPartitionException": "a topic does not exist: create it, or correct --topics",
     "Wrong basePath": "the checkpoint is of an import from another folder: move the files back "
@@ -106,8 +106,8 @@ def _misfit(text: str) -> str | None:
     file = _FILE.search(text)
     return (
         f"a row does not fit the columns of its file: {row[1]}{f'; {file[1]}' if file else ''}. "
-        "Correct the file, or give --schema; or --option mode=PERMISSIVE, which makes null of "
-        "values that do not fit, and drops what a row has too much."
+        "Correct the file, or give --schema; or --option mode=PERMISSIVE, which turns values that "
+        "do not fit into null, and drops surplus fields of a row."
     )
 
 

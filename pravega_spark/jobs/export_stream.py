@@ -83,8 +83,8 @@ def check_files(spark: SparkSession, path: str, checkpoint: str) -> None:
         f"the files in {path} are those of batches up to {written}, and the checkpoint "
         f"{checkpoint} {f'is at batch {last}' if last >= 0 else 'has none'}: another checkpoint "
         "wrote them, and Spark would leave out the batches whose numbers are there. Give each "
-        "export a folder of its own; or take the checkpoint that wrote these files; or delete "
-        "them, and the checkpoint, to export again from --start."
+        "export a separate folder; or take the checkpoint that wrote these files; or delete them, "
+        "and the checkpoint, to export again from --start."
     )
 
 
@@ -152,7 +152,7 @@ def check_table(spark: SparkSession, path: str, checkpoint: str, *, may_append: 
         f"the Delta table {path} has the rows of an export with another checkpoint, up to its "
         f"batch {batch}, and the checkpoint {checkpoint} has written none there: the export would "
         f"write rows again that are there. Take the checkpoint whose file metadata has {query}; or "
-        "give each export a table of its own; or delete the table, and the checkpoint, to export "
+        "give each export a separate table; or delete the table, and the checkpoint, to export "
         "again; or add the rows from --start on with --written-table append."
     )
 
@@ -166,7 +166,7 @@ def _check_not_behind(spark: SparkSession, path: str, checkpoint: str, written: 
             f"the Delta table {path} has batches up to {written} of this export, and the "
             f"checkpoint {checkpoint} is at batch {last}: it is an older copy, or was set back, "
             "and Delta would leave out the batches whose numbers are there. Take the checkpoint "
-            "that wrote them; or a new one, and a table of its own."
+            "that wrote them; or a new one, and a separate table."
         )
 
 
@@ -249,7 +249,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="SCOPE/STREAM",
         help="the stream to read",
     )
-    parser.add_argument("--to", dest="target", required=True, choices=FORMATS, help="what to write")
+    parser.add_argument(
+        "--to", dest="target", required=True, choices=FORMATS, help="the kind of target"
+    )
     parser.add_argument("--topic", help="Kafka's topic")
     parser.add_argument(
         "--start",
@@ -270,7 +272,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--written-table",
         choices=("fail", "append"),
         default="fail",
-        help="what becomes of a Delta table that an export with another checkpoint has written: "
+        help="how to treat a Delta table that an export with another checkpoint has written: "
         "append adds the rows from --start on (default: fail)",
     )
     parser.add_argument("--max-rows", type=count, help="at most this many events in a batch")

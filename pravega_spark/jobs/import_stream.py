@@ -98,7 +98,7 @@ def changed_files(
 
 
 def _one_form(path: Column) -> Column:
-    """Return the URL of a local file as Hadoop's client writes it, in place of Spark's file:///."""
+    """Return the URL of a local file as Hadoop's client writes it, instead of Spark's file:///."""
     from pyspark.sql import functions as F
 
     return F.regexp_replace(path, "^file:/+", "file:/")
@@ -108,8 +108,8 @@ def changed_text(files: list[str]) -> str:
     """Return what has happened to files, of which some are named."""
     more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
     return (
-        f"{', '.join(files[:_SHOWN])}{more}: changed after it was read, and what is new in it is "
-        "not imported, since Spark reads each file once"
+        f"{', '.join(files[:_SHOWN])}{more}: changed after it was read, and its new rows are not "
+        "imported, since Spark reads each file once"
     )
 
 
@@ -200,7 +200,7 @@ def _schema(
 ) -> StructType | None:
     """Return the schema of files: the one that was given, or that of the files that are there.
 
-    Values of CSV are texts, unless ``inferSchema`` is asked for: 007 is no number.
+    Values of CSV are texts, unless ``inferSchema`` is asked for: 007 stays a text.
     """
     from pyspark.errors import AnalysisException
     from pyspark.sql.types import StructType
@@ -337,7 +337,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     arguments.told = set()
     if arguments.scope is not None and not is_name(arguments.scope):
-        parser.error(f"--scope: {arguments.scope!r} is no name of a scope.")
+        parser.error(f"--scope: {arguments.scope!r} is not a valid scope name.")
     check_copy(parser, arguments, arguments.source)
     _check_typed(parser, arguments)
     is_kafka = arguments.source == KAFKA
@@ -359,11 +359,13 @@ def _parser() -> argparse.ArgumentParser:
         "--scope", help="Kafka: write each topic to the stream of its name in this scope"
     )
     parser.add_argument(
-        "--from", dest="source", required=True, choices=FORMATS, help="what is read"
+        "--from", dest="source", required=True, choices=FORMATS, help="the kind of source"
     )
     parser.add_argument("--topics", metavar="NAMES", help="Kafka's topics, separated by commas")
     parser.add_argument(
-        "--topic-pattern", metavar="REGEX", help="a regular expression of topics instead"
+        "--topic-pattern",
+        metavar="REGEX",
+        help="a regular expression for the names of topics, instead of --topics",
     )
     parser.add_argument("--key", metavar="SQL", help="routing key (default: Kafka's key, or none)")
     parser.add_argument(
@@ -382,7 +384,9 @@ def _parser() -> argparse.ArgumentParser:
         help="order of the rows of a key in a batch of files (default: that of the files by time "
         "and name, and of the rows in each)",
     )
-    parser.add_argument("--schema", metavar="DDL", help="schema of files (default: of those there)")
+    parser.add_argument(
+        "--schema", metavar="DDL", help="schema of the files (default: that of the files found)"
+    )
     parser.add_argument(
         "--segments", type=count, default=1, help="segments of a new stream (default: 1)"
     )
@@ -397,14 +401,14 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         "--null-values",
         choices=("fail", "skip", "empty"),
         default="fail",
-        help="what becomes of a row without a value, such as a tombstone (default: fail)",
+        help="how to treat a row without a value, such as a tombstone (default: fail)",
     )
     parser.add_argument(
         "--changed-files",
         choices=("fail", "skip"),
         default="fail",
-        help="what becomes of a file that has changed after it was read, such as by rows that were "
-        "appended: skip leaves out what is new in it, and says so (default: fail)",
+        help="how to treat a file that has changed after it was read, such as by appended rows: "
+        "skip leaves out the new rows, and says so (default: fail)",
     )
     parser.add_argument(
         "--drop-headers", action="store_true", help="leave out Kafka's headers (default: fail)"
@@ -507,7 +511,7 @@ def _check_checkpoint(arguments: argparse.Namespace, spark: SparkSession) -> Non
         raise InvalidInput(
             f"the checkpoint {arguments.checkpoint} is of an import that has written batches, and "
             f"stream {arguments.stream} does not exist: it was deleted, or the checkpoint is that "
-            "of another stream. Give each import a checkpoint of its own; a new one copies from "
+            "of another stream. Give each import a separate checkpoint; a new one copies from "
             "the start. To go on after those batches, create the stream first."
         )
 

@@ -281,7 +281,7 @@ class _JobSettings:
         self._names = SETTINGS_OF_JOBS[prog]
         self._newest = EffectiveSettings()
         self.shown = ""
-        """What was given when the last round began."""
+        """The settings given when the last round began."""
 
     def read(self, root: str) -> SettingSources:
         """Read the settings for a round; print those that were given, if they changed."""

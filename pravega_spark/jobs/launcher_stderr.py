@@ -35,7 +35,6 @@ class _JvmStderr(io.TextIOBase, TextIO):
     """Writes to stderr through the JVM that started this script."""
 
     def write(self, text: str) -> int:
-        """Print the text."""
         from pyspark import SparkContext
 
         SparkContext._ensure_initialized()

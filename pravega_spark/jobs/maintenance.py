@@ -112,7 +112,6 @@ class _Schedules:
         self._known: KindSchedule | None = None
 
     def of(self, root: str, kinds: Sequence[MaintenanceKind]) -> KindSchedule:
-        """Return the schedule."""
         self._known = self._known or KindSchedule(open_store(root), kinds)
         return self._known
 

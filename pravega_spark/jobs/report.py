@@ -59,8 +59,8 @@ _BAR_SECONDS: Final = 0.5
 _CELLS: Final = 20
 _CLEAR: Final = "\r\x1b[K"
 _REPEATED: Final = (
-    "Spark has repeated the work on {}, whose task had failed or was lost: what it had done by "
-    "then is in no sum, so the sums are the least that was done."
+    "Spark has repeated the work on {}, whose task had failed or was lost: the sums lack its "
+    "earlier work, so they are lower bounds."
 )
 
 Done = tuple[int, str]
@@ -118,7 +118,7 @@ class RoundProgress:
 
 
 def progress_text(what: str, total: int, done: Done | None, seconds: float) -> str:
-    """Return how far a round is after so many seconds."""
+    """Return how far a round has come in ``seconds``."""
     if done is None:  # Spark Connect does not tell
         return f"{total:,} {what}, for {seconds:.0f} s"
     count, last = min(done[0], total), printable(done[1])

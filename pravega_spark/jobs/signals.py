@@ -22,7 +22,6 @@ class StopSignal:
     """Set when the job is asked to stop. It raises nothing: an exception would break JVM calls."""
 
     def __init__(self) -> None:
-        """Start unset, and listen to no signal yet."""
         self._stopped = threading.Event()
         self._disarmed = threading.Event()
         self._first = new_lock()
@@ -87,7 +86,6 @@ class _Handler:
         self._on_signal = on_signal
 
     def handle(self, sign: Any) -> None:
-        """Forward a signal."""
         self._on_signal()
 
     class Java:

@@ -59,8 +59,8 @@ def find_streams(
 ) -> tuple[str, list[str]]:
     """Return the root as a URL for executors, and the named streams, or else all, sorted.
 
-    What is named and does not exist is left out unless it ``must_exist``. Raises InvalidInput for a
-    root in memory or without a marker, InvalidName, NoSuchScope, and NoSuchStream for a named
+    Named objects that do not exist are left out unless they ``must_exist``. Raises InvalidInput for
+    a root in memory or without a marker, InvalidName, NoSuchScope, and NoSuchStream for a named
     stream.
     """
     url = find_root(root)

@@ -43,7 +43,6 @@ class KeyChanges(Iterator[KeyChange]):
     """Yields changes; ``position`` is the cut after the last one, where a later call continues."""
 
     def __init__(self, events: Iterator[Event], reader: EventReader, log: TableChangeLog) -> None:
-        """Begin before the first one."""
         self._events = events
         self._reader = reader
         self._log = log
@@ -76,11 +75,10 @@ class TableChangeLog:
 
     @property
     def name(self) -> str:
-        """The name by which a reader group reads the log, in the place of a stream's."""
+        """The name by which a reader group reads the log, instead of a stream's."""
         return self._stream.name
 
     def __repr__(self) -> str:
-        """Show the table and the root."""
         return f"TableChangeLog({self.table!r}, root={self._stream.root_url!r})"
 
     def head(self) -> StreamCut:
@@ -141,8 +139,8 @@ class TableChangeLog:
         pointer = event.pointer if isinstance(event, Event) else None
         if pointer is None or pointer.stream != self.name or not isinstance(event.data, bytes):
             raise InvalidInput(
-                f"{shown(event)} is no event of the change log of table {self.table}: pass events "
-                f"of {self.name}, from a reader without a deserializer."
+                f"{shown(event)} is not an event of the change log of table {self.table}: pass "
+                f"events of {self.name}, from a reader without a deserializer."
             )
         stored, value = decode_change(event.data)
         version = KeyVersion(pointer.life, event.segment_id, event.offset)

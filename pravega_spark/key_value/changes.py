@@ -107,8 +107,8 @@ def decode_change(payload: bytes) -> tuple[TableKey, bytes | None]:
         return key, payload[end:]
     if operation != REMOVE or end != len(payload):
         raise CorruptChunk(
-            f"an event of {len(payload)} bytes that begins with {payload[:8].hex()} is no change "
-            "of a key-value table. Restore the table's change log from a copy."
+            f"an event of {len(payload)} bytes that begins with {payload[:8].hex()} is not a "
+            "change of a key-value table. Restore the table's change log from a copy."
         )
     return key, None
 

@@ -25,10 +25,10 @@ class KeyValueTableConfiguration:
     """What a table's keys and values are, and how it grows; never changed.
 
     ``key_type`` is "bytes", "string" or "long". With a ``primary_key_length`` all primary keys have
-    so many bytes; a ``secondary_key_length`` above 0 gives every key a second part of so many.
-    ``partitions`` is the number of segments that the change log begins with, and keeps, unless a
-    ``scaling`` policy is given. An entry is hidden, and later removed, when its ``ttl`` is over. A
-    get sees what others wrote up to ``staleness`` before.
+    this number of bytes; a ``secondary_key_length`` above 0 gives every key a second part of this
+    length. ``partitions`` is the number of segments that the change log begins with, and keeps,
+    unless a ``scaling`` policy is given. An entry is hidden, and later removed, when its ``ttl`` is
+    over. A get sees what others wrote up to ``staleness`` before.
     """
 
     key_type: KeyType | str = KeyType.BYTES
@@ -103,7 +103,7 @@ class KeyValueTableConfiguration:
 
     @property
     def ttl_ms(self) -> int | None:
-        """The ttl in ms, or None."""
+        """The time to live of an entry in ms, or None if entries stay."""
         return None if self.ttl is None else parse_duration_ms("ttl", self.ttl)
 
     @property
@@ -113,7 +113,7 @@ class KeyValueTableConfiguration:
 
     @property
     def staleness_ms(self) -> int:
-        """The staleness in ms."""
+        """How old the changes of others that a get may miss can be, in ms."""
         return parse_duration_ms("staleness", self.staleness)
 
     def of_log(self) -> StreamConfiguration:

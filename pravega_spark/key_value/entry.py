@@ -44,7 +44,6 @@ class KeyVersion(_Place):
     NO_VERSION: ClassVar[KeyVersion]
 
     def __str__(self) -> str:
-        """Return the text that :meth:`parse` reads."""
         if self.life == 0:
             return "not-exists" if self == KeyVersion.NOT_EXISTS else "no-version"
         return f"{self.life}:{segment_text(self.segment_id)}={self.offset}"
@@ -61,7 +60,9 @@ class KeyVersion(_Place):
                 return special
         match = _TEXT.fullmatch(text) if isinstance(text, str) else None
         if match is None:
-            raise InvalidInput(f"{shown(text)} is no version of a key; write such as '1:0#0=42'.")
+            raise InvalidInput(
+                f"{shown(text)} is not a version of a key; write, for example, '1:0#0=42'."
+            )
         return cls(int(match[1]), parse_segment(match[2]), int(match[3]))
 
 

@@ -44,7 +44,7 @@ from pravega_spark.values.segments import SegmentRange, StreamCut
 NEVER = 1 << 62
 """Not due until the log has a newer version."""
 EXPIRED_PART = 4
-"""A fold is due each ttl / 4, and writes a file again whose oldest entry expired so long ago."""
+"""A fold is due each ttl / 4, and writes a file again whose oldest entry expired that long ago."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ from pravega_spark.values.limits import (
 FIRST_KEYS: Final = b"pravega.first_keys"
 """The first key of each row group, in the footer: a JSON list of texts."""
 _STATS_CHARACTERS: Final = 32
-"""Delta's writers keep so many characters of a text's bounds."""
+"""The number of characters that Delta's writers keep of a text's bounds."""
 _GREATEST: Final = "\U0010ffff"
 
 
@@ -137,8 +137,8 @@ def folded_file(add: Add, layout: RowLayout, where: str) -> FoldedFile:
         )
     except DECODE_ERRORS as error:
         raise CorruptLog(
-            f"{where}: the log's file {add.path} is no file of a folded table: {error!r}. Restore "
-            "the log from a copy.",
+            f"{where}: the log's file {add.path} is not a file of a folded table: {error!r}. "
+            "Restore the log from a copy.",
             path=f"{where}/{add.path}",
         ) from error
 
@@ -178,7 +178,6 @@ class FileReader:
     """Reads the files of one folded table; keeps footers within FOOTER_CACHE_BYTES. Thread-safe."""
 
     def __init__(self, store: Store, path: str, layout: RowLayout) -> None:
-        """Take the table's path."""
         self._store = store
         self._path = path
         self.layout = layout
@@ -296,7 +295,7 @@ class FileReader:
             rows = stored.read_row_groups(list(numbers), wanted, use_threads=False)
             expected = sum(footer.places[number].rows for number in numbers)
             if rows.num_rows != expected:
-                raise ValueError(f"it yields {rows.num_rows} rows in place of {expected}")
+                raise ValueError(f"it yields {rows.num_rows} rows instead of {expected}")
             return self.layout.rows_of_file(self.layout.filled(rows))
 
     @contextmanager
@@ -414,7 +413,6 @@ class FoldedWriter:
             self._file = None
 
     def __enter__(self) -> FoldedWriter:
-        """Return the writer."""
         return self
 
     def __exit__(
@@ -515,7 +513,6 @@ class _OpenFile:
         )
 
     def discard(self, error: BaseException) -> None:
-        """Leave nothing in the store."""
         if self._encoded is not None:
             wait([self._encoded])
         self._writer.is_open = False  # so that its finalizer writes no footer

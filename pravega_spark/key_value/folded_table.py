@@ -165,7 +165,6 @@ class FoldedState:
 def _entries(
     rows: pa.Table, wanted: Iterable[tuple[SortKey, TableKey]]
 ) -> Iterator[tuple[TableKey, Change]]:
-    """Yield the entries of a row group."""
     order = keys_of(rows)
     for key, name in wanted:
         at = position(order, key)
@@ -519,7 +518,7 @@ _MARK = f"{SUBSCRIBER_PREFIX}{FOLD_SUBSCRIBER}"
 
 
 def folded_log(stream: StreamLog) -> Log:
-    """Return the log of the folded table, whatever the keys are."""
+    """Return the log of the folded table, for keys of any type."""
     log = Log(stream.store, folded_path(stream.name), stream.runtime)
     log.maintain = checkpoint.maintain_in_background
     return log

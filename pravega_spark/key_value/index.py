@@ -51,7 +51,6 @@ class TableClock:
     """
 
     def __init__(self, store: Store, runtime: Runtime) -> None:
-        """Read no clock yet."""
         self._store = store
         self._runtime = runtime
         self._lock = new_lock()

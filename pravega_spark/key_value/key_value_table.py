@@ -83,7 +83,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         """Whether any short bytes are a key, so that the hot paths need no further check."""
         self._writer: EventStreamWriter | None = None
         self._lost: PravegaSparkError | None = None
-        """A failure since the last flush, which the next one raises, whoever has told it."""
+        """A failure since the last flush: the next flush raises it, even if a call has done so."""
         self._is_closed = False
         on_open(self, lambda table: table._is_closed)
 
@@ -104,7 +104,6 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         )
 
     def __repr__(self) -> str:
-        """Show the name and the root."""
         return f"KeyValueTable({self._name!r}, root={self._stream.root_url!r})"
 
     @property
@@ -236,7 +235,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
 
         Puts of one handle that name one primary key are durable in their order. Blocks while the
         buffer of the handle is full. Raises InvalidInput, NoSuchTable, TableSealed, StaleIdentity,
-        and the failure of earlier puts if neither a future nor a call has told it.
+        and the failure of earlier puts if neither a future nor a call has raised it.
         """
         if (
             type(key) is bytes
@@ -278,7 +277,8 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
     def flush(self, timeout: float | None = None) -> None:
         """Wait until all puts and removals of this handle are durable.
 
-        Raises once the failure of those since the last flush, whoever has told it meanwhile.
+        Raises the failure of a change since the last flush once, even if another call has raised
+        it.
         """
         writer = self._writer
         if writer is not None:
@@ -394,7 +394,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
     def close(self) -> None:
         """Make all puts durable and stop writing; a closed table can still be read.
 
-        A second call in another thread returns when that is done, too.
+        A second call, in another thread, waits for the first one.
         """
         with self._index.lock:  # a first put may be about to open the writer
             self._is_closed = True

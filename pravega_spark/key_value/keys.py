@@ -126,7 +126,10 @@ class KeyCodec:
             raise self._wrong("a primary key", "a whole number", primary)
         assert isinstance(primary, int)
         if not -_SIGN <= primary < _SIGN:
-            raise InvalidInput(f"the key {primary} of table {self.table} does not fit 64 bits.")
+            raise InvalidInput(
+                f"the key {primary} of table {self.table} does not fit 64 bits; give a number from "
+                "-2**63 to 2**63 - 1."
+            )
         return _LONG.pack(primary + _SIGN)
 
     def _bytes(self, what: str, value: object) -> bytes:
@@ -157,7 +160,7 @@ _LAST_LONG = b"\xff" * 8
 
 @dataclass(frozen=True, slots=True)
 class KeyBounds:
-    """The stored keys of [low, high); None is no bound."""
+    """The stored keys of [low, high); None means no bound."""
 
     low: TableKey | None = None
     high: TableKey | None = None
@@ -181,7 +184,8 @@ def _parse_token(token: str) -> TableKey:
         primary, secondary = map(bytes.fromhex, json.loads(token))
     except (ValueError, TypeError):
         raise InvalidInput(
-            f"{shown(token)} is no continuation of an iteration; give the token that it returned."
+            f"{shown(token)} is not a continuation token of an iteration; give the token that it "
+            "returned."
         ) from None
     return TableKey(primary, secondary)
 

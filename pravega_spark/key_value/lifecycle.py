@@ -90,7 +90,7 @@ class TableLifecycle:
         return self.existing()[1].record.configuration.tags
 
     def seal(self) -> bool:
-        """Stop all changes for ever; False if the table is sealed already. Raises NoSuchTable."""
+        """Stop all changes forever; False if the table is sealed already. Raises NoSuchTable."""
         log, view = self.existing()
         life = view.life
         return lifecycle.seal(log, sweeper.end_all_transactions, life=life)

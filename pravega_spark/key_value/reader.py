@@ -23,12 +23,10 @@ class TableIterator(Iterator[_Item], Generic[_Item]):
     """
 
     def __init__(self, items: Iterator[tuple[TableKey, _Item]]) -> None:
-        """Begin before the first one."""
         self._items = items
         self._last: TableKey | None = None
 
     def __next__(self) -> _Item:
-        """Return the next one."""
         self._last, item = next(self._items)
         return item
 
@@ -41,12 +39,11 @@ class TableIterator(Iterator[_Item], Generic[_Item]):
 class TableReader:
     """Reads a table at one version; made by ``KeyValueTable.at``. Thread-safe.
 
-    What others write later is not seen. Values that this process did not keep in memory are read
+    Later writes are not seen. Values that this process did not keep in memory are read
     from the change log: if that is truncated meanwhile, they raise TruncatedData.
     """
 
     def __init__(self, state: EntriesAtVersion, codec: KeyCodec) -> None:
-        """Take the state."""
         self._state = state
         self._codec = codec
 
@@ -110,7 +107,7 @@ class TableReader:
 
 
 def stored_keys(codec: KeyCodec, keys: Iterable[Any]) -> list[TableKey]:
-    """Return keys as they are stored; raise InvalidInput for what is no list of at most 256."""
+    """Return keys as they are stored; raise InvalidInput unless they are a list of at most 256."""
     given = check_list("keys", keys)
     if len(given) > MAX_TABLE_UPDATE_KEYS:
         raise InvalidInput(

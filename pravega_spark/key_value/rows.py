@@ -10,8 +10,8 @@ Events of a change log as columns: all changes of a batch are decoded at once. T
 the parts of the keys say where everything begins. A batch with a long key is decoded one by one,
 with the codec.
 
-Sorts any number of changes by key in bounded memory, and keeps the newest one of each key. What
-does not fit lies in sorted runs in a temporary folder of this host, until the end.
+Sorts any number of changes by key in bounded memory, and keeps the newest one of each key. Changes
+that do not fit lie in sorted runs in a temporary folder of this host, until the end.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def _whole(found: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def _joined(primary: pa.Array, secondary: pa.Array) -> pa.Array:
-    """Return both parts as one value that is in the order of the pairs, whatever the lengths."""
+    """Return both parts as one value that is in the order of the pairs, for parts of any length."""
     escaped: Any = pc.replace_substring(primary, pattern=b"\x00", replacement=_ESCAPED)
     return pc.binary_join_element_wise(escaped, secondary, pa.scalar(_END, pa.binary()))
 
@@ -275,7 +275,7 @@ def _empty(rows: int) -> pa.Array:
 
 
 _FEW: Final = 8
-"""A merge with so many times fewer changes looks up their places; otherwise it sorts all rows."""
+"""A merge looks up the places of changes if the rows are this many times more; or sorts all."""
 
 
 class RowCursor:
@@ -433,7 +433,7 @@ _LEAST: Final = 3
 _LONG: Final = 1_024
 """Parts that are longer than that on average are copied one by one."""
 _TOGETHER: Final = 8_192
-"""Otherwise so many are copied together, with the places of all of their bytes in memory."""
+"""The number of shorter parts that are copied together: the places of their bytes are in memory."""
 
 
 def entries_of_events(
@@ -442,7 +442,7 @@ def entries_of_events(
     """Return the changes of a segment's events (``offset``, ``timestamp``, ``event``) as entries.
 
     ``times_us`` stand for the timestamps if they are given. Raises CorruptChunk for an event that
-    is no change.
+    is not a change.
     """
     ready()
     payloads = events.column("event")
@@ -561,7 +561,6 @@ class ChangeSorter:
         yield from merged_runs([_parts(path) for path in self._runs])
 
     def __enter__(self) -> ChangeSorter:
-        """Return the sorter."""
         return self
 
     def __exit__(

@@ -1,6 +1,6 @@
 """What a read of a whole table needs: folded rows and the changes after them.
 
-Unlike the index (``index``) nothing is loaded: whoever reads takes the parts that it needs.
+Unlike the index (``index``) nothing is loaded: each read takes the parts that it needs.
 """
 
 from __future__ import annotations

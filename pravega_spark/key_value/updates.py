@@ -101,7 +101,6 @@ class UpdateEncoder:
     __slots__ = ("_codec", "_value_limit")
 
     def __init__(self, codec: KeyCodec, value_limit: int) -> None:
-        """Take the rules of the table."""
         self._codec = codec
         self._value_limit = value_limit
 
@@ -243,7 +242,6 @@ class OpenUpdate:
     __slots__ = ("error", "size_bytes", "steps", "versions")
 
     def __init__(self, steps: Sequence[Step]) -> None:
-        """Begin to wait."""
         self.steps = steps
         self.size_bytes = sum(len(s.key.primary) + len(s.value or b"") for s in steps)
         self.versions: tuple[KeyVersion, ...] | None = None
@@ -284,7 +282,6 @@ class UpdateCombiner:
     """The conditional updates of one life of a table in this process; thread-safe."""
 
     def __init__(self, stream: StreamLog, index: TableIndex, codec: KeyCodec) -> None:
-        """Begin without updates."""
         self._stream = stream
         self._index = index
         self._codec = codec
@@ -303,7 +300,7 @@ class UpdateCombiner:
         own = OpenUpdate(steps)
         with self._waiting_lock:
             self._waiting.append(own)
-        with self._index.lock:  # whoever has it commits for all
+        with self._index.lock:  # its holder commits for all
             while not own.is_done:
                 self._serve(self._next())
         if own.error is not None:

@@ -98,7 +98,7 @@ class RootStreams:
         """Yield the names of all streams after a name; "" is before the first one.
 
         Scopes in ``without`` are left out. A scope is read when its first stream is asked for. It
-        has one name of its own, behind all of its streams; with the error if its index cannot be
+        is one more name, behind all of its streams; with the error if its index cannot be
         read.
         """
         scope, _, stream = name.partition("/")
@@ -380,7 +380,7 @@ class MaintenanceShares:
         self.warn(cause, f"{kind.value} of {what} in %s failed", error)
 
     def _maintained_scopes(self, kind: MaintenanceKind) -> set[str | None]:
-        """Return the scopes that a job of their own maintains."""
+        """Return the scopes that a separate job maintains."""
         now_ms, due_ms = self._record.about_now_ms(), self._due_ms(kind)
         found = overlapping(self._record.entries(), kind, (None,))
         return {e.scope for e in found if e.scope is not None and not e.is_due(now_ms, due_ms)}
@@ -444,7 +444,7 @@ class AutoMaintenance:
         return [user for user in self._users if user.is_open()]
 
     def _is_asked(self) -> bool:
-        """Return whether an open user asks for maintenance, whatever the root's setting is."""
+        """Return whether an open user asks for maintenance, even if the root's setting is off."""
         return any(not user.by_setting for user in self._open_users())
 
     def _is_unused(self) -> bool:
@@ -484,7 +484,6 @@ class _MaintainedRoots:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
         self._roots: dict[str, AutoMaintenance] = {}
 
     def get(self, store: Store) -> AutoMaintenance:

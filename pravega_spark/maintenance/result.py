@@ -137,7 +137,6 @@ class KindResult:
         return f"{count_text(self.left, 'stream')} left to {self.claimed_by}"
 
     def __str__(self) -> str:
-        """Return a line for people."""
         if self.claimed_by:
             return f"{self.kind.value}: {self.left_text}"
         parts = [f"{count:,} {name.replace('_', ' ')}" for name, count in self.figures.items()]
@@ -217,7 +216,6 @@ class MaintenanceResult:
         ]
 
     def __str__(self) -> str:
-        """Return a few lines for people."""
         left = f", {self.left:,} left to others" if self.left else ""
         lines = [
             f"{count_text(self.streams, 'stream')}, {self.idle:,} idle{left}, in "

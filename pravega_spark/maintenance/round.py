@@ -181,7 +181,6 @@ class RoundRecord:
         )
 
     def __enter__(self) -> RoundRecord:
-        """Return itself."""
         return self
 
     def __exit__(
@@ -340,7 +339,7 @@ class RoundRequest:
     streams: Sequence[str] = ()
     dry_run: bool = False
     full: bool = False
-    """Whether to look at every stream fully, whatever its due hint says."""
+    """Whether to look at every stream fully, without regard to due hints."""
     limit_seconds: float = WorkOptions().limit_seconds
     must_exist: bool = True
     """Whether a scope or stream that is named and does not exist is an error; else it is left out,
@@ -538,7 +537,6 @@ class RoundStop:
     """Stops a round before its end, from another thread or a signal's handler."""
 
     def __init__(self) -> None:
-        """Start unset."""
         self._stopped = threading.Event()
 
     @property
@@ -648,7 +646,6 @@ class RoundRetries:
     """The attempts in a row that an error ended, such as that of a root that is unmounted."""
 
     def __init__(self) -> None:
-        """Start without a failed attempt."""
         self.attempts = 0
         self._reason = ""
 

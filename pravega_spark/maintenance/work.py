@@ -1,8 +1,8 @@
 """What each kind of maintenance does with one stream, one table or one scope.
 
 When a kind of work is due again for a stream whose log gets no newer version. A time may be too
-early, which costs a look, and should not be too late. What depends on ages that nobody computed is
-looked at again once the stream has been idle for twice as long.
+early, which costs a look, and should not be too late. Work that depends on ages that nobody
+computed is looked at again once the stream has been idle for twice as long.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def after_idle_time(view: StreamView, now_ms: int) -> int:
 
 
 def transactions_due(view: StreamView) -> int:
-    """Return ALWAYS while a transaction is open: leases and decisions are no commits."""
+    """Return ALWAYS while a transaction is open: leases and decisions are not commits."""
     return ALWAYS if view.transactions else SELDOM
 
 
@@ -285,7 +285,7 @@ def do_work(
 ) -> WorkOutcome:
     """Do the work of one kind on a stream. Raises what that raises, and TooBusy at the limit.
 
-    ``work`` is a part of it that is done in place of the whole, such as a plan.
+    ``work`` is a part of it that is done instead of the whole, such as a plan.
     Of a stream that still hangs in any kind of work, it raises TooBusy without waiting.
     """
 

@@ -287,7 +287,7 @@ PROCESS_METRICS: Final = (
         "pravega_reader_events_total",
         _COUNTER,
         _STREAM,
-        "events that the process has read from the storage, for whatever purpose",
+        "events that the process has read from the storage, for any purpose",
     ),
     Metric(
         "pravega_reader_bytes_total",
@@ -355,7 +355,6 @@ class MetricValues:
     """Values by metric and labels; the order of the catalog is kept when they are read."""
 
     def __init__(self) -> None:
-        """Begin without values."""
         self._values: dict[str, dict[tuple[str, ...], float | HistogramValue]] = {}
 
     def set(self, name: str, value: float | HistogramValue, *labels: str) -> None:

@@ -1,12 +1,12 @@
 """Measures a root and its streams for metrics.
 
 A measurement reads logs and changes nothing. Its storage calls are bounded by the numbers of
-scopes, streams, groups and readers, whatever they hold: about two for each. What cannot be read is
-counted and logged, and the rest is measured.
+scopes, streams, groups and readers, not with their sizes: about two for each. Objects that cannot
+be read are counted and logged, and the rest is measured.
 
 Measures one stream for metrics: from its newest version, and one small object beside its log.
-Events, splits and merges of a stream are counted over its whole life. What a truncation dropped
-from the log's state is in the stream's history, which is read once, and again only after a
+Events, splits and merges of a stream are counted over its whole life. The counts that a truncation
+dropped from the log's state are in the stream's history, which is read once, and again only after a
 truncation that dropped more.
 """
 

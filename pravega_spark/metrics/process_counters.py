@@ -24,7 +24,6 @@ class ProcessCounters(Observer):
     """Sums since it was made; thread-safe. The first ``max_streams`` streams have their own."""
 
     def __init__(self, max_streams: int) -> None:
-        """Begin with nothing counted."""
         self._max = max_streams
         self._lock = new_lock()
         self._counts: dict[str, Counter[_Labels]] = defaultdict(Counter)

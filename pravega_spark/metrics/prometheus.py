@@ -84,7 +84,6 @@ class RootMetrics(Collector):
     def __init__(
         self, manager: StreamManager, *, cache_seconds: float, max_streams: int, scopes: list[str]
     ) -> None:
-        """Measure nothing yet; :func:`root_metrics` checks the arguments."""
         self._measurement = RootMeasurement(manager, max_streams, scopes)
         self._monotonic = manager._runtime.monotonic
         self._cache_seconds = cache_seconds
@@ -143,7 +142,6 @@ class ProcessMetrics(ClosedByBlock, Collector):
     """The metrics of this process since :func:`start_metrics`; ``close`` stops counting."""
 
     def __init__(self, registry: CollectorRegistry, max_streams: int) -> None:
-        """Register, and observe the engine."""
         self._registry = registry
         self._counters = ProcessCounters(max_streams)
         self._stop_server: Callable[[], None] | None = None
@@ -198,7 +196,7 @@ def start_metrics(
     With ``port`` a thread serves the registry by HTTP at ``/metrics``, on this machine alone unless
     ``address`` says otherwise; 0 takes a free port. Without, ``registry`` (the client's default
     one) is served by the application. The streams beyond ``max_streams`` share one series. A forked
-    child counts nothing until it starts metrics of its own. Raises IllegalState if the registry has
+    child counts nothing until it starts metrics itself. Raises IllegalState if the registry has
     these metrics, InvalidInput, OSError for a port in use, ModuleNotFoundError without
     prometheus_client.
     """
@@ -209,8 +207,8 @@ def start_metrics(
         started = ProcessMetrics(registry or prometheus_client.REGISTRY, max_streams)
     except ValueError as error:
         raise IllegalState(
-            f"metrics were started in this registry before: {error}. Use what the first call "
-            "returned, close it, or give another registry."
+            f"metrics were started in this registry before: {error}. Use the object that the first "
+            "call returned, close it, or give another registry."
         ) from error
     if port is not None:
         try:

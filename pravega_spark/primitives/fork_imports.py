@@ -1,7 +1,7 @@
 """Modules that another thread was importing when a process was forked: the child imports them anew.
 
 Python locks a module while it is imported. A forked child keeps the lock without the thread that
-would release it, and many modules are imported on first use: that would wait for ever.
+would release it, and many modules are imported on first use: that would wait forever.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A property that is computed once, without a lock.
 
 ``functools.cached_property`` has one lock for all objects of a class before Python 3.12: threads
-wait for each other, and a forked child for ever if another thread computed in its parent.
+wait for each other, and a forked child forever if another thread computed in its parent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ class lazy_property(Generic[_Value]):  # noqa: N801: it is used as ``property`` 
     """
 
     def __init__(self, compute: Callable[[Any], _Value]) -> None:
-        """Take the method."""
         self._compute = compute
         self._name = compute.__name__
         self.__doc__ = compute.__doc__

@@ -1,7 +1,7 @@
-"""Locks of one process: a forked child finds each of them free, whoever held it in the parent.
+"""Locks of one process: a forked child finds each of them free, also those held in the parent.
 
 A fork copies a lock that another thread holds, and the child has no thread to release it. So a lock
-that a child may meet is made here. What it guards may be half changed in the child: the handle
+that a child may meet is made here. Its data may be half changed in the child: the handle
 refuses to be used there (``ProcessGuard``), or the owner forgets it after a fork.
 """
 

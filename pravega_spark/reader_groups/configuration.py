@@ -112,7 +112,6 @@ class ReaderGroupConfiguration:
         object.__setattr__(self, "acknowledge", acknowledge)
 
     def __hash__(self) -> int:
-        """Hash by value."""
         return hash((tuple(self.streams.items()), self.retention))
 
     @property
@@ -220,5 +219,7 @@ def _cut_range(stream: str, given: Any) -> StreamCutRange:
         if cut is not None and cut.is_bound and cut.stream != stream:
             raise InvalidConfiguration(f"the {what} of {stream} is a cut of {cut.stream}: {cut}.")
     if found.end == StreamCut.EARLIEST:
-        raise InvalidConfiguration(f"a group that ends at the head of {stream} reads nothing.")
+        raise InvalidConfiguration(
+            f"a group that ends at the head of {stream} reads nothing; give a later end, or none."
+        )
     return found

@@ -6,8 +6,8 @@ The storage's own clock dates heartbeats, as it does the leases of transactions.
 expired too early loses its segments and learns so at its next refresh. Other readers continue from
 its last heartbeat, so an early expiry repeats events and never loses one.
 
-A lease does not run out over an outage of the storage (ADR 35): whoever judges it has seen the
-storage answer for a whole lease, or found the same old heartbeat a lease ago.
+A lease does not run out over an outage of the storage (ADR 35): the process that judges it has seen
+the storage answer for a whole lease, or found the same old heartbeat a lease ago.
 """
 
 from __future__ import annotations
@@ -409,7 +409,7 @@ class OwnLease:
         """
         with self._lock:
             if self._has_left:
-                raise ObjectClosed(f"reader {self._reader_id} was closed.")
+                raise ObjectClosed(f"reader {self._reader_id} was closed; create another one.")
             if held is not None:
                 self._last = replace(self._last, held=held)
             began = self._runtime.monotonic()

@@ -380,9 +380,9 @@ class GroupLifecycle:
         with contextlib.suppress(*_IMPOSSIBLE):
             if self._begin_claimed(row["life"], claimed):
                 logger.warning(
-                    "reader group %s is in the index of its scope and had no log: its creation was "
-                    "not finished, or its folder was lost. It begins at its configured start; what "
-                    "it read before, if anything, is not known.",
+                    "reader group %s is in the index of its scope and had no log: its creation "
+                    "was not finished, or its folder was lost. It begins at its configured start; "
+                    "its earlier positions, if any, are not known.",
                     self.name,
                     extra=log_fields("create reader group", group=self.name),
                 )

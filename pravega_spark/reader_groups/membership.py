@@ -81,7 +81,6 @@ class StateRefresh:
         leases: ReaderLeases,
         lease: OwnLease,
     ) -> None:
-        """Begin with a refresh that is due."""
         log = sync.table.log
         self._sync, self._streams, self._leases, self._lease = sync, streams, leases, lease
         self._runtime, self._is_local = log.runtime, log.store.is_local
@@ -514,7 +513,6 @@ class UntoldFinds:
     def __init__(
         self, streams: Streams, membership: ReaderMembership, selector: SegmentSelector
     ) -> None:
-        """Begin without any."""
         self._streams, self._membership, self._selector = streams, membership, selector
         self.untold = dict[int, Find]()
 
@@ -596,7 +594,6 @@ class LeaseExtender:
     """
 
     def __init__(self, membership: ReaderMembership, max_poll_seconds: float) -> None:
-        """Start the thread."""
         self._stopped = stopped = threading.Event()
         reader = weakref.ref(membership, lambda _: stopped.set())
         self.thread = threading.Thread(

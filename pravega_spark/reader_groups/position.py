@@ -33,7 +33,6 @@ class Position:
     offsets: Mapping[SegmentKey, int]
 
     def __str__(self) -> str:
-        """Return the position as a text for :meth:`parse`."""
         return to_json(encode_positions(self.offsets))
 
     @classmethod
@@ -75,7 +74,7 @@ class Position:
 
 def _refused(given: object) -> InvalidInput:
     return InvalidInput(
-        f"{shown(given)} is no position of a reader: pass the position of an event that was "
+        f"{shown(given)} is not a position of a reader: pass the position of an event that was "
         "read, or its text."
     )
 

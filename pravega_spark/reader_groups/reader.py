@@ -47,7 +47,6 @@ class GroupWindows:
     """The time windows that a reader has returned for the streams of its group."""
 
     def __init__(self, streams: Streams) -> None:
-        """Begin without windows."""
         self._streams = streams
         self._returned: dict[str, TimeWindow] = {}
 
@@ -96,7 +95,7 @@ def _earliest_cut(state: GroupState, stream: str, held: Mapping[SegmentKey, int]
 _Events = TypeVar("_Events")
 
 _REFRESH_GRACE_SECONDS = 0.25
-"""A call that has found nothing waits so much longer for a refresh that it has begun."""
+"""The time that a call which has found nothing waits longer for a refresh that it has begun."""
 
 
 class EventStreamReader(NotPicklable):
@@ -198,9 +197,9 @@ class EventStreamReader(NotPicklable):
         """
         if not self._configuration.acknowledges_on_reading:
             raise IllegalState(
-                f"reader {self.reader_id}: an iteration shows no checkpoints and ends at no "
-                "commit, and in this group such acknowledge events; call `read_next_event`, and "
-                "store your results at a checkpoint's marker, or commit your transaction."
+                f"reader {self.reader_id}: in this group checkpoints or commits acknowledge "
+                "events, and an iteration shows neither; call `read_next_event`, and store your "
+                "results at a checkpoint's marker, or commit your transaction."
             )
         while True:
             _, is_completed, event = self._next_event(None)
@@ -221,7 +220,7 @@ class EventStreamReader(NotPicklable):
         return self._windows.of_stream(state, stream, self._selector.next_offsets)
 
     def rewind(self) -> None:
-        """Hand out again what no transaction has acknowledged, as after an abort.
+        """Hand out again the events that no transaction has acknowledged, as after an abort.
 
         For a group with ``acknowledge="transaction"``; others raise IllegalState, and so does a
         reader whose transaction nobody has ended. Raises ReinitializationRequired.
@@ -329,7 +328,7 @@ class EventStreamReader(NotPicklable):
     def _check_usable(self) -> None:
         self._guard.check()
         if self._closed:
-            raise ObjectClosed(f"reader {self.reader_id} was closed.")
+            raise ObjectClosed(f"reader {self.reader_id} was closed; create another one.")
 
     def _end(self) -> None:
         self._closed = True

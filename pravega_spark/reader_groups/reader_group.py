@@ -42,7 +42,7 @@ from pravega_spark.values.units import parse_duration_ms
 
 
 class ReaderGroup(NotPicklable):
-    """A reader group, made by ``StreamManager``. Every method raises NoSuchReaderGroup."""
+    """A reader group of a ``StreamManager``. Methods raise NoSuchReaderGroup once it is deleted."""
 
     _NOT_PICKLABLE = (
         "a ReaderGroup cannot be pickled; pass its name, and open it by StreamManager.reader_group."
@@ -163,8 +163,8 @@ class ReaderGroup(NotPicklable):
         never does, as in Pravega: if its process crashes, call ``reader_offline``.
 
         With a ``max_poll_interval`` (Kafka's term) a thread extends the lease between two calls, so
-        that a reader may process an event or a batch for so long, while a crashed process still
-        expires after its lease. A reader that makes no call for longer is no longer extended.
+        that a reader may process an event or a batch for that long, while a crashed process still
+        expires after its lease. The thread leaves out a reader that makes no call for longer.
 
         Raises InvalidConfiguration for a ``lease`` or ``max_poll_interval`` out of its limits, and
         InvalidName, also for the reader name of streaming queries.
@@ -223,7 +223,7 @@ class ReaderGroup(NotPicklable):
     def expire_readers(self) -> list[str]:
         """Remove the readers whose leases have expired, and return their ids.
 
-        Readers also do this on their own.
+        Readers also do this themselves.
         """
         return expire_readers(self._lifecycle.sync, self._leases)
 
@@ -232,7 +232,7 @@ class ReaderGroup(NotPicklable):
         return sorted(self._state().readers)
 
     def distribution(self) -> dict[str | None, int]:
-        """Return the number of segments of each reader, and of waiting segments (None)."""
+        """Return the number of segments by reader; the key None counts the waiting segments."""
         state = self._state()
         found: Counter[str | None] = Counter(dict.fromkeys(state.readers, 0))
         found.update(owned.reader for owned in state.assigned.values())

@@ -94,7 +94,7 @@ def _located(layout: Layout, given: StreamCutRange) -> tuple[LocatedCut, StreamC
         return start, None
     end = locate(layout, given.end)
     if not end.canonical().is_at_or_after(start.canonical()):
-        raise InvalidStreamCut(f"the start {start} lies after the end {end}.")
+        raise InvalidStreamCut(f"the start {start} lies after the end {end}; exchange them.")
     return start, end.cut
 
 

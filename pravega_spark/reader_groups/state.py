@@ -130,7 +130,7 @@ class GroupState:
     silent. ``former_streams`` were subscribed by an earlier generation and are not by this one,
     each with its life (None if an older version did not record it). ``query_number`` is the number
     of the last streaming query that joined; the group ignores reports of earlier ones. ``began``
-    has the generation in which the group began to read each stream at a start of its own: since
+    has the generation in which the group began to read each stream: since
     then its positions only moved forward. ``renewed_streams`` keep, until the group is active, what
     they kept for the generation before. ``prepared`` has, by reader, the positions that a joint
     transaction has prepared; while they are there the reader stays in the group. ``finds`` has, by

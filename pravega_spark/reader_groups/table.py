@@ -97,7 +97,6 @@ class GroupCodec:
     key = "key"
 
     def __init__(self) -> None:
-        """Begin without rows to use again."""
         self._rows: dict[SegmentKey, tuple[Ownership | int, Row]] = {}
         """The rows of owned and of waiting segments, each with what it says, as they were last
         encoded or decoded: a change leaves most of them as they are."""
@@ -376,7 +375,6 @@ class _OpenStates:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
         self._used = WeakValueDictionary[tuple[Store, str], Synchronizer[GroupState]]()
 
     def get(self, store: Store, path: str) -> Synchronizer[GroupState]:

@@ -85,8 +85,8 @@ class ReaderTransaction:
     def _find_end(self) -> None:
         """Untie the reader from its transaction, if it has one, when anybody has ended that.
 
-        One look at the decision log. What was decided to commit is acknowledged before this
-        returns. Raises IllegalState if nothing was decided.
+        One look at the decision log. A decided commit is acknowledged before this returns. Raises
+        IllegalState if nothing was decided.
         """
         transaction = self._transaction
         if transaction is None:
@@ -101,7 +101,7 @@ class ReaderTransaction:
             )
         if record is not None:
             self.carry_out(transaction)
-        # Without a record, the group's state has what was acknowledged, whatever the outcome was.
+        # Without a record, the group's state has what was acknowledged, after any outcome.
         self.end(transaction, is_committed=record is not None)
 
     def _unused(self) -> IllegalState:

@@ -203,7 +203,7 @@ def _by_policy(inputs: TruncationInputs) -> TruncationDecision:
 
 
 def _by_minimum(inputs: TruncationInputs) -> TruncationDecision:
-    """Decide for a policy by time or size, whatever subscribers need.
+    """Decide for a policy by time or size, which does not regard subscribers.
 
     By size, the cut is exact to the event where the entries would retain more than the maximum.
     """

@@ -86,7 +86,6 @@ class RetentionExplanation:
         return self.claims[0].holder if self.claims else ""
 
     def __str__(self) -> str:
-        """Return the explanation as lines of text."""
         lines = [
             f"{self.stream} at version {self.version}: {policy_text(self.policy)}",
             f"  goes:  {self.goes} ({self.rule.value})",

@@ -258,7 +258,6 @@ class _FollowingEntries:
     """
 
     def __init__(self, entry: RetentionEntry) -> None:
-        """Begin with an entry."""
         self.version = entry.version
         self.entries: list[Callable[[], RetentionEntry]] = [lambda: entry]
         self._first = entry

@@ -88,7 +88,7 @@ def _awaited(stream: StreamLog, found: RetentionExplanation) -> Iterator[str]:
     for holder in holders:
         try:
             group = find_group(stream.store, holder.removeprefix(prefix))
-        except InvalidName:  # a subscriber that is no group
+        except InvalidName:  # a subscriber that is not a group
             continue
         if group is None:
             continue

@@ -260,7 +260,6 @@ class StreamScaling:
     """Explains and runs the automatic scaling of one stream; made by ``StreamManager.scaling``."""
 
     def __init__(self, stream: StreamLog, life: int) -> None:
-        """Take a stream and its life."""
         self._stream = stream
         self._life = life
 

@@ -67,7 +67,6 @@ class Traffic:
     size_bytes: int = 0
 
     def __add__(self, other: Traffic) -> Traffic:
-        """Return the sum of both."""
         return Traffic(self.events + other.events, self.size_bytes + other.size_bytes)
 
 

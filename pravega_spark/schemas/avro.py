@@ -65,12 +65,12 @@ def avro_schema(given: Mapping[str, Any] | str | os.PathLike[str]) -> pa.Schema:
         *(OSError, KeyError, TypeError, ValueError, RecursionError),
     ) as error:
         raise InvalidSchema(
-            f"this is no schema of Avro: {shown(given)}: {type(error).__name__}: {error}."
+            f"this is not a valid Avro schema: {shown(given)}: {type(error).__name__}: {error}."
         ) from None
     is_record = isinstance(expanded, Mapping) and expanded.get("type") == "record"
     if not is_record or not expanded["fields"]:
         raise InvalidSchema(
-            f"the Avro schema {shown(given)} is not one of a record with fields, which are the "
+            f"the Avro schema {shown(given)} is not a record with fields; the fields are the "
             "columns."
         )
     return pa.schema(_fields(expanded, ()))

@@ -54,8 +54,8 @@ def class_schema(given: type) -> pa.Schema:
 def _fields(given: type, path: tuple[str, ...]) -> list[pa.Field]:
     if len(path) > MAX_COLUMN_DEPTH:
         raise InvalidSchema(
-            f"column {path[0]} has the class {given.__name__} inside of itself, and columns have "
-            "an end; keep the inner part as a JSON text in a str field.",
+            f"column {path[0]} contains the class {given.__name__} in itself, and columns cannot "
+            "nest without end; keep the inner part as a JSON text in a str field.",
             column=path[0],
         )
     found = []

@@ -1,10 +1,10 @@
 """Columns as their schema wants them: the same values in another encoding, or a refusal.
 
-Nothing is coerced. A text is no number, a time without a zone is no timestamp, 1.5 is no whole
-number, and 300 is no byte. Accepted are other encodings of a type (large, view, dictionary,
-run-end), whole numbers that the type holds, whole numbers in a decimal or a float that has room for
-them exactly, the nearest float of four bytes to one of eight, UUIDs as texts, timestamps of any
-zone and unit that are whole microseconds, and nulls of no type.
+Nothing is coerced. A text is not a number, a time without a zone is not a timestamp, 1.5 is not a
+whole number, and 300 is not a byte. Accepted are other encodings of a type (large, view,
+dictionary, run-end), whole numbers that the type holds, whole numbers in a decimal or a float that
+has room for them exactly, the nearest float of four bytes to one of eight, UUIDs as texts,
+timestamps of any zone and unit that are whole microseconds, and nulls of no type.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def _fit_map(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def check_distinct(keys: pa.Array, lengths: NDArray[np.int32]) -> None:
-    """Raise Misfit if a map, of which each has so many of the keys, has one key twice.
+    """Raise Misfit if a map has one key twice; ``lengths`` counts the keys of each map.
 
     As in Spark 0.0 and -0.0 are one key, and all NaN are, also inside of a key.
     """

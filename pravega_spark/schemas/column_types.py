@@ -99,8 +99,9 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
     for name in schema.names:
         if name.lower() in RESERVED_NAMES:
             raise InvalidSchema(
-                f"a column of a typed stream is not named {name!r}, which is a column of streams "
-                f"or of their readers; rename it. Reserved: {', '.join(sorted(RESERVED_NAMES))}.",
+                f"a column of a typed stream cannot be named {name!r}: streams or their readers "
+                "have a column of that name; rename it. Reserved: "
+                f"{', '.join(sorted(RESERVED_NAMES))}.",
                 column=name,
             )
     count = sum(map(_count, (field.type for field in fields)), len(fields))
@@ -157,7 +158,7 @@ def canonical_type(kind: pa.DataType, path: str) -> pa.DataType:
         key = canonical_type(kind.key_type, f"{path}.key")
         if types.is_map(key):
             raise _refused(
-                f"{path}.key", kind.key_type, "a key that is no map, such as pa.string()"
+                f"{path}.key", kind.key_type, "a key that is not a map, such as pa.string()"
             )
         return pa.map_(key, canonical_type(kind.item_type, f"{path}.value"))
     if is_list(kind):

@@ -134,7 +134,7 @@ def arrow_type(kind: Any, path: str) -> pa.DataType:
     if inner == "udt":
         return arrow_type(kind.get("sqlType"), path)
     raise InvalidSchema(
-        f"column {path} has a type that is none of Delta's: {shown(kind)}.",
+        f"column {path} has a type that Delta does not have: {shown(kind)}.",
         column=path.partition(".")[0],
     )
 

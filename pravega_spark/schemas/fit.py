@@ -332,7 +332,7 @@ def _decimal_check(kind: pa.DataType) -> Check:
         try:
             exact = Decimal(value).quantize(unit, context=_EXACT)
         except InvalidOperation:
-            raise Misfit(f"it is no number of {kind}") from None
+            raise Misfit(f"it is not a number of type {kind}") from None
         if exact != value or len(exact.as_tuple().digits) > kind.precision:
             raise Misfit(f"{kind} cannot hold this number exactly")
         return exact, DECIMAL_BYTES
@@ -370,7 +370,7 @@ def _timestamp(value: Any) -> Checked:
     if not isinstance(value, datetime):
         raise _refused(value, "a timestamp: give a datetime with a time zone")
     if value != value:  # noqa: PLR0124 - pandas' NaT
-        raise Misfit("it is no time: give None")
+        raise Misfit("it is not a time: give None")
     if value.utcoffset() is None:
         raise Misfit("the datetime has no time zone: add one, such as datetime.timezone.utc")
     if getattr(value, "nanosecond", 0):  # of pandas

@@ -36,7 +36,6 @@ class JsonSchemaTypes:
     """Turns one JSON Schema document into Arrow types; follows references inside of it."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
-        """Take the document, as parsed."""
         self._document = document
 
     def schema(self) -> pa.Schema:
@@ -49,8 +48,8 @@ class JsonSchemaTypes:
         properties = root.get("properties")
         if not isinstance(properties, Mapping) or not properties:
             raise InvalidSchema(
-                f"the JSON Schema {shown(self._document)} is not one of an object with properties; "
-                "its properties are the columns."
+                f"the JSON Schema {shown(self._document)} does not describe an object with "
+                "properties; the properties are the columns."
             )
         return pa.schema(self._fields(root, ()))
 
@@ -156,7 +155,7 @@ def read_document(given: Mapping[str, Any] | str | os.PathLike[str]) -> Mapping[
             "schema."
         ) from None
     if not isinstance(found, Mapping):
-        raise InvalidSchema(f"the file {shown(given)} has no object of JSON, but {shown(found)}.")
+        raise InvalidSchema(f"the file {shown(given)} holds {shown(found)}, not a JSON object.")
     return found
 
 

@@ -1,7 +1,8 @@
 """Whether a value that was encoded by a schema comes back as it was given: nothing cut or left out.
 
 Encoders of Avro make an integer of 1.7, leave out fields that the schema lacks, take a time without
-a zone for one of the host's, and cut microseconds. What comes back is what other readers will see.
+a zone for one of the host's, and cut microseconds. Other readers will see the value that comes
+back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Columns and types as SQL declares them: ``carrier string not null, delay int comment 'min'``.
 
 It is the DDL of Spark and Delta. Types inside of types are as Spark prints them,
-``struct<name:string>``, and are read with a space in place of the colon, too.
+``struct<name:string>``, and are read with a space instead of the colon, too.
 """
 
 from __future__ import annotations
@@ -162,7 +162,6 @@ class _SqlReader:
         return re.sub(r"\\(.)", r"\1", self._advance()[1:-1], flags=re.DOTALL)
 
     def type(self, path: str) -> Any:
-        """Return a type."""
         if self._kind != "word" or path.count(".") > MAX_COLUMN_DEPTH:
             self._fail()
         name = self._advance().lower()

@@ -2,7 +2,7 @@
 
 A value of fixed width has its width (a boolean 1, a decimal 16), a text or bytes their length in
 UTF-8, a struct, an array or a map the sum of what is in it, and a null has none. So an event has
-the same size before and after columns are added, and in whatever chunk it is.
+the same size before and after columns are added, and in any chunk.
 
 ``to_numpy`` is not used here: it imports pandas, which a reader can do without.
 """

@@ -49,7 +49,6 @@ class AccessGuard:
     """ASGI middleware: refuses what may not pass, and adds the security headers to all answers."""
 
     def __init__(self, app: ASGIApp, options: ServeOptions) -> None:
-        """Take the application behind the guard."""
         self._app = app
         self._options = options
 

@@ -41,7 +41,7 @@ class AnswerCache:
     ) -> _Answer:
         """Return the answer of that version if it is younger than ``seconds``, or compute it.
 
-        What ``compute`` raises is raised, and not kept.
+        Errors of ``compute`` are raised, and not kept.
         """
         slot = self._slot(key)
         with slot.lock:

@@ -49,7 +49,7 @@ class _Viewer:
         self.messages.put_nowait(message)
 
     def end(self) -> None:
-        """Let the viewer's messages end, whatever waits."""
+        """Let the viewer's messages end, also for a call that waits."""
         while not self.messages.empty():
             self.messages.get_nowait()
         self.messages.put_nowait(None)

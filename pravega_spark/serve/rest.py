@@ -227,7 +227,7 @@ def _add_reads(routes: APIRouter, root: ServedRoot) -> None:
     ) -> list[ScaleMetadata]:
         """Return the scale events between two times in ms since 1970, and the one before them."""
         if start_ms > end_ms:
-            raise InvalidTime(f"'from' ({start_ms}) is later than 'to' ({end_ms}).")
+            raise InvalidTime(f"'from' ({start_ms}) is later than 'to' ({end_ms}); exchange them.")
         opened = root.manager.stream(stream_name(scope, stream))
         epochs = opened.epochs(start_ms=start_ms, end_ms=end_ms)
         oldest = min(segment.epoch for epoch in epochs for segment in epoch.segments)
@@ -364,7 +364,7 @@ class ServerHealth:
         return _health("storage", is_found, details)
 
     def _maintenance(self) -> HealthResult:
-        """Return what is overdue. That is no reason to restart or avoid a server: it stays UP."""
+        """Return the overdue work. It does not call for a restart, so the server stays UP."""
         try:
             found = self._root.manager.maintenance()
         except (PravegaSparkError, OSError) as error:

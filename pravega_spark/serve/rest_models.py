@@ -27,7 +27,6 @@ class RestRoute(APIRoute):
     """A route whose answers omit fields without a value, as Pravega's server does."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        """Take what the base class does."""
         super().__init__(*args, **{**options, "response_model_exclude_none": True})
 
 
@@ -38,7 +37,7 @@ class _Json(BaseModel):
 
 
 class ScalingConfigType(enum.Enum):
-    """What determines the number of segments."""
+    """The measure by which segments are split and merged."""
 
     FIXED_NUM_SEGMENTS = "FIXED_NUM_SEGMENTS"
     BY_RATE_IN_KBYTES_PER_SEC = "BY_RATE_IN_KBYTES_PER_SEC"

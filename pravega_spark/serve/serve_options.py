@@ -87,7 +87,7 @@ class ServeOptions:
 
 
 def host_names(names: Iterable[str]) -> frozenset[str]:
-    """Return names of hosts in lower case; raises InvalidOption for what is no name."""
+    """Return names of hosts in lower case; raises InvalidOption for an invalid name."""
     found = {name.strip().lower().rstrip(".") for name in names}
     for name in found:
         if not name or any(not (c.isascii() and (c.isalnum() or c in ".-")) for c in name):

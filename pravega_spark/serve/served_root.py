@@ -11,7 +11,7 @@ from pravega_spark.manager import StreamManager
 
 
 class ServedRoot:
-    """What all routes share; thread-safe."""
+    """The state that all routes share; thread-safe."""
 
     def __init__(self, manager: StreamManager) -> None:
         """Take the manager of the root; nothing is read yet."""

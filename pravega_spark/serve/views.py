@@ -70,7 +70,7 @@ from pravega_spark.values.events import Event, RowEvent
 from pravega_spark.values.segments import Epoch, Segment, StreamCut, segment_text
 
 SCANNED_COMMITS: Final = 256
-"""An answer reads at most so many commits."""
+"""The most commits that an answer reads."""
 _MERGED: Final = frozenset({"APPEND"})
 _SHOWN_TEXT: Final = 2_000
 
@@ -151,7 +151,7 @@ SHOWN_KEY: Final = 256
 
 
 def last_events(reader: EventReader, log: StreamLog, view: StreamView, limit: int) -> EventsAnswer:
-    """Return the newest ``limit`` events by time, whatever segments have them.
+    """Return the newest ``limit`` events by time, of any segments.
 
     Reads one or two chunks for each segment whose last events may be among them.
     """
@@ -425,14 +425,13 @@ def storage_answer(found: StorageInfo) -> StorageAnswer:
 
 _KEPT_SECONDS: Final = 3.0
 SCANNED_GROUPS: Final = 500
-"""The readers of a stream are looked for among so many groups of the root."""
+"""The most groups of a root among which the readers of a stream are looked for."""
 
 
 class GroupRows:
     """The groups of a root; answers are shared for a few seconds."""
 
     def __init__(self, root: ServedRoot, cache: AnswerCache) -> None:
-        """Take the root and the cache."""
         self._root = root
         self._cache = cache
 

@@ -1,4 +1,4 @@
-"""What a server knows of a root: its names, and one watch for each stream looked at.
+"""A server's knowledge of a root: its names, and one watch for each stream looked at.
 
 The first look reads the log's last commits, for their times. Every later look costs one storage
 call: the traffic since is the difference between two views.
@@ -32,7 +32,7 @@ BUCKET_MS: Final = 10_000
 WINDOW_MS: Final = 3_600_000
 POINTS: Final = 60
 RATE_MS: Final = 60_000
-"""A rate is the mean of so long."""
+"""A rate is the mean over this time."""
 
 
 class TrafficWindow:
@@ -83,7 +83,7 @@ class TrafficWindow:
 
 
 FIRST_COMMITS: Final = 256
-"""The first look at a stream reads at most so many commits."""
+"""The most commits that the first look at a stream reads."""
 _STEADY_SECONDS: Final = 30.0
 """After a longer pause the traffic since the last look is spread over the pause."""
 _SPREAD_STEPS: Final = 60
@@ -93,7 +93,6 @@ class StreamWatch:
     """One stream; thread-safe. Looks are shared by all that ask at the same time."""
 
     def __init__(self, log: StreamLog) -> None:
-        """Take an open stream; nothing is read yet."""
         self._log = log
         self._lock = new_lock()
         self._looked: float | None = None
@@ -235,7 +234,6 @@ class RootWatch:
     """The names and streams of a root, as last seen; thread-safe."""
 
     def __init__(self, root: ServedRoot, cache: AnswerCache, poll_seconds: float) -> None:
-        """Take the root; nothing is read yet."""
         self.root = root
         self.poll_seconds = poll_seconds
         self._cache = cache

@@ -30,15 +30,14 @@ from pravega_spark.serve.watch import RootWatch
 from pravega_spark.serve.web_problems import add_handlers
 
 _DESCRIPTION = """\
-The streams of one root. `/v1` is Pravega's REST API with its paths and JSON; `/api` is what the
-page is made of. Without `--allow-changes` every verb but GET answers 403."""
+The streams of one root. `/v1` is Pravega's REST API with its paths and JSON; `/api` serves
+the page. Without `--allow-changes` every verb but GET answers 403."""
 
 
 class WebApplication:
     """The application as ASGI, which its server tells that it ends."""
 
     def __init__(self, app: ASGIApp, live: LiveUpdates) -> None:
-        """Take the guarded application, and its live updates."""
         self._app = app
         self._live = live
 

@@ -198,7 +198,7 @@ class RevisionedStream(ClosedByBlock, NotPicklable):
         first, last, view = self._checked(start), self._checked(end), self._view()
         if not first <= last <= self._latest(view):
             raise InvalidInput(
-                f"the revisions {first} to {last} are no range of stream {self._stream.name}, "
+                f"the revisions {first} to {last} are not a range of stream {self._stream.name}, "
                 f"whose latest revision is {self._latest(view)}; give the earlier one first."
             )
         return self._read(view, first, last)
@@ -243,7 +243,7 @@ class RevisionedStream(ClosedByBlock, NotPicklable):
         return self._written(latest.pointer, value, begins_state=True)
 
     def write_unconditionally(self, value: Any) -> Revision:
-        """Write a value after whatever is the last one; return the revision after it."""
+        """Write a value after the last one without a condition; return the revision after it."""
         written = self._written(self._revision(ANY_OFFSET).pointer, value)
         assert written is not None, "nothing was compared"
         return written
@@ -372,8 +372,8 @@ class RevisionedStream(ClosedByBlock, NotPicklable):
             )
         if found != here or found.offset < 0:
             raise InvalidInput(
-                f"{found} is no revision of stream {here.stream}, segment "
-                f"{segment_text(self._segment_id)}."
+                f"{found} is not a revision of stream {here.stream}, segment "
+                f"{segment_text(self._segment_id)}; fetch one of this stream."
             )
         return found
 

@@ -44,7 +44,7 @@ def is_initial(value: bytes) -> bool:
     if value[:1] not in (_INITIAL, _UPDATES):
         raise IllegalState(
             f"the stream holds an event that no state synchronizer wrote: {value[:32]!r}; use a "
-            "stream of its own for shared state."
+            "separate stream for shared state."
         )
     return value[:1] == _INITIAL
 
@@ -198,7 +198,7 @@ class StateSynchronizer(ClosedByBlock, NotPicklable):
             )
 
     def update_state_unconditionally(self, updates: Iterable[Any]) -> None:
-        """Append updates to whatever the state is; :meth:`fetch_updates` then applies them.
+        """Append updates to the state as it is; :meth:`fetch_updates` then applies them.
 
         Raises IllegalState before :meth:`initialize`.
         """

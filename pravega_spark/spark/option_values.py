@@ -197,7 +197,7 @@ class TimesBySegment:
     def of(self, stream: str) -> tuple[int, Mapping[int, int]] | None:
         """Return the earliest time of a stream and those of its segments; None if it has none.
 
-        A segment that has no time of its own, such as a successor, takes the earliest one, so that
+        A segment for which no time is given, such as a successor, takes the earliest one, so that
         nothing is left out.
         """
         found = self.by_stream.get(stream)

@@ -184,8 +184,8 @@ def check_batch(settings: ReadSettings, streaming: str = "readStream") -> None:
         )
     if settings.include_watermark or "watermark" in map(str.lower, settings.columns):
         raise InvalidOption(
-            f"the column watermark is for {streaming}, where it says what may still follow; for "
-            "a batch read take cuts from manager.event_time(stream)."
+            f"the column watermark is for {streaming}, where it bounds the times of later events; "
+            "for a batch read take cuts from manager.event_time(stream)."
         )
 
 
@@ -221,7 +221,7 @@ def application_of(found: Mapping[str, Any]) -> tuple[str, int] | None:
 
 
 def _check_delay(found: Mapping[str, Any]) -> None:
-    """Raise InvalidOption for an eventTimeDelay without times, or without a commit of its own."""
+    """Raise InvalidOption for an eventTimeDelay without times, or without a separate commit."""
     if "eventTimeDelay" not in found:
         return
     if "eventTime" not in found:
@@ -276,7 +276,7 @@ def _timed(root: str, found: Mapping[str, Any]) -> str:
     for option, name in _TIMEOUTS.items():
         if option in found and name in TIMEOUTS and not is_s3(root):
             raise InvalidOption(
-                f"option {option} is for S3 only: the driver of {root} has time-outs of its own. "
+                f"option {option} is for S3 only: the driver of {root} sets its own time-outs. "
                 "Remove it."
             )
         if name in TIMEOUTS and timeouts.get(name) == 0:
@@ -327,8 +327,8 @@ def group_of(found: Mapping[str, Any], scope: str | None) -> str | None:
         )
     if "assign" in found:
         raise InvalidOption(
-            f"option readerGroup={name} reads whole streams, and the group would release what the "
-            "query is not assigned: remove assign, or readerGroup."
+            f"option readerGroup={name} reads whole streams, and the group would release events "
+            "that the query is not assigned: remove assign, or readerGroup."
         )
     full = f"{scope}/{name}" if scope is not None and "/" not in name else str(name)
     try:

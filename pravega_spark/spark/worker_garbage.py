@@ -21,7 +21,6 @@ class ImportFreezer:
     """
 
     def __init__(self) -> None:
-        """Freeze nothing yet."""
         self._left = FREEZES
 
     def __call__(self, phase: str, info: Mapping[str, Any]) -> None:

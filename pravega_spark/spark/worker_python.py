@@ -53,7 +53,7 @@ def has_jvm() -> bool:
 
 
 def _is_this_interpreter(program: str) -> bool:
-    """Tell whether a program is the running interpreter, by whatever path, in its environment."""
+    """Tell whether a program is the running interpreter, by any path, in its environment."""
     found = shutil.which(program)
     return found is not None and _interpreter(found) == _interpreter(sys.executable)
 

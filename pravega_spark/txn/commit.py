@@ -68,7 +68,6 @@ class KnownDecisions:
     """The manifests of one stream's open transactions; thread-safe."""
 
     def __init__(self) -> None:
-        """Begin without manifests."""
         self._lock = new_lock()
         self._version = -1
         self._manifests: dict[str, Manifests] = {}
@@ -177,7 +176,6 @@ class RollingCommit:
     """Appends transactions to a commit, one after the other."""
 
     def __init__(self, builder: CommitBuilder, now_ms: int) -> None:
-        """Begin in the active epoch of the commit."""
         self._builder = builder
         self._now_ms = now_ms
         self._interrupted: Epoch | None = None

@@ -3,7 +3,7 @@
 A record is there from the begin of a transaction until its outcome is in the log of each of its
 streams. A commit is decided by one commit of this log, which gives it its place in the order. An
 abort is decided by the removal of an undecided record: a record that is absent can never be
-decided to commit, so whoever misses it may abort (presumed abort). Nothing else decides.
+decided to commit, so a process that finds none may abort (presumed abort). Nothing else decides.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class DecisionLog:
             self._finished.add(token)
 
     def remove_finished(self) -> None:
-        """Remove the records of finished transactions, in a commit of its own if there are any."""
+        """Remove the records of finished transactions, in a separate commit if there are any."""
 
         def decide(snapshot: Snapshot | None) -> Proposal[None]:
             body = self._body(snapshot, "FORGET JOINT TRANSACTIONS", None)

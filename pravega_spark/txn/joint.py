@@ -45,7 +45,7 @@ class JointTransaction(CommittedByBlock, NotPicklable):
     If it was begun with readers of groups, its commit acknowledges everything that they have handed
     out, in the same decision; after an abort they go back. Commit it in their thread.
 
-    Each stream has a part, a transaction of its own. ``commit`` prepares all parts, decides in the
+    Each stream has a part, which is a transaction. ``commit`` prepares all parts, decides in the
     root's log of decisions, and carries the decision out in each stream and group. A process that
     dies on the way leaves nothing half done: before the decision its leases run out and everything
     is aborted, after it any process carries out the rest. A reader of one stream sees all events of
@@ -255,8 +255,8 @@ class JointTransaction(CommittedByBlock, NotPicklable):
         if missing:
             names = ", ".join(f"{reader} of {group}" for group, reader in sorted(missing))
             raise IllegalState(
-                f"{self._name} acknowledges what {names} handed out, and only the process of the "
-                "reader can prepare that. Commit it there, or abort it."
+                f"{self._name} acknowledges events that {names} handed out, and only the process "
+                "of that reader can prepare them. Commit it there, or abort it."
             )
 
     def _carry_out(self, record: JointRecord) -> None:
@@ -389,7 +389,7 @@ class JointWriter(ClosedByBlock, NotPicklable):
 
     @property
     def writer_id(self) -> str | None:
-        """The id of the user's own, the same in all streams, or None."""
+        """The id that the user gave, the same in all streams, or None."""
         return next(iter(self._writers.values())).writer_id
 
     def begin_transaction(
@@ -423,7 +423,8 @@ class JointWriter(ClosedByBlock, NotPicklable):
         try:
             for reader in tied:
                 reader.begin(token)
-            # First the record: a part whose transaction has none is aborted by whoever finds it.
+            # First the record: a part whose transaction has none is aborted by the process that
+            # finds it.
             pairs = [(reader.group, reader.reader_id) for reader in tied]
             record = self._decisions.begin(token, lives, limits[1], pairs)
             self._runtime.each(begin, list(self._writers))
@@ -456,7 +457,7 @@ class JointWriter(ClosedByBlock, NotPicklable):
         found: ReaderParticipant | None = getattr(reader, "_transaction", None)
         if found is None or not hasattr(found, "reader_id"):
             raise InvalidInput(
-                f"{shown(reader)} is no reader of a group; pass what ReaderGroup.create_reader "
+                f"{shown(reader)} is not a reader of a group; pass what ReaderGroup.create_reader "
                 "returned."
             )
         if found.url != self._decisions.store.url:

@@ -178,7 +178,7 @@ def check_note_writer(stream: str, opened: OpenTransaction | None) -> None:
     """Raise InvalidInput if an open transaction has no writer id that a note is stored under."""
     if opened is not None and opened.writer_id is None:
         raise InvalidInput(
-            f"commit(note=...) on stream {stream} needs a writer with an id of your own, because "
+            f"commit(note=...) on stream {stream} needs a writer with a writer_id, because "
             "the note is stored under that id: create_transactional_writer(stream, writer_id=...)."
         )
 
@@ -282,7 +282,7 @@ def put_closing_manifest(manifests: Manifests, closing: Manifest, *, if_open: bo
             return None
         if last is ManifestKind.PREPARED and left:
             raise TxnFailed(
-                f"{manifests.name} was prepared and accepts no more events.",
+                f"{manifests.name} was prepared and accepts no more events; commit or abort it.",
                 transaction_id=manifests.transaction_id,
                 status=TransactionStatus.PREPARED,
             )

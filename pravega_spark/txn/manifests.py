@@ -319,7 +319,7 @@ class Manifests:
         return CorruptLog(
             f"{path} does not exist, and {self.name} is open: its manifests were removed or moved. "
             f"Nothing was changed. Put the folder {self._folder} back as it was, or from a copy. "
-            "If there is none, delete what is left of it, and abort the transaction: the events "
+            "If there is none, delete the rest of it, and abort the transaction: the events "
             "that its flushes acknowledged are lost.",
             stream=self._stream.name,
             path=path,

@@ -94,8 +94,8 @@ def _check_ended(stream: StreamLog, opened: OpenTransaction, life: int) -> None:
     """
     if opened.transaction_id in stream.view(life=life).transactions:
         raise CorruptLog(
-            f"stream {stream.name}: a joint transaction is decided to commit, and manifests of its "
-            f"part {opened.transaction_id} are missing. Copy the folder "
+            f"stream {stream.name}: a joint transaction was decided to commit, but manifests of "
+            f"its part {opened.transaction_id} are missing. Copy the folder "
             f"{stream.name}/transactions back from a copy, or restore the stream without the part.",
             stream=stream.name,
         )

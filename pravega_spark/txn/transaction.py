@@ -179,7 +179,6 @@ class TransactionBuffer:
         return self.event_format
 
     def _new(self) -> TransactionBuffer:
-        """Return an empty buffer of the same transaction."""
         return TransactionBuffer(
             self._stream, self._id, self._epoch, self._segments, self.event_format
         )
@@ -296,7 +295,7 @@ class TransactionBuffer:
     def _surplus(self, more_bytes: int = 0) -> dict[int, int]:
         """Return the largest segments, as above.
 
-        Without them the columns keep their limit, together with so many more bytes.
+        Without them the columns keep their limit, together with this number of bytes more.
         """
         columns = self._held.columns
         sizes = {segment_id: held.nbytes for segment_id, held in columns.items()}
@@ -308,7 +307,7 @@ class TransactionBuffer:
         return found
 
     def _stage_columns(self, rows: Mapping[int, int]) -> None:
-        """Stage that many of the oldest events of some segments, each in chunks of its own."""
+        """Stage that many of the oldest events of some segments, each in separate chunks."""
         stream, folder, name = self._stream, chunk_folder(self._id), self._stream.runtime.token()
 
         columns = dict(self._held.columns)
@@ -345,7 +344,7 @@ class Transaction(CommittedByBlock, NotPicklable):
     A ``with`` block commits at its end and aborts if it raises, unless the block itself has
     committed, prepared or aborted. Any number of processes may write into one transaction by its
     ``id``; each of them flushes before the commit. As in Pravega, the epoch in which the
-    transaction began routes its events, whatever scales follow, and events without a key share one
+    transaction began routes its events, also after scales, and events without a key share one
     segment.
 
     After any error except TxnFailed no event is lost: repeat the call.

@@ -167,7 +167,7 @@ _DELETE_REMAINS_EVERY = 64
 class TransactionalWriter(ClosedByBlock, NotPicklable):
     """Begins transactions on one stream; thread-safe. Made by ``create_transactional_writer``.
 
-    With a ``writer_id`` of the user's own, a newer writer of the same id fences this one and
+    With a ``writer_id``, a newer writer of the same id fences this one and
     aborts the transactions that it left open; ``last_note``, the note of the last commit, is where
     the newer writer resumes. Prepared transactions outlive their writer; parts of joint ones do
     not: the newer writer carries out what was decided, and aborts the rest.
@@ -238,7 +238,7 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
 
     @property
     def writer_id(self) -> str | None:
-        """The id of the user's own, or None."""
+        """The id that the user gave, or None."""
         return None if self._record is None else self._record.writer_id
 
     @property
@@ -395,7 +395,7 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
                 lifecycle.leave(stream, self._life, record)
         except PravegaSparkError as error:
             logger.debug(
-                "writer of %s could not say that it leaves: %s",
+                "writer of %s could not record that it leaves: %s",
                 stream.name,
                 error,
                 extra=log_fields("close writer", stream.name),
@@ -418,6 +418,7 @@ def parse_limits(lease: str | float, limit: str | float | None) -> tuple[int, in
     execution_ms = parse_duration_ms("max_execution", limit)
     if execution_ms < lease_ms:
         raise InvalidConfiguration(
-            f"max_execution {shown(limit)} is shorter than the lease of {lease_ms // 1000} s."
+            f"max_execution {shown(limit)} is shorter than the lease of {lease_ms // 1000} s; give "
+            "a longer one, or a shorter lease."
         )
     return lease_ms, execution_ms

@@ -19,7 +19,7 @@ class Event:
     """An event that was read: data, routing key, time of writing and pointer."""
 
     is_large: ClassVar[bool] = False
-    """Whether the payload is an object of its own, which ``data`` reads when it is first used."""
+    """Whether the payload is a separate object, which ``data`` reads when it is first used."""
 
     __slots__ = (
         "_life",

@@ -34,7 +34,6 @@ class ClosedByBlock:
     __slots__ = ()
 
     def __enter__(self: _Handle) -> _Handle:
-        """Return itself."""
         return self
 
     def __exit__(
@@ -43,7 +42,6 @@ class ClosedByBlock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close."""
         if kind is None:
             self.close()
         else:
@@ -54,14 +52,13 @@ class ClosedByBlock:
 class CommittedByBlock:
     """A transaction whose ``with`` block commits it at its end, and aborts it if the body raises.
 
-    What the body itself has ended is left as it is. An exception of the body propagates; it hides
-    a failure to abort.
+    A transaction that the body has ended is left as it is. An exception of the body propagates; it
+    hides a failure to abort.
     """
 
     __slots__ = ()
 
     def __enter__(self: _Handle) -> _Handle:
-        """Return itself."""
         return self
 
     def __exit__(

@@ -13,7 +13,7 @@ from pravega_spark.values.units import KIB, MIB
 MAX_EVENT_BYTES = 8 * MIB
 MAX_ATOMIC_WRITE_BYTES = 2 * MAX_EVENT_BYTES
 MAX_LARGE_EVENT_BYTES = 1024 * MIB
-"""With the option ``large_events``: the payload of a larger event is an object of its own."""
+"""With the option ``large_events``: the payload of a larger event is a separate object."""
 MAX_ROUTING_KEY_LENGTH = 64 * KIB
 """In characters. Keys are stored with the events, but are not part of an event's 8 MiB."""
 MAX_SEGMENTS = 10_000
@@ -32,7 +32,7 @@ WRITER_BATCH_EVENTS = 262_144
 WRITER_EVENT_BYTES = 16
 """Overhead that a writer's buffer adds to each event, so that empty events are limited, too."""
 PREPARE_AHEAD_BYTES = 1 * MIB
-"""If so much waits for the next commit, its chunks are stored during the commit before it."""
+"""If this size waits for the next commit, its chunks are stored during the commit before it."""
 WRITER_EXIT_SECONDS = 10.0
 """A process that exits waits at most this long for uncommitted events of its open writers."""
 WRITER_THREADS = 128
@@ -67,11 +67,11 @@ REQUEST_MOST_SECONDS = 20.0
 AUTOMATIC_NOTE_SECONDS = 5.0
 """How often a writer notes the time automatically, as in Pravega."""
 AUTOMATIC_NOTE_BACK_MS = 1_000
-"""It notes a time that is so long past, since a write may be interrupted after it took its time."""
+"""The noted time is this far back, since a write may be interrupted after it took its time."""
 EVENT_TIME_NOTE_SECONDS = 1.0
-"""A writer that notes the times of its events does so at most so often, and when it flushes."""
+"""The shortest time between two notes of the times of a writer's events, except for flushes."""
 TIMESTAMP_AGGREGATION_TIMEOUT = "5 minutes"
-"""A writer that notes no time for so long no longer holds the watermark back."""
+"""A writer that notes no time for this long no longer holds the watermark back."""
 MAX_WATERMARKS = 256
 """Watermarks in a stream's log before every second one of the older half leaves it."""
 WATERMARKS_INTERVAL = "60 s"
@@ -109,7 +109,7 @@ PREFETCH_CHUNK_BYTES = 1 * MIB
 """Files of at most this size are fetched complete, several in one call."""
 READ_AHEAD_PARTS = 2
 READ_AHEAD_BYTES = 4 * MIB
-"""A merge reads so many parts of about this many bytes of events while it writes earlier ones."""
+"""The parts, and the bytes of events of each, that a merge reads while it writes earlier ones."""
 
 # Large events
 
@@ -119,7 +119,7 @@ LARGE_EVENT_BLOCK_BYTES = 4 * MIB
 """Each block of a payload has a digest; a read fetches and checks whole blocks."""
 LARGE_EVENT_WINDOW_BYTES = 8 * MIB
 LARGE_EVENT_READ_AHEAD = 3
-"""A read fetches so much at once, and from remote storage so many further windows at a time."""
+"""A read fetches one window at once, and from remote storage this many further ones at a time."""
 
 # Outages of an object store
 
@@ -143,13 +143,13 @@ CLEANUP_WAIT_SECONDS = 3_600.0
 STATE_FILE_COMMITS = 256
 """A light state file is written about once in this many commits."""
 KEPT_COMMIT_BYTES = 8 << 20
-"""A process keeps at most so much of new commits on object stores for the next state files."""
+"""The most bytes of new commits on object stores that a process keeps for the next state files."""
 OPENED_COMMITS = 2 * STATE_FILE_COMMITS
-"""An opening on an object store reads at most so many commits at the same time."""
+"""The most commits that an opening on an object store reads at the same time."""
 CHECKPOINT_COMMITS = 1_024
 """Commits between two checkpoints; more for a table of more than 65,536 live files."""
 CHECKPOINT_GROWTH = 64
-"""A commit costs a Delta reader as much as so many rows of a checkpoint, by measurement."""
+"""The rows of a checkpoint that cost a Delta reader as much as one commit, by measurement."""
 RECENT_FILES = 4_096
 """Newest files that an open log holds in memory before it drops and reads them again."""
 DECODED_TEXT_CHARACTERS = 8 * 1024 * 1024
@@ -192,13 +192,13 @@ FIRST_PING_SECONDS = 1.0
 """A transaction that stays open this long gets its lease object."""
 MAX_EXECUTION_LEASES = 1_000
 MAX_EXECUTION_MS = 86_400_000
-"""By default a transaction ends after that many leases, or after a day, whichever is shorter."""
+"""By default a transaction ends after this many leases, or after a day, whichever is shorter."""
 PREPARED_LIMIT = "7 days"
 """A prepared transaction is aborted if it is not decided for this long."""
 TRANSACTION_BATCH_BYTES, TRANSACTION_BATCH_EVENTS = 8 * MIB, 65_536
-"""A transaction's handle holds so much as Python objects, until it makes columns of them."""
+"""A transaction's handle holds up to this as Python objects, then makes columns of them."""
 TRANSACTION_BUFFER_BYTES = 128 * MIB
-"""A transaction's handle holds so many bytes of columns that do not fill a chunk yet."""
+"""The bytes of columns that a transaction's handle holds while they do not fill a chunk."""
 KEEP_COMPLETED = "24 hours"
 """How long the outcome of a transaction is kept, as in Pravega."""
 TRANSACTION_SWEEP_SECONDS = 30.0
@@ -207,7 +207,7 @@ TRANSACTION_SWEEP_SECONDS = 30.0
 # Reader groups
 
 GROUP_REFRESH = "3 s"
-"""How often a reader refreshes its group's state if no event of its own makes it do so."""
+"""How often a reader refreshes its group's state if none of its reads makes it do so."""
 MAX_GROUP_REFRESH_MS = 86_400_000
 CHECKPOINT_INTERVAL = "30 s"
 MIN_CHECKPOINT_MS = 100
@@ -256,11 +256,11 @@ SWEEP_GRACE = "1 day"
 SWEEP_RETAIN = "30 days"
 """A sweep keeps versions of a table that are younger."""
 SWEEP_SEGMENT_FILES = 2_048
-"""A sweep's record holds about so many names of files before it moves them to a segment."""
+"""The names of files that a sweep's record holds before it moves them to a segment."""
 FULL_LISTING_MS = 86_400_000
 """A sweep lists all files of a table when the last complete listing is older than this."""
 SWEEP_PROBES = 4_096
-"""On local storage a sweep looks at up to so many folders by their names; then it lists them."""
+"""The folders that a sweep on local storage looks at by their names before it lists them."""
 SAMPLE_FREQUENCY = "30 minutes"
 """The retention set gets an entry when its newest is older than this, as in Pravega."""
 MAX_SAVED_CUTS = 1_000
@@ -290,14 +290,14 @@ DUE_SHARD_STREAMS = 256
 DUE_CHECKED_MS = 600_000
 """A due hint that was checked longer ago proves nothing unless its commit is still stored."""
 DUE_LATEST_MS = 86_400_000
-"""Every stream is looked at fully about once in this time, whatever its due hint says."""
+"""Every stream is looked at fully about once in this time, even if its due hint names no work."""
 MAINTAIN_THREADS = 4
 """Streams that a round without Spark maintains at the same time."""
 MAINTAINED_ROWS = 1_000
 """Most rows in the table of a maintenance round."""
 AUTO_SHARE_STREAMS, AUTO_SHARE_SECONDS = 50, 10.0
-"""A process with ``maintain="auto"`` visits at most so many streams at a wake-up, and begins none
-after so long."""
+"""The streams that a process with ``maintain="auto"`` visits at a wake-up at most, and the time
+after which it begins none."""
 AUTO_SHARE_FRACTION = 0.25
 """The part of its time that such a process may spend on that."""
 AUTO_WAKE_SECONDS = 30.0
@@ -340,13 +340,13 @@ FOLDED_FILE_BYTES = 64 * MIB
 FOLDED_GROUP_ROWS, FOLDED_GROUP_BYTES = 4_096, 1 * MIB
 """Most rows of a row group, and most bytes of their keys and values: a get reads one."""
 FOLDED_READ_BYTES = 8 * MIB
-"""Scans and folds read about so much of a file in one call."""
+"""About the size that scans and folds read of a file in one call."""
 FOOTER_CACHE_BYTES = 32 * MIB
 """Footers of files that an open table keeps."""
 FOLD_RUN_BYTES = 64 * MIB
 """Changes that a fold holds in memory before it spills them, sorted, to a temporary file."""
 FOLD_CHANGED_BYTES, FOLD_CHANGES, FOLD_CHANGED_PART = 16 * MIB, 65_536, 0.1
-"""A fold is due when there are so many changes, or bytes of them, and so large a part of the table.
+"""A fold is due at this size or number of changes, if they are at least this part of the table.
 
 Each process that opens a table reads the changes, and a fold the rows that they touch: it costs a
 fifth as much a row, so two openings repay it."""
@@ -384,19 +384,19 @@ KAFKA_PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 PARTITION_BYTES = 128 * MIB
 """A batch read splits a segment after about this size of files, as Spark splits its own files."""
 PARTITION_CHUNKS = 4_096
-"""A task of a part of the keys is told of so many chunks; it finds the others in the log."""
+"""The chunks of which a task of a part of the keys is told; it finds the others in the log."""
 PACKED_ROWS = 32_768
 PACKED_BYTES = 8 * MIB
 PACKED_CHUNKS = 64
-"""One task reads several ranges up to about so much in all: what it costs is then its reading."""
+"""About the most rows, bytes and chunks of the ranges of one task, which then mostly reads."""
 PACKED_READS = 16
 """Ranges that a task reads at the same time from an object store, if it reads several."""
 SCAN_CHANGED_BYTES = 32 * MIB
 """Up to this size the driver reads a table's changes after the fold and sends them to the tasks."""
 SCAN_CHANGE_READS = 8
-"""More of them are read by each task of a scan, of which there are at most so many."""
+"""Each task of a scan reads a larger size itself; a scan then has at most this many tasks."""
 MESSAGE_KEYS = 8_192
-"""Up to so many hashes of keys a task sends to the driver; more of them it stores."""
+"""The most hashes of keys that a task sends to the driver; it stores more than that."""
 KEY_RUN_ROWS, KEY_BLOCK_ROWS = 4 << 20, 8_192
 """Hashes that a task sorts and stores together, and those that the driver reads as a whole."""
 KEY_MERGE_ROWS = 4 << 20
@@ -411,7 +411,7 @@ STREAM_REFRESH_SECONDS = 1.0
 """Shortest time between two refreshes of a stream on remote storage, and the longest one between
 two looks of an idle query."""
 IDLE_LOOK_SECONDS, IDLE_LOOK_SHARE = 0.040, 16
-"""An idle query looks at most so often, and looks take at most one part in so many of its time."""
+"""The shortest time between looks of an idle query, whose looks take at most 1/16 of its time."""
 DISCOVERY_SECONDS = 10.0
 """Shortest time between two searches for a pattern's streams, or for a deleted stream."""
 GROUP_INTERVAL_MS = 5_000

@@ -83,14 +83,14 @@ def check_cut(name: object) -> str:
     checked = check_name("saved cut", name)
     if not is_cut_name(checked):
         raise InvalidName(
-            f"a saved cut is not named {checked!r}: {', '.join(_POSITION_WORDS)} are positions "
-            "themselves, and so is what begins with '-'."
+            f"a saved cut cannot be named {checked!r}: {', '.join(_POSITION_WORDS)} are positions, "
+            "and so are names that begin with '-'."
         )
     return checked
 
 
 def is_cut_name(text: str) -> bool:
-    """Return True if a text can name a saved cut: it is no word for a position, and no cut."""
+    """Return True if a text can name a saved cut: it is neither a word for a position nor a cut."""
     return is_name(text) and text not in _POSITION_WORDS and not text.startswith("-")
 
 
@@ -135,13 +135,10 @@ def log_title(name: str) -> str:
 def copied_back_advice(name: str, folder: str) -> str:
     """Return how to put the folder of a stream, or of a table's change log, back from a copy.
 
-    A restore of one stream begins its next life; tables have none of their own.
+    A restore of one stream begins its next life; tables have none.
     """
     if table_of_log(name) is None:
-        return (
-            f"Put {folder} back: as it was, and all goes on; or from a copy, and call "
-            "restore_stream"
-        )
+        return f"Put {folder} back as it was; or put it back from a copy, and call restore_stream"
     return (
         f"Put {folder} back from a copy; if that is older than the last change of the table, also "
         "call restore(), which restores all of the root"
@@ -185,7 +182,7 @@ def check_subscriber(name: object) -> str:
 
 
 def check_plain_subscriber(name: object) -> str:
-    """Return the name of a subscriber that is no reader group: without a slash."""
+    """Return the name of a subscriber that is not a reader group: without a slash."""
     if isinstance(name, str) and "/" in name:
         raise InvalidName(
             f"subscriber name {shown(name)} has a slash, as only reader groups' names have: choose "

@@ -70,7 +70,9 @@ class KeyRange:
                 f"a key range has two numbers, low and high; got {shown(low)} and {shown(high)}."
             )
         if not 0.0 <= low < high <= 1.0:
-            raise InvalidInput(f"key range [{low}, {high}) is not a part of [0, 1).")
+            raise InvalidInput(
+                f"key range [{low}, {high}) is not a part of [0, 1); give 0 <= low < high <= 1."
+            )
 
     def overlaps(self, other: KeyRange) -> bool:
         """Return True if the two ranges overlap."""
@@ -202,7 +204,6 @@ class StreamCut:
         return bool(self.stream)
 
     def __hash__(self) -> int:
-        """Hash by value."""
         return hash((self.stream, self.life, tuple(self.positions.items())))
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -245,7 +246,9 @@ class StreamCut:
             number = int(value) if re.fullmatch(r"[0-9]{1,19}", value) else value
             segment_id, offset = _cell(match[1], segment, number)
             if segment_id in positions:
-                raise InvalidStreamCut(f"the cut of {match[1]} names segment {segment} twice.")
+                raise InvalidStreamCut(
+                    f"the cut of {match[1]} names segment {segment} twice; name it once."
+                )
             positions[segment_id] = offset
         return cls(match[1], int(match[2]), positions)
 
@@ -343,5 +346,4 @@ class SegmentRange:
         return count
 
     def __str__(self) -> str:
-        """Return the text that errors use."""
         return f"{self.stream} segment {segment_text(self.segment_id)} [{self.start}, {self.end})"

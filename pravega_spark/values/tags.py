@@ -13,7 +13,7 @@ from pravega_spark.values.names import has_utf8
 def check_tags(
     tags: Iterable[str], most: int | None = MAX_TAGS, *, title: str = "a stream"
 ) -> frozenset[str]:
-    """Return the tags as a set if they are within the limits; ``most`` None is no limit.
+    """Return the tags as a set if they are within the limits; ``most`` None means no limit.
 
     ``title`` is what errors call the owner of the tags.
     """

@@ -40,8 +40,8 @@ def parse_duration_ms(what: str, value: str | float) -> int:
             return 0
         if match is None or match[2].lower() not in _DURATION_UNITS_MS:
             raise InvalidConfiguration(
-                f"{what} {shown(value)} is no duration: write '90 s', '5 minutes', '1 hour' or '7 "
-                "days'."
+                f"{what} {shown(value)} is not a valid duration: write '90 s', '5 minutes', '1 "
+                "hour' or '7 days'."
             )
         number, unit = float(match[1]), match[2].lower()
     value_ms = number * _DURATION_UNITS_MS[unit]
@@ -110,7 +110,8 @@ def parse_size_bytes(what: str, value: str | int) -> int:
         match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
         if match is None or match[2].lower() not in _SIZE_UNITS:
             raise InvalidConfiguration(
-                f"{what} {shown(value)} is no size: write '256m', '10 GB' or a number of bytes."
+                f"{what} {shown(value)} is not a valid size: write '256m', '10 GB' or a number of "
+                "bytes."
             )
         number, unit = float(match[1]), match[2].lower()
     if not 0 <= number < math.inf:

@@ -321,7 +321,7 @@ def test_unusual_names_are_kept_unchanged(store: Store, name: str) -> None:
 @pytest.mark.parametrize("key", BAD_KEYS)
 def test_invalid_key_is_refused(store: Store, key: str) -> None:
     for call in (store.get, store.open, store.exists):
-        with pytest.raises(InvalidInput, match="is no key"):
+        with pytest.raises(InvalidInput, match="is not a valid key"):
             call(key)
     with pytest.raises(InvalidInput):
         store.put_if_absent(key, b"")

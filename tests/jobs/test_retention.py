@@ -259,7 +259,7 @@ def test_running_job_deletes_what_is_consumed_meanwhile_and_stops_on_a_signal(
     [
         ((), "the following arguments are required: --root"),
         (("--root", "{root}", "--stream", "s/none"), "stream s/none does not exist"),
-        (("--root", "{root}", "--expire", "soon"), "is no duration"),
+        (("--root", "{root}", "--expire", "soon"), "is not a valid duration"),
         (("--root", "{root}", "--limit", "0s"), "longer than 0 s"),
     ],
 )

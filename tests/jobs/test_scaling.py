@@ -259,7 +259,7 @@ def test_job_runs_over_spark_connect(root: Path) -> None:
         (("--root", "{root}", "--scope", "none"), "scope none does not exist"),
         (("--root", "{root}/none"), "holds no scope"),
         (("--root", "memory://x"), "in the memory of this process"),
-        (("--root", "{root}", "--interval", "soon"), "is no duration"),
+        (("--root", "{root}", "--interval", "soon"), "is not a valid duration"),
         (("--root", "{root}", "--interval", "0s"), "longer than 0 s"),
         (("--root", "{root}", "--cooldown", "10 ms"), "at least 1 s"),
     ],

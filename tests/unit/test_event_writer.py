@@ -519,7 +519,7 @@ def test_note_is_stored_atomically_with_the_events_before_it() -> None:
 def test_note_needs_a_writer_id_and_has_a_maximum_length() -> None:
     _, stream = stream_of()
     with EventStreamWriter(stream) as writer:
-        with pytest.raises(InvalidInput, match=r"needs a writer with an id of your own"):
+        with pytest.raises(InvalidInput, match=r"needs a writer with a writer_id"):
             writer.flush("note")
         assert writer.writer_id.startswith("_0.")
     with EventStreamWriter(stream, "w") as writer:

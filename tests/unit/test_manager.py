@@ -458,7 +458,7 @@ def test_scope_that_does_not_exist_is_not_swept(manager: StreamManager) -> None:
     for scope in ("none", "gone"):
         with pytest.raises(NoSuchScope, match=f"scope {scope} does not exist; create it first"):
             manager.sweep_scope(scope)
-    with pytest.raises(InvalidConfiguration, match="grace 'soon' is no duration"):
+    with pytest.raises(InvalidConfiguration, match="grace 'soon' is not a valid duration"):
         manager.sweep_scope("s", grace="soon")
 
 

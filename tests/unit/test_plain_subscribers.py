@@ -106,7 +106,7 @@ def test_removed_subscriber_returns_in_the_next_generation(manager: StreamManage
     assert not manager.unsubscribe(S, NIGHTLY)
     assert version(manager) == before
     assert manager.list_subscribers(S) == []
-    with pytest.raises(NoSuchSubscriber, match="nightly-batch is no subscriber of stream s/t"):
+    with pytest.raises(NoSuchSubscriber, match="nightly-batch is not a subscriber of stream s/t"):
         manager.publish(S, NIGHTLY, at(6))
     assert manager.subscribe(S, NIGHTLY) == 2, "the removal was generation 1"
     assert (only(manager).cut, only(manager).published_ms) == (at(0), None)

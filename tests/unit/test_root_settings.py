@@ -70,7 +70,7 @@ def test_changes_leave_the_other_settings_and_none_clears() -> None:
         ("grace", "59 s", ["grace", "'59 s'", "1 minute to 3650 days"]),
         ("grace", 0, ["grace", "1 minute"]),
         ("grace", "3651 days", ["3650 days"]),
-        ("grace", "never", ["grace", "'never'", "no duration"]),
+        ("grace", "never", ["grace", "'never'", "not a valid duration"]),
         ("grace", "soon", ["grace", "'soon'"]),
         ("grace", True, ["grace", "True"]),
         ("expire", "1 s", ["expire", "'never'"]),

@@ -197,7 +197,7 @@ def test_dataclass_is_a_row_with_nested_ones() -> None:
         ("fare", Decimal("123456789"), "cannot hold this number exactly"),
         ("fare", Decimal("NaN"), "cannot hold this number exactly"),
         ("departure", datetime(2013, 1, 1), "the datetime has no time zone"),
-        ("departure", pd.NaT, "it is no time: give None"),
+        ("departure", pd.NaT, "it is not a time: give None"),
         ("departure", pd.Timestamp(1, tz="UTC"), "it has nanoseconds"),
         ("departure", datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1))), "beyond the years 1"),
         ("departure", date(2013, 1, 1), "a value of type date is not a timestamp"),

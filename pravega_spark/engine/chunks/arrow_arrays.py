@@ -47,7 +47,7 @@ class _FirstUse:
         """End what the first computation sets up, too, which another thread may have begun.
 
         Arrow sets it up under locks of its own, outside of Python's, so the call here waits for
-        that thread. The child's first ``dictionary_encode``, say, would do so for ever.
+        that thread. The child's first ``dictionary_encode``, say, would do so forever.
         """
         self._lock.acquire()
         if not self._has_computed and _COMPUTE in sys.modules:
@@ -135,7 +135,7 @@ def constant(value: str | int, kind: pa.DataType, rows: int) -> pa.Array:
 
 
 def own_memory(rows: pa.Table) -> pa.Table:
-    """Return rows in memory of their own: a slice keeps all of its table in memory."""
+    """Return a copy of rows: a slice keeps all of its table in memory."""
     if all(column.num_chunks > 1 for column in rows.columns):
         return rows.combine_chunks()
     # Through Arrow's wire format, one buffer a batch: ``take`` needs six times as long.

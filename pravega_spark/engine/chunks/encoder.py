@@ -34,7 +34,6 @@ class UnexpectedNaN(Exception):
     """Columns of a file that has begun have a NaN, and so must not have bounds: begin again."""
 
     def __init__(self, columns: frozenset[str]) -> None:
-        """Take the names of the columns."""
         super().__init__(f"NaN in {', '.join(sorted(columns))}")
         self.columns = columns
 

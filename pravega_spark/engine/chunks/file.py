@@ -129,9 +129,9 @@ class ChunkFile:
         columns = ["offset_delta", *names]
         is_encrypted = key_of(self._metadata.metadata) != ""
         self._unlock(names)
-        # Also of a footer with the right digest: whoever can write the file can write the log.
-        # An encrypted page is authenticated. A look at its column's metadata may wait for a thread
-        # that asks the KMS, which waits for Python's lock, which this thread holds.
+        # Also of a footer with the right digest: a process that can write the file can write the
+        # log. An encrypted page is authenticated. A look at its column's metadata may wait for a
+        # thread that asks the KMS, which waits for Python's lock, which this thread holds.
         unchecked = not is_encrypted and not set(self.payload).isdisjoint(names)
         if unchecked and not _is_safe_to_unpack(self._metadata):
             self._refuse_unknown_key()

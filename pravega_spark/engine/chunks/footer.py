@@ -53,7 +53,7 @@ def length_of(digest: str) -> int:
 def checked_digest(text: str) -> str:
     """Return a digest from the log, or "" for none; raise ValueError for any other text."""
     if text and _DIGEST.fullmatch(text) is None:
-        raise ValueError(f"{text!r} is no digest of a footer")
+        raise ValueError(f"{text!r} is not the digest of a footer")
     return text
 
 
@@ -93,7 +93,6 @@ class FooterSink(io.RawIOBase):
     """Passes writes on, and keeps those of the footer."""
 
     def __init__(self, file: pa.NativeFile) -> None:
-        """Take the file that the bytes go to."""
         super().__init__()
         self._file = file
         self._keeps = False

@@ -1,7 +1,7 @@
 """The columns of a stream's events: the bytes of a raw stream, or a typed stream's own columns.
 
 A table that has the column ``event`` is of raw events. Any other one is of typed events: that name
-is reserved. So whoever writes a chunk takes the format from the table. Whoever reads one says which
+is reserved. So a writer of chunks takes the format from the table. A reader says which
 format is wanted: a chunk of an older schema lacks columns, and its events are null there.
 """
 
@@ -39,7 +39,6 @@ class TypedEvent:
         self._size_bytes = size_bytes
 
     def __len__(self) -> int:
-        """Return the size in bytes."""
         return self._size_bytes
 
 

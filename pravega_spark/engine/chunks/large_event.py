@@ -1,4 +1,4 @@
-"""Large events in storage: the payload is an object of its own, and a chunk names it.
+"""Large events in storage: the payload is a separate object, and a chunk names it.
 
 It holds one window of the payload, and on remote storage the next ones, which are fetched while the
 present one is consumed.
@@ -9,9 +9,9 @@ event is JSON, so that every Delta reader can find the object, and check it::
     {"large_event":"data/v…/….event","bytes":9000000,"digest":"<xxh3, 128 bits>",
      "block_bytes":4194304,"blocks":["<xxh3, 64 bits>",…]}
 
-The path is relative to the table. Each block of the object has a digest of its own, so that a read
-in the middle is checked, too. What makes the row a reference is the tag ``attachment`` of its
-chunk in the log, ``<bytes>-<digest>``: no user's event can be mistaken for one.
+The path is relative to the table. Each block of the object has a digest, so that a read
+in the middle is checked, too. The row is a reference because its chunk has the tag ``attachment``
+in the log, ``<bytes>-<digest>``: no user's event can be mistaken for one.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class LargeEventReference:
 def checked_attachment(text: str) -> str:
     """Return the tag of a chunk, or "" for none; raise ValueError for any other text."""
     if text and _ATTACHMENT.fullmatch(text) is None:
-        raise ValueError(f"{text!r} is no size and digest of an object")
+        raise ValueError(f"{text!r} is not the size and digest of an object")
     return text
 
 
@@ -94,7 +94,7 @@ def decode_reference(row: bytes, ref: ChunkRef, where: str) -> LargeEventReferen
             raise ValueError(f"it has {len(blocks)} blocks")
     except DECODE_ERRORS as error:
         raise CorruptChunk(
-            f"{where}/{ref.path}: {ref} is no reference of a large event: {error}. Restore the "
+            f"{where}/{ref.path}: {ref} is not a reference of a large event: {error}. Restore the "
             "file from a copy.",
             path=f"{where}/{ref.path}",
         ) from error
@@ -202,7 +202,6 @@ class LargeEventFile(PositionedFile):
         return data
 
     def _span(self, size: int | None) -> tuple[int, int]:
-        """Return where a read starts and ends."""
         if self.closed:
             raise ValueError("the file of a large event was closed")
         size = -1 if size is None else operator.index(size)

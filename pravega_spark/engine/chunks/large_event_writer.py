@@ -55,7 +55,7 @@ def pieces_of(event: Any) -> Iterator[memoryview]:
 
 
 def split_off(pieces: Iterator[memoryview], most: int) -> tuple[bytes, Iterator[memoryview] | None]:
-    """Return the payload and None if it has at most so many bytes; else its first pieces and all.
+    """Return the payload and None if it has at most ``most`` bytes; else its first pieces and all.
 
     Of a payload of unknown length no more than ``most`` bytes and a piece are held.
     """

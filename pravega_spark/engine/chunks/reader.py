@@ -2,8 +2,8 @@
 
 Pages carry a CRC, which is verified, so a damaged byte is never returned as data.
 
-Marks the batch of a large event, so that whoever hands it on knows that it holds a reference. The
-mark is metadata of the batch's schema. Such a batch has one row, and is never joined.
+Marks the batch of a large event, so that the code that hands it on knows that it holds a reference.
+The mark is metadata of the batch's schema. Such a batch has one row, and is never joined.
 
 Reads neighbouring small chunks together, with one check of all their rows. A read of one small file
 costs more Python than decoding. Each check of :mod:`chunk_file` is made here, too. If one fails,
@@ -83,9 +83,9 @@ def row_events(
     except UnicodeDecodeError as error:
         offsets = batch.column("offset")
         raise CorruptChunk(
-            f"stream {stream}, segment {segment_id}: of the events at the offsets {offsets[0]} to "
-            f"{offsets[-1]}, one has a text that is not UTF-8: {shown(error.object)}. It can be "
-            "read with read_table or batches, whose texts Arrow does not decode.",
+            f"stream {stream}, segment {segment_id}: one of the events at the offsets {offsets[0]} "
+            f"to {offsets[-1]} has a text that is not UTF-8: {shown(error.object)}. Read it with "
+            "read_table or batches, which do not decode texts.",
             stream=stream,
         ) from error
     for size, offset, row, key, time_us in zip(
@@ -248,7 +248,7 @@ def read_range(
     """Yield the events of ``rng`` from its chunks, given in offset order.
 
     Small files are fetched several at a time, and small batches are joined. The event of a large
-    one is its reference, in a batch of its own that is ``marked``. With ``ahead``, later chunks
+    one is its reference, in a separate batch that is ``marked``. With ``ahead``, later chunks
     are fetched and decoded in its background meanwhile, as by :func:`read_ahead`. Raises DataLoss
     where the chunks leave a gap or end before the range does, and what :func:`read` raises.
     """

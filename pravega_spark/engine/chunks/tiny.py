@@ -7,8 +7,8 @@ as https://parquet.apache.org/docs/file-format defines it. Compression would sav
 takes at least a block of the disk, and an object store charges by calls.
 
 Decodes the file of a few events without Arrow's reader. A Parquet reader is set up for each file,
-and touches so much code that it takes a millisecond in a process that slept: most of what a reader
-at the tail computes. The layout of a file that is written here is known, so its values
+and touches so much code that it takes a millisecond in a process that slept: most of the processor
+time of a reader at the tail. The layout of a file that is written here is known, so its values
 are cut out, and encoding them again shows that the whole file is what they make. Any other file,
 damaged or not, is left to Arrow's reader.
 """
@@ -159,7 +159,7 @@ def _page(rows: int, data: bytes) -> bytes:
 
 
 def _page_header(rows: int, length: int, check: int) -> bytes:
-    """Return the header of a page of so many rows and bytes, with their CRC."""
+    """Return the header of a page of ``rows`` rows and ``length`` bytes, with their CRC."""
     size = _number(length)
     return b"\x15\x00\x15%b\x15%b\x15%b\x1c\x15%b\x15\x00\x15\x06\x15\x06\x00\x00" % (
         size, size, _number(check - (1 << 32) if check >> 31 else check), _number(rows)
@@ -231,7 +231,7 @@ def _frame(
     events_bytes: int,
     metadata: bytes = _NO_METADATA,
 ) -> tuple[bytes, bytes]:
-    """Return what stands before the pages of events, and the footer; they have so many bytes."""
+    """Return the bytes before the pages of events, and the footer."""
     rows = len(keys)
     named = [key for key in keys if key is not None]
     present = all_present(rows)

@@ -40,7 +40,7 @@ from pravega_spark.values.limits import (
 )
 
 _PARTS: Final = 16
-"""So many parts are copied into one: each costs memory of its own, however few events it has."""
+"""So many parts are copied into one: each costs memory, even for few events."""
 _PART_BYTES: Final = 4 << 10
 """About that cost: of the objects of a table, and of buffers that end at whole cache lines."""
 
@@ -58,14 +58,13 @@ class RowGroupBuffer:
     __slots__ = ("_held", "_owned", "event_bytes", "memory_bytes", "rows")
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._hold([])
 
     def _hold(self, held: list[tuple[pa.Table, NDArray[np.int64]]]) -> None:
         self._held = held
         """Events, with the cumulative bytes after each."""
         self._owned = 0
-        """How many of the first of these have memory of their own."""
+        """How many of the first of these have separate memory."""
         self.rows = sum(len(ends) for _, ends in held)
         self.event_bytes = sum(int(ends[-1]) for _, ends in held)
         self.memory_bytes = 0
@@ -193,7 +192,6 @@ class ChunkWriter:
         return encoder.staged(self._path, self._segment_id, size, footer)
 
     def __enter__(self) -> ChunkWriter:
-        """Return the writer."""
         return self
 
     def __exit__(
@@ -510,7 +508,6 @@ class ChunkSequence:
         self._open[0].write(events, size)
 
     def _store_open(self) -> None:
-        """Store the chunk that is open."""
         if self._open is None:
             return
         encoder, sink = self._open

@@ -95,7 +95,6 @@ class Lineage:
     __slots__ = ("_index", "layout", "located")
 
     def __init__(self, layout: Layout) -> None:
-        """Take a layout that does not change."""
         self.layout = layout
         self.located: dict[StreamCut, Any] = {}
         self._index: dict[int, dict[int, Segment]] = {}

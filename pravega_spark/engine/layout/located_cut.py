@@ -70,7 +70,6 @@ class LocatedCut:
         self._lows: list[float] | None = None
 
     def __str__(self) -> str:
-        """Return the text of the cut."""
         return str(self.cut)
 
     @property
@@ -128,9 +127,9 @@ class LocatedCut:
 
         A cut that is nowhere below the head is returned as it is. Lost are the events between the
         cut and the result, also those of segments that the stream's history alone remembers: for a
-        cut of a forgotten segment this reads the history, once for a version. What that does not
-        know counts as lost from the cut's offset, or from ``END``, by an unknown number: such a
-        range is empty.
+        cut of a forgotten segment this reads the history, once for a version. A segment that it
+        does not know counts as lost from the cut's offset, or from ``END``, by an unknown number:
+        such a range is empty.
         """
         clipped = self.above_head()
         if clipped is self:

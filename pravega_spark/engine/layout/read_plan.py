@@ -140,7 +140,7 @@ def cut_at(start: LocatedCut, offsets: Callable[[int], int | None]) -> LocatedCu
     From ``start`` on, ``offsets(segment_id)`` is called for each segment that is reached, and
     returns its first event after the cut; None means that all of its events are. A segment is left
     for its successors only if it is sealed and its offset is its end, so where one is not finished
-    its successors lie after the cut, whatever the times of their events. Offsets are clipped to
+    its successors lie after the cut, at any event time. Offsets are clipped to
     the segment's events, to ``start`` and to the head. To search for a late time, start at the cut
     of its epoch (``cut_of_epoch``) instead of walking all epochs from the head.
     """

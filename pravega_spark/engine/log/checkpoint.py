@@ -36,7 +36,7 @@ from pravega_spark.values.limits import CHECKPOINT_COMMITS, CHECKPOINT_GROWTH
 logger = own_logger(__name__)
 
 _DOMAINS_A_COMMIT = 8
-"""So many domains a commit pays for, in state files: they are so many times fewer commits apart."""
+"""State files are at least a commit apart for this many domains that they hold."""
 _workers: dict[int, ThreadPoolExecutor] = {}
 
 

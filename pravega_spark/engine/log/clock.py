@@ -134,8 +134,8 @@ def read_clock(
     record = _first(storage_ms, runtime) if known is None else _later(known, storage_ms, runtime)
     if warn and record.believed_ms + CLOCK_SKEW_MS < storage_ms:
         logger.warning(
-            "the clock of %s jumped ahead by %s, to %s, and nothing explains it: only what was "
-            "old enough before the jump is deleted by age. If the clock is right now, call "
+            "the clock of %s jumped ahead by %s, to %s, and nothing explains it: only data that "
+            "was old enough before the jump is deleted by age. If the clock is right now, call "
             "StreamManager.confirm_clock() or run the retention job with --confirm-clock.",
             without_credentials(store.url),
             length_text(storage_ms - record.believed_ms),
@@ -168,7 +168,7 @@ def begin_record(store: Store, runtime: Runtime) -> None:
 
 
 def confirm_clock(store: Store, runtime: Runtime, limit: str | float | None = None) -> int:
-    """Believe the clock that dates objects, whatever the record holds; return its time in ms.
+    """Trust the clock that dates objects, without regard to the record; return its time in ms.
 
     ``limit`` changes how far the clock may advance unexplained. A storage with a clock of its own
     is always believed, and has no record.

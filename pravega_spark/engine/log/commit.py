@@ -17,7 +17,7 @@ it makes the log's folder durable first. A reader at the tail does not wait for 
 begins when the commit is seen, and ends before the first event of it is handed out.
 
 The time that a commit carries: this host's, or the storage's where the two are far apart. It is
-always above the time of the commit before, whatever the clocks do.
+always above the time of the commit before, even if a clock goes back.
 
 No single clock is trusted (ADR 14). Decisions by age use another time: see ``clock``.
 
@@ -121,7 +121,7 @@ def create_once(
 
 
 def create_object(store: Store, runtime: Runtime, key: str, data: bytes) -> bool:
-    """Create an object that is no commit, as :func:`create_once` does; its bytes are its token.
+    """Create an object other than a commit, as :func:`create_once` does; its bytes are its token.
 
     Bytes that others may write as well count as ours. Raises CommitUnknown and StoreError.
     """
@@ -236,7 +236,6 @@ class CommitClock:
     """The clock of one table's commits."""
 
     def __init__(self, store: Store, runtime: Runtime) -> None:
-        """Read no clock yet."""
         self._store = store
         self._runtime = runtime
 
@@ -617,8 +616,8 @@ class Log:
     def request(self, seconds: float = 0.0) -> str | None:
         """Commit a request for the next version and return its token; None if that failed.
 
-        It asks others to wait for so long, or for the usual time. It needs no decision, so it is
-        sent in the moment in which a winner's commit is read.
+        It asks others to wait for ``seconds``, or for the usual time. It needs no decision, so it
+        is sent in the moment in which a winner's commit is read.
         """
         for _ in range(REQUEST_ATTEMPTS):
             self._leave_to_requester(None)

@@ -80,7 +80,7 @@ def digest_key(path: str, version: int) -> str:
 
 
 _CELL_BYTES = 48
-"""What a file takes in memory in the columns of numbers."""
+"""The memory of a file in the columns of numbers."""
 _CELL_COLUMNS = [f"add.{name}" for name in ("path", "partitionValues", "size", "tags")]
 
 
@@ -94,7 +94,6 @@ class CheckpointLayer:
     older = -1
 
     def __init__(self, file: pq.ParquetFile) -> None:
-        """Read the columns of cells."""
         self.removed: set[str] = set()
         self._file = file
         self._complete: dict[int, pa.StructArray] = {}
@@ -133,7 +132,6 @@ class CheckpointLayer:
         return slice(first, max(first, last))
 
     def _adds(self, at: slice) -> list[Add]:
-        """Return the files of some rows, in order."""
         rows = self._order[at]
         groups = np.searchsorted(self._ends, rows, side="right")
         found: list[Add] = []
@@ -174,7 +172,6 @@ class CheckpointLayer:
             yield from self._adds(slice(first, first + _DECODED_ROWS))
 
     def __len__(self) -> int:
-        """Return the number of files."""
         return len(self._order)
 
 
@@ -341,7 +338,6 @@ class DeltaCheckpoint:
     """A checkpoint whose digest matches."""
 
     def __init__(self, data: bytes, record: dict[str, Any]) -> None:
-        """Open the verified bytes."""
         import pyarrow.parquet as pq  # late: most processes read no checkpoint
 
         self._file = pq.ParquetFile(pa.BufferReader(data))

@@ -6,7 +6,7 @@ only the first layer or two, however long the stream is.
 
 The files that a range of commits added and removed, as a sweep needs them: paths alone. A sweep
 reads each commit once and keeps what it found: the paths that were added, by folder, and those that
-were removed, by version. What it read since the last segment is part of its record; older ranges
+were removed, by version. The range since the last segment is part of its record; older ranges
 are segments, ``_pravega/changes/<first>-<last>.json``, written once each.
 """
 
@@ -30,7 +30,7 @@ SEGMENT_COLUMN = "segment_id"
 OFFSET_COLUMN = "base_offset"
 
 _ADD_BYTES = 1_800
-"""What a live file takes as an object, by measurement."""
+"""The memory of a live file as an object, by measurement."""
 
 _T = TypeVar("_T")
 
@@ -42,7 +42,7 @@ def position_of(add: Add) -> tuple[int, int]:
         return int(partition.get(SEGMENT_COLUMN, 0)), int(partition.get(OFFSET_COLUMN, 0))
     except DECODE_ERRORS as error:
         raise CorruptLog(
-            f"the log names the file {add.path} with a segment id or base offset that is no "
+            f"the log names the file {add.path} with a segment id or base offset that is not a "
             "number. Restore the log from a copy."
         ) from error
 
@@ -53,7 +53,7 @@ def rows_of(add: Add) -> int:
         return int((add.tags or {}).get("rows", 0))
     except DECODE_ERRORS as error:
         raise CorruptLog(
-            f"the log names the file {add.path} with a count of rows that is no number. Restore "
+            f"the log names the file {add.path} with a count of rows that is not a number. Restore "
             "the log from a copy."
         ) from error
 
@@ -98,9 +98,7 @@ class Layer(Protocol):
         """About how much memory the layer takes."""
         ...
 
-    def __len__(self) -> int:
-        """Return the number of files."""
-        ...
+    def __len__(self) -> int: ...
 
 
 class RecentLayer:
@@ -139,7 +137,7 @@ class RecentLayer:
         self.net += later.net
 
     def add(self, add: Add) -> None:
-        """Add a live file; each file has a name of its own, so it is not live already."""
+        """Add a live file; file names are unique, so it is not live already."""
         assert add.path not in self._adds, f"{add.path} is added while it is live"
         self._adds[add.path] = add
         segment_id, base = position_of(add)
@@ -188,7 +186,6 @@ class RecentLayer:
         return _ADD_BYTES * (len(self._adds) + len(self.removed) // 8)
 
     def __len__(self) -> int:
-        """Return the number of files."""
         return len(self._adds)
 
 

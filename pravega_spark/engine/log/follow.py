@@ -13,7 +13,7 @@ Open a log on an object store in three round trips: what can be asked at the sam
 | 3 | the other commits that are listed, and last the commit of the last part or state file |
 
 A log that is hinted to begin at version 0, or has no hint, is opened from that commit, which round
-trip 2 reads in place of a state file; it needs no third one if it has at most one commit more.
+trip 2 reads instead of a state file; it needs no third one if it has at most one commit more.
 
 The listing begins after the hint was read, so it has every version that was committed before the
 opening began. If that last commit is still stored when the versions after it have been read, and
@@ -147,7 +147,7 @@ _AHEAD = 4
 """So many commits can be made while a lost race is answered and its winner is read."""
 _LONGEST_AHEAD_SECONDS = 0.25
 _IDLE_BYTES = 10 << 10
-"""What a log takes in memory beside its domains and files, by measurement."""
+"""The memory of a log beside its domains and files, by measurement."""
 
 
 class ClockReadings(NamedTuple):
@@ -557,7 +557,7 @@ class LogIdentity:
         """Raise RootChanged if the log was replaced, and StoreError if it is missing.
 
         A folder that was moved away and back is the same. A commit that cleanup deleted, long after
-        it was read, is no loss: the log is opened again.
+        it was read, is not a loss: the log is opened again.
         """
         known, follower = self._follower.snapshot, self._follower
         if known is None or not (always or self.is_watched):

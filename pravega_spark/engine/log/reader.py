@@ -85,7 +85,6 @@ class KeptCommits:
     """The commits of one log that this process has seen and not yet taken back."""
 
     def __init__(self) -> None:
-        """Start with none, and without keeping any."""
         self._id = next(_ids)
         self._is_on = False
 
@@ -244,7 +243,7 @@ class LogReader:
     def missing(self, version: int, last: int) -> CorruptLog:
         """Return the error of a log with a gap, or whose ``last`` version is listed and unreadable.
 
-        The second one is no hole: the storage hides a commit for a moment.
+        The second case is not a hole: the storage hides a commit for a moment.
         """
         failure = (
             f"version {version} of the log is listed, and a read does not find it. Try again; if "

@@ -45,7 +45,6 @@ class VersionAges:
     """The ages of one log's versions at one moment."""
 
     def __init__(self, log: Log, now: ClockReading) -> None:
-        """Fix the moment; nothing is read yet."""
         self._log = log
         self.now = now
         self._found = dict[int, int | None]()
@@ -221,7 +220,7 @@ def pin(log: Log, pin_id: str, *, keep_ms: int) -> Pin:
 
 
 def release(log: Log, *released: Pin) -> None:
-    """Remove pins in one commit; a pin that was removed or replaced before is no error."""
+    """Remove pins in one commit; a pin that was removed or replaced before is not an error."""
 
     def decide(snapshot: Snapshot | None) -> Proposal[None]:
         assert snapshot is not None

@@ -92,7 +92,7 @@ OPEN_PREFIX = "pravega.open."
 
 _WEIGHED_DOMAINS = 16
 _DOMAIN_BYTES = 256
-"""What a domain and its decoded value take beside their text, by measurement."""
+"""The memory of a domain and its decoded value beside their text, by measurement."""
 
 
 _Text = TypeVar("_Text", str, str | None)

@@ -8,7 +8,7 @@ commits instead.
 
 The hint names the state file and the parts behind it, whose ranges follow one another. A new part
 takes the place of those before it that are not longer, so there are few, and each change is written
-again only a few times. What is named no more stays until cleanup deletes its versions.
+again only a few times. A part that is named no more stays until cleanup deletes its versions.
 
 State files: a table's state in one small object, and the file actions since the last one.
 

@@ -7,8 +7,8 @@ retained version names them, and no later commit does: a path is added once.
 
 **Unreferenced files.** The folder of a staged file names the log version at which it was staged
 (``data/v<version>/``). Once the horizon is committed, no file staged below it can be committed. So
-such a file can be deleted if no commit added it, whatever any clock shows. The same holds for the
-folder of a transaction (``data/t-<id>/``) once the transaction has ended.
+such a file can be deleted if no commit added it, without regard to any clock. The same holds for
+the folder of a transaction (``data/t-<id>/``) once the transaction has ended.
 
 **Attached objects.** The object of a large event lives as long as the chunk that names it, which
 its path tells. It counts with its chunk, and its bytes are the chunk's.
@@ -111,7 +111,6 @@ class _Doomed:
     size_bytes: int = 0
 
     def add(self, sizes: dict[str, int]) -> None:
-        """Add files with their sizes."""
         self.paths |= sizes.keys()
         self.size_bytes += sum(sizes.values())
 
@@ -435,7 +434,7 @@ _COMMITS_OF_A_SWEEP = 1
 """A sweep commits once itself, so it leaves a table alone that gains no more than that, unless
 the one version removed files."""
 _COMMITS_BETWEEN = 32
-"""A sweep writes a checkpoint so many commits after the one before, or more if it is large."""
+"""A sweep writes a checkpoint this many commits after the one before, or more if it is large."""
 
 
 @dataclass(frozen=True, slots=True)

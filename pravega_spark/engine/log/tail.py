@@ -33,7 +33,7 @@ from pravega_spark.values.limits import (
 _GAP_WEIGHT, _SPREAD_WEIGHT = 1 / 8, 1 / 4
 """Weights of the newest gap, as in TCP's estimate of a round trip (RFC 6298)."""
 _SPREADS = 2.0
-"""The next commit is expected within so many mean deviations of the mean gap."""
+"""The next commit is expected within this many mean deviations of the mean gap."""
 
 
 class ArrivalTimes:
@@ -45,7 +45,6 @@ class ArrivalTimes:
     """
 
     def __init__(self, shortest: float, longest: float) -> None:
-        """Take the bounds of a pause, in seconds."""
         self._shortest, self._longest = shortest, longest
         self._last: float | None = None
         self._gap = self._spread = 0.0
@@ -94,7 +93,7 @@ _WATCH_RETRY_SECONDS = 60.0
 _REPORTING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
 """File systems of one machine, which report each new file; polls show whether others do."""
 _BEHIND = 2
-"""After so many polls in a row that found a commit, the log is read on to its newest version."""
+"""After this many polls in a row that found a commit, the log is read on to its newest version."""
 
 
 class _TailWaiter:

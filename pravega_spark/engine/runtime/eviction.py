@@ -13,9 +13,9 @@ _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 
 _WEIGHED_BESIDE = 2
-"""So many other values are weighed when one comes, since a value grows while it is kept."""
+"""The other values that are weighed when one comes, since a value grows while it is kept."""
 _USES = 8
-"""At one use in so many the value that is used is weighed; a use has no time for more."""
+"""One use in this many weighs the value that is used; a use has no time for more."""
 
 
 class _Entry(Generic[_Value]):
@@ -28,7 +28,7 @@ class _Entry(Generic[_Value]):
 class ChanceCache(Generic[_Key, _Value]):
     """Values by key, of which those stay whose weights together are at most ``most``.
 
-    The value that came or was weighed last stays whatever it weighs. A use costs the same however
+    The value that came or was weighed last stays, at any weight. A use costs the same however
     many are kept. Not thread-safe.
     """
 
@@ -47,7 +47,6 @@ class ChanceCache(Generic[_Key, _Value]):
         """What the values weigh together, as they were weighed last."""
 
     def __len__(self) -> int:
-        """Return how many values are kept."""
         return len(self._keys)
 
     def __contains__(self, key: object) -> bool:

@@ -1,7 +1,7 @@
 """Reports new files in folders of this machine: inotify, on Linux. A hint, never a proof.
 
 File systems of other machines (NFS) report nothing that happens there, a queue may overflow, and
-the system limits the watches of a user. So whoever watches a folder polls it as well.
+the system limits the watches of a user. So the watcher of a folder polls it as well.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pravega_spark.values.names import split_path
 
 
 def own_logger(name: str) -> logging.Logger:
-    """Return the logger of a module: its lines are printable, whatever they quote."""
+    """Return the logger of a module: its lines are printable, with any value that they quote."""
     logger = logging.getLogger(name)
     logger.addFilter(_make_printable)
     return logger

@@ -69,7 +69,7 @@ def readers() -> list[ObservedReader]:
 
 
 def _reset() -> None:
-    """Observe nothing in a forked child: a lock of an observer may be held there for ever."""
+    """Observe nothing in a forked child: a lock of an observer may be held there forever."""
     observers.clear()
     open_readers.clear()
 

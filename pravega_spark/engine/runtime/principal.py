@@ -1,7 +1,7 @@
 """The principal: who the commits of this process say they are from, for audits.
 
-Nothing proves it: whoever may write to a log may write any name. It tells processes apart that
-already have rights of their own.
+Nothing proves it: a process that may write to a log may write any name. It tells processes apart
+that already have rights of their own.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class SharedCalls:
         items: Sequence[Any],
         still_open: set[SharedCalls],
     ) -> None:
-        """Leave all calls but the last to whoever begins them, in order.
+        """Leave all calls but the last to the threads that begin them, in order.
 
         The set holds the object until these calls have ended, even if their caller was interrupted.
         """
@@ -83,7 +83,7 @@ class SharedCalls:
         return self._results
 
     def wait(self, seconds: float) -> None:
-        """Wait, at most so long, until no call runs but the caller's own."""
+        """Wait, at most ``seconds``, until no call runs but the caller's own."""
         if self._all_ended.acquire(timeout=seconds):
             self._all_ended.release()
 
@@ -92,7 +92,6 @@ class CallThreads:
     """The threads of this process that help: started when needed, and ended when long idle."""
 
     def __init__(self) -> None:
-        """Begin without threads."""
         self.renew()
 
     def renew(self) -> None:
@@ -137,7 +136,7 @@ class CallThreads:
         return True
 
     def wait(self, seconds: float) -> None:
-        """Wait, at most so long in all, for calls that run."""
+        """Wait, at most ``seconds`` in all, for calls that run."""
         deadline = time.monotonic() + seconds
         for calls in list(self._open):
             calls.wait(max(0.0, deadline - time.monotonic()))

@@ -100,7 +100,7 @@ class Runtime:
         return _calls.each(function, items)
 
     def start(self, function: Callable[[], _Out]) -> Future[_Out]:
-        """Run ``function`` in the background, in a thread of its own; the future has its result.
+        """Run ``function`` in the background, in a separate thread; the future has its result.
 
         Not in a thread of ``each``, of which there are few: a storage call may hang. At exit a
         process waits for functions that run, but not long. In a forked child no function of the

@@ -13,7 +13,7 @@ _ENTRY_CHARACTERS = 256
 """An entry counts as this much more than its text: a record of a few characters takes some hundred
 bytes, and in a long life most are never asked for again."""
 _LOOKUPS = 8_192
-"""An entry that was not asked for in so many lookups, or twice as many, is dropped: otherwise the
+"""An entry that was not asked for in this many lookups, or twice as many, is dropped: otherwise the
 records that a long-lived process has ever seen would fill the cache. The samples of a stream, of
 which a decision reads all, are at most 2,000, so they stay."""
 

@@ -43,7 +43,7 @@ def span(operation: str, name: str, /, **attributes: Any) -> AbstractContextMana
 
 
 def count_events(current: Any, events: int) -> None:
-    """Set the number of events of a span that :func:`span` returned; None is no span."""
+    """Set the number of events of a span that :func:`span` returned; None means no span."""
     if current is not None:
         current.set_attribute("messaging.batch.message_count", events)
 

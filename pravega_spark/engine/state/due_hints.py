@@ -117,7 +117,7 @@ class DueHints:
         except StoreError as error:
             root = self._store.url
             logger.warning(
-                "due hints of %s could not be read; all is looked at: %s",
+                "due hints of %s could not be read; every stream is looked at: %s",
                 root,
                 error,
                 extra=log_fields("maintain", root=root),
@@ -179,8 +179,8 @@ class DueHints:
     ) -> None:
         """Note that a kind of work was done at a commit, and when it is due again.
 
-        ``now_ms`` is a time before the version was read. What kinds saw of a later version, or of
-        another commit of this one, is forgotten: that log exists no more.
+        ``now_ms`` is a time before the version was read. Notes of kinds about a later version, or
+        about another commit of this one, are forgotten: that log exists no more.
         """
         if name not in self._names:
             return

@@ -4,7 +4,7 @@ A process claims a kind of work by compare-and-set, with an end by the storage's
 the run when it has reached all streams. The claim only saves work: all runs may be repeated, and
 two at the same time do no harm.
 
-What is recorded of a root's maintenance: last run, claim and progress of each kind. Pure. A row is
+The record of a root's maintenance: last run, claim and progress of each kind. Pure. A row is
 of one kind, for all scopes or for one. A time that lies in the future was written by a clock that
 was ahead, so it proves nothing: the run is due, and the claim has ended.
 """
@@ -387,8 +387,8 @@ class MaintenanceTable:
             where = self.table.log.reader.where
             raise CorruptLog(
                 f"{where}: a row of the record of maintenance is damaged "
-                f"({decode_error_text(error)}). The next run of maintenance begins it again; it "
-                "holds nothing else.",
+                f"({decode_error_text(error)}). The next run of maintenance begins the record "
+                "again; no other data is affected.",
                 path=where,
             ) from error
 
@@ -661,7 +661,6 @@ class ClaimKeeper:
     def __init__(
         self, table: MaintenanceTable, work: ClaimedWork, every_seconds: float = _EXTEND_SECONDS
     ) -> None:
-        """Take claimed work."""
         self._table = table
         self._work = work
         self._every_seconds = every_seconds

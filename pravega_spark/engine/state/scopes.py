@@ -51,7 +51,7 @@ _TITLES = {STREAM: "stream", TABLE: "key-value table", GROUP: "group"}
 
 _WEIGHED_ROWS = 16
 _ROW_BYTES = 544
-"""What a row takes in memory beside its configuration, by measurement."""
+"""The memory of a row beside its configuration, by measurement."""
 
 
 class Scope:
@@ -102,7 +102,8 @@ class Scope:
                 log,
                 self.name,
                 f"scope {self.name}",
-                f"Restore {log.path} from a copy; what the scope holds is not listed without it.",
+                f"Restore {log.path} from a copy; without it the contents of the scope are not "
+                "listed.",
             )
 
     def _absent(self) -> NoSuchScope:

@@ -88,7 +88,7 @@ class SettingsTable:
     def _check_has_log(self) -> None:
         """Raise CorruptLog if anything is stored in place of a table without a log.
 
-        A young file of rows is no damage: another process is about to create the table.
+        A young file of rows is not damage: another process is about to create the table.
         """
         log = self.table.log
         now_ms = log.clock.now_ms()

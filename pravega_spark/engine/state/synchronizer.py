@@ -341,7 +341,7 @@ class Synchronizer(Generic[_State]):
         return value
 
     def apply(self, operation: str, change: Callable[[_State], _State]) -> _State:
-        """Change the state whatever it is; return the state after the change.
+        """Change the state without a condition; return the state after the change.
 
         This is Pravega's unconditional update.
         """

@@ -27,8 +27,8 @@ def check_key(key: str) -> str:
     parts = key.split("/")
     if not _FORBIDDEN_PARTS.isdisjoint(parts) or parts[-1][0] == "." or "\0" in key:
         raise InvalidInput(
-            f"{key!r} is no key: join names by single '/'; none may be empty, '.' or '..' or hold "
-            "the character NUL, and the last may not start with a dot."
+            f"{key!r} is not a valid key: join names by single '/'; none may be empty, '.' or '..' "
+            "or hold the character NUL, and the last may not start with a dot."
         )
     return key
 
@@ -40,7 +40,7 @@ def check_prefix(prefix: str) -> str:
         return ""
     if not _FORBIDDEN_PARTS.isdisjoint(folder.split("/")) or "\0" in folder:
         raise InvalidInput(
-            f"{prefix!r} is no folder: '.', '..', NUL and empty names are not allowed."
+            f"{prefix!r} is not a valid folder: '.', '..', NUL and empty names are not allowed."
         )
     return folder + "/"
 
@@ -178,8 +178,8 @@ class Store(Protocol):
     def expect(self, prefix: str, *, is_there: bool) -> None:
         """Note whether the folder ``prefix`` has a table's log, as its reader has just found.
 
-        Who puts an object into a folder that was there, and is missing, would hide that it is away:
-        a local disk raises StoreError for that. Object stores have no folders.
+        A write into a folder that was there, and is missing, would hide that the folder is away: a
+        local disk raises StoreError for that. Object stores have no folders.
         """
         ...
 
@@ -273,7 +273,6 @@ class WrappedStore:
     """A store around another one, ``inner``; a subclass adds the calls that it changes."""
 
     def __init__(self, inner: Store) -> None:
-        """Take the store that does the work."""
         self.inner = inner
 
     @property
@@ -293,7 +292,7 @@ class WrappedStore:
 
     @property
     def has_clock(self) -> bool:
-        """Whether the storage has a clock of its own."""
+        """Whether the storage dates objects by its clock."""
         return self.inner.has_clock
 
     @property

@@ -46,12 +46,10 @@ class PositionedFile(io.RawIOBase):
     """A file for random reads: a subclass has ``read``, which moves the position, and the size."""
 
     def __init__(self) -> None:
-        """Begin at the first byte."""
         super().__init__()
         self._position = 0
 
     def _end(self) -> int:
-        """Return the size of the file in bytes."""
         raise NotImplementedError
 
     def readable(self) -> bool:

@@ -455,8 +455,8 @@ def _refuse_without_create(fs: Any, url: str) -> None:
     while True:
         if getattr(inner.pipe_file, "__func__", None) is AbstractFileSystem.pipe_file:
             raise StoreRefused(
-                f"{url} cannot hold streams: its driver {type(inner).__name__} has no exclusive "
-                "create of its own, so two writers could both create one version. Use a path or "
+                f"{url} cannot hold streams: its driver {type(inner).__name__} has no native "
+                "exclusive create, so two writers could both create one version. Use a path or "
                 "file:// for a local disk, S3, or another store with conditional writes.",
                 url=url,
             )

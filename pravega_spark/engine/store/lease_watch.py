@@ -47,7 +47,6 @@ class LeaseWatch:
     """The calls of this process to one storage, as far as they concern leases; thread-safe."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
         self._lock = new_lock()
         self._began = self.answered_at = math.inf
         self._outages, self._gaps = _Pauses(), _Pauses()
@@ -102,7 +101,7 @@ class LeaseWatch:
     def outage_ended(self, lease_seconds: float) -> float:
         """Return when the last known outage ended that matters to a lease; -inf without one.
 
-        That is a call that failed, or one that took so long that others' may have failed.
+        That is a call that failed, or one so slow that others' may have failed.
         """
         with self._lock:
             return self._outages.end_of_last(lease_seconds * OUTAGE_LEASE_FRACTION)

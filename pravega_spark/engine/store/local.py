@@ -85,7 +85,6 @@ class LocalStore:
         return file_system(self._root)
 
     def __repr__(self) -> str:
-        """Show the root."""
         return f"LocalStore({self.url!r})"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -378,7 +377,7 @@ class LocalStore:
         if durable:
             try:
                 self._durable.sync(folder)
-            except OSError as error:  # the file has its name, so this is no refusal
+            except OSError as error:  # the file has its name, so this is not a refusal
                 raise UnknownOutcome(f"fsync of {folder}: {error}") from error
         return True
 

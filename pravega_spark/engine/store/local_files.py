@@ -1,7 +1,7 @@
 """Files and folders of a local disk: atomic, exclusive, and durable in time.
 
 Files of a local disk that have their names, and become durable just before a commit names them. A
-commit waits for the disk twice, whatever it adds: its chunks, their folder and its own hidden file
+commit waits for the disk twice, at any size: its chunks, their folder and its own hidden file
 are fsynced together, which shares one write of the file system's journal. Only then does the commit
 get its name, and its folder is fsynced.
 """
@@ -382,7 +382,7 @@ def list_folder(
 def delete_old(folder: str, names: Sequence[str], before_ms: int) -> list[Entry]:
     """Delete those files of a folder that were written before a time; return them by their paths.
 
-    A file that vanishes is no error: its process is alive and finished it.
+    A file may vanish: then its process is alive and has finished it.
     """
     found: list[Entry] = []
     for name in names:
@@ -471,7 +471,6 @@ class ExpectedFolders:
     """
 
     def __init__(self, root: str) -> None:
-        """Begin without folders below the root."""
         self._root = root
         self._known: set[str] = set()
 
@@ -553,7 +552,6 @@ class UnsyncedFiles:
     """
 
     def __init__(self, durable: DurableFolders) -> None:
-        """Begin without files."""
         self._durable = durable
         self._files: dict[str, UnsyncedFile] = {}
         self._process = os.getpid()
@@ -582,7 +580,7 @@ class UnsyncedFiles:
         return [*(one.sync_file for one in found), *folders.values()]
 
     def forget(self, paths: Collection[str]) -> None:
-        """Forget files that are durable, or that are no concern of this store."""
+        """Forget files that are durable, or that do not concern this store."""
         known = self._files
         for path in paths if known else ():
             known.pop(path, None)
@@ -594,7 +592,6 @@ class UnsyncedFile:
     __slots__ = ("_durable", "_failure", "_lock", "_staged", "folder", "path")
 
     def __init__(self, durable: DurableFolders, folder: str, path: str, staged: StagedFile) -> None:
-        """Keep the open file."""
         self.folder, self.path = folder, path
         self._durable = durable
         self._lock = threading.Lock()

@@ -138,7 +138,6 @@ class MemoryStore:
         return "memory"
 
     def __repr__(self) -> str:
-        """Show the name."""
         return f"MemoryStore({self.url!r})"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:

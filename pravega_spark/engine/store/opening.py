@@ -34,7 +34,7 @@ def open_store(url: str | os.PathLike[str], **storage_options: Any) -> Store:
 
     A path, ``file://`` or ``local://`` is a local disk, ``s3://`` (and ``s3a://``) S3 or a
     compatible server, ``memory://name`` this process's memory; any other URL that fsspec knows is
-    usable if its driver has an exclusive create of its own and
+    usable if its driver has a native exclusive create and
     :func:`~pravega_spark.engine.store.probe.probe` accepts it. ``storage_options`` are those of
     s3fs, or of the driver of fsspec; for S3 the usual ``AWS_*`` variables are the defaults. Three
     of them are this package's: ``retry_timeout``, how long a call is repeated while the storage
@@ -68,7 +68,7 @@ def is_s3(url: str) -> bool:
 def _open(address: str, options: dict[str, Any]) -> Store:
     if not address.strip() or "\0" in address or not _has_utf8(address):
         raise InvalidInput(
-            f"{address!r} is no root: give a path or a URL such as s3://bucket/root."
+            f"{address!r} is not a valid root: give a path or a URL such as s3://bucket/root."
         )
     _refuse_what_is_no_storage(address)
     match = _SCHEME.match(address)
@@ -83,7 +83,7 @@ def _open(address: str, options: dict[str, Any]) -> Store:
             options = {name: value for name, value in options.items() if name != "auto_mkdir"}
         return _open_local(address, "/" + rest.lstrip("/") if match else rest, options)
     if not rest.startswith("/"):
-        raise InvalidInput(f"{address!r} is no URL: write {scheme}:// with two slashes.")
+        raise InvalidInput(f"{address!r} is not a valid URL: write {scheme}:// with two slashes.")
     rest = rest[1:].rstrip("/")
     if scheme in _S3_SCHEMES:
         return _open_s3(f"s3://{rest}", options)

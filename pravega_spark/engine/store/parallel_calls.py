@@ -16,7 +16,7 @@ _Out = TypeVar("_Out")
 
 
 class _Helpers:
-    """The threads that help callers. They are bounded, since calls may make calls of their own."""
+    """The threads that help callers. They are bounded, since calls may make further calls."""
 
     def __init__(self) -> None:
         self.renew()
@@ -50,7 +50,7 @@ if hasattr(os, "register_at_fork"):
 def in_parallel(
     function: Callable[[_In], _Out], items: Sequence[_In], at_once: int = OBJECT_CALLS
 ) -> list[_Out]:
-    """Return the results of ``function`` for the items, in order, at most so many at a time.
+    """Return the results of ``function`` for the items, in order, ``at_once`` at most at a time.
 
     The threads belong to no pool, so this is parallel also within ``Runtime.each`` and within
     itself; the caller's thread works, too, and alone if OBJECT_HELPERS others are busy. Items begin

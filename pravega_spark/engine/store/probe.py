@@ -166,7 +166,7 @@ def _check_races(store: Store, runtime: Runtime, keys: list[str]) -> None:
         ):
             raise _unanswered(store, key)
         content = _read(store, key)
-        # Without a CREATED, the winner's answer was lost, which is no fault of the store.
+        # Without a CREATED, the winner's answer was lost, which is not a fault of the store.
         if content not in [_content(number) for number in winners or range(_RACERS)]:
             raise _failed(store, f"{key} does not hold the bytes of its creator: {content[:80]!r}")
 

@@ -1,6 +1,6 @@
 """Space that a local root sets aside, so that a full disk can be freed by deleting.
 
-What deletes wants space first: the commit of a truncation or a sweep, and records beside it. The
+A deletion needs space first: for the commit of a truncation or a sweep, and records beside it. The
 reserve is a few hidden files. Within :func:`freeing`, a file for which the disk has no space takes
 over one of them with its blocks, so a writer that goes on cannot take them in between. Afterwards
 the pieces that are missing are made again, as far as there is space.
@@ -28,7 +28,7 @@ _PIECES = tuple(
 """The names of the pieces, with their sizes in bytes; the smallest come first."""
 RESERVE_BYTES = 16 * 16 * _KIB + 2 * 128 * _KIB + 256 * _KIB
 _SHARE = 4
-"""A disk that has less than so many times the reserve gets none at first."""
+"""A disk that has less than this many times the reserve gets none at first."""
 
 _freeing = threading.local()
 
@@ -123,7 +123,7 @@ class Reserve:
             os.close(descriptor)
 
     def take(self, size: int, hidden_path: str) -> bool:
-        """Move the smallest piece that holds so many bytes to a path; return False without one."""
+        """Move the smallest piece that holds ``size`` bytes to a path; return False without one."""
         for piece in _PIECES:
             if _size_of(piece) >= size:
                 with contextlib.suppress(FileNotFoundError):

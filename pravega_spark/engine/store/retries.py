@@ -78,7 +78,7 @@ class Retries:
             self._end()
 
     def note_silence(self, seconds: float) -> None:
-        """Warn of an outage because a call, which goes on waiting, has no answer for so long."""
+        """Warn of an outage because a call, which still waits, has no answer for ``seconds``."""
         error = StoreUnavailable(f"a call has had no answer for {seconds:.0f} s.", url=self._url)
         self._warn(self._runtime.monotonic() - seconds, error)
 

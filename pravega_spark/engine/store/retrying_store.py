@@ -82,7 +82,6 @@ class RepeatedUpload:
         self.file = ObjectSink(self._write, _as_it_is).as_arrow()
 
     def __enter__(self) -> RepeatedUpload:
-        """Begin the upload."""
         with suppress(StoreUnavailable):
             upload = self._store.writer(self._key)
             self._sink = upload.__enter__()

@@ -101,8 +101,9 @@ def _held(store: Store, found: Root | None) -> Root | None:
         known.change_token = _UNSEEN
         raise RootChanged(
             f"{store.url} is no longer the root that this process opened there: that one was "
-            "removed, moved, unmounted or replaced. A manager that was made before, used or not, "
-            "keeps to it. Restore or mount it, or use the present root through a new StreamManager."
+            "removed, moved, unmounted or replaced. A manager that was made before keeps to that "
+            "root, even if it was never used. Restore or mount it, or use the present root "
+            "through a new StreamManager."
         )
     known.record, known.change_token = found.record, found.change_token
     return known
@@ -143,12 +144,12 @@ def is_away(store: Store) -> bool:
 def way_on(store: Store, otherwise: str) -> str:
     """Return how an error of a missing object ends: ``otherwise``, unless its root is missing.
 
-    Who creates the object where a root is not mounted hides that the root is away.
+    A creation in a place where the root is not mounted would hide that the root is away.
     """
     if not is_away(store):
         return otherwise
     return (
-        f": {store.url} is no root now. If it was one, mount or restore it, and create nothing "
+        f": {store.url} is not a root now. If it was one, mount or restore it, and create nothing "
         "there before; else check the URL. A new root begins with create_scope."
     )
 

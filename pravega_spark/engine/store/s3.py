@@ -329,7 +329,7 @@ class S3Store:
         self._settings = read_settings(url, bucket, options)
         self._sleep = sleep
         self.on_silence: Callable[[float], object] | None = None
-        """Called while a call waits and the server has answered none for so many seconds."""
+        """Called with the seconds for which the server has answered no call, while a call waits."""
         self._connections: dict[int, S3Client] = {}
 
     @property

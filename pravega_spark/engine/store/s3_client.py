@@ -6,9 +6,10 @@ the server before it sends a body, and repeats requests; see docs/adr.
 
 Notice that a call gets no answer long before its time-out, in the thread that waits for it. A
 server that accepts connections and hangs shows nothing else than silence. The wait costs one poll
-of the socket a call, and no thread. A slow call of a server that answers others is no silence.
+of the socket a call, and no thread. A server that answers other calls is not silent, even if one
+call is slow.
 
-Connections on which an answer that was cut short is no answer. http.client takes the end of a
+An answer that was cut short counts as none. http.client takes the end of a
 connection for the end of the headers, and without a Content-Length also for the end of the body. So
 an answer that was cut within its headers looks whole, and empty.
 """
@@ -51,8 +52,8 @@ from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.values.limits import OBJECT_CALLS, OBJECT_HELPERS
 
 SILENCE_SECONDS = 5.0
-"""A server that has answered no call for so long, although one waits, is warned of: longer than a
-call to a busy server takes."""
+"""A warning comes if a server has answered no call for this time, although one waits: longer than a
+busy server takes."""
 
 
 class Silence:
@@ -231,7 +232,7 @@ class Reply:
         try:
             root = parse(self.data)
         except ElementTree.ParseError as error:
-            raise ConnectionError(f"the response is no XML: {error}") from error
+            raise ConnectionError(f"the response is not XML: {error}") from error
         if root.tag not in names:
             raise ConnectionError(f"the response is <{root.tag}>, not <{names[0]}>")
         return root
@@ -367,7 +368,7 @@ class S3Client:
     def _supplied(self, supply: Callable[[], Any]) -> Any:
         """Return what a supplier of credentials gives.
 
-        What it raises says nothing about the object: its service may answer 404, too.
+        Its errors say nothing about the object: its service may answer 404, too.
         """
         with taken_failures() as failures:
             try:
@@ -386,7 +387,7 @@ class S3Client:
         return found
 
     def _ended(self, error: ClientError) -> KeysMissing | None:
-        """Return the error to raise in place of a refusal because the supplier is late."""
+        """Return the error to raise instead of a refusal because the supplier is late."""
         is_late = error.response["Error"]["Code"] in _EXPIRED and self._has_worked
         return KeysMissing(error, had_keys=True) if is_late else None
 

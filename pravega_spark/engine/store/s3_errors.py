@@ -172,8 +172,8 @@ def refusal(error: BaseException, url: str, operation: str) -> StoreError:
         return StoreReadOnly(
             f"{url}: {operation} needs credentials, and process {os.getpid()} on host "
             f"{socket.gethostname()} has none that hold ({error}). Set AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY where this process runs (a Spark executor has an environment "
-            "of its own), pass key= and secret=, or mend what supplies them.",
+            "AWS_SECRET_ACCESS_KEY where this process runs (a Spark executor has its own "
+            "environment), pass key= and secret=, or repair their supplier.",
             url=url,
         )
     if answer is None:

@@ -54,7 +54,7 @@ _FIXED_CONFIG = {
     "request_checksum_calculation": "when_required",
     "response_checksum_validation": "when_required",
 }
-"""The signature covers the body of each request; chunks and logs have digests of their own."""
+"""The signature covers the body of each request; chunks and logs have digests."""
 
 
 class _Found(Exception):
@@ -192,7 +192,7 @@ def read_settings(url: str, bucket: str, options: Mapping[str, Any]) -> S3Settin
         )
     for name in ("client_kwargs", "s3_additional_kwargs"):
         if not isinstance(given.get(name) or {}, Mapping):
-            raise InvalidInput(f"{url}: a storage option is invalid: {name} is no dict.")
+            raise InvalidInput(f"{url}: a storage option is invalid: {name} is not a dict.")
     client = dict(given.get("client_kwargs") or {})
     for old, name in _KEYS.items():
         for source in (given, client):
@@ -214,7 +214,7 @@ def read_settings(url: str, bucket: str, options: Mapping[str, Any]) -> S3Settin
     texts = {"key": key, "secret": secret, "token": token, "profile": given.get("profile")}
     for name, value in texts.items():
         if value is not None and not isinstance(value, str):
-            raise InvalidInput(f"{url}: a storage option is invalid: {name} is no text.")
+            raise InvalidInput(f"{url}: a storage option is invalid: {name} is not a text.")
     additional = dict(given.get("s3_additional_kwargs") or {})
     if given.get("requester_pays"):
         additional["RequestPayer"] = "requester"

@@ -41,7 +41,7 @@ logging.getLogger("botocore.credentials").addFilter(_take)
 
 @contextmanager
 def taken_failures() -> Iterator[list[str]]:
-    """Collect what botocore warns of in this thread, in place of its lines."""
+    """Collect what botocore warns of in this thread, instead of its lines."""
     before, _taken.messages = _taken.messages, []
     try:
         yield _taken.messages

@@ -47,7 +47,6 @@ class AddedChunks(ActionLines[Add]):
         self.placed: list[PlacedChunk] = []
 
     def __len__(self) -> int:
-        """Return the number of chunks."""
         return len(self.placed)
 
     @overload
@@ -57,7 +56,6 @@ class AddedChunks(ActionLines[Add]):
     def __getitem__(self, index: slice) -> list[Add]: ...
 
     def __getitem__(self, index: int | slice) -> Add | list[Add]:
-        """Return the action of a chunk."""
         if isinstance(index, slice):
             return [chunk_add(*placed, self._now_ms) for placed in self.placed[index]]
         return chunk_add(*self.placed[index], self._now_ms)
@@ -96,7 +94,6 @@ class RemovedChunks(ActionLines[Remove]):
         """The chunks, each with its segment."""
 
     def __len__(self) -> int:
-        """Return the number of chunks."""
         return len(self.cells)
 
     @overload
@@ -106,7 +103,6 @@ class RemovedChunks(ActionLines[Remove]):
     def __getitem__(self, index: slice) -> list[Remove]: ...
 
     def __getitem__(self, index: int | slice) -> Remove | list[Remove]:
-        """Return the action of a chunk."""
         if isinstance(index, slice):
             return [self._remove(*cell) for cell in self.cells[index]]
         return self._remove(*self.cells[index])
@@ -184,7 +180,6 @@ class CommitBuilder:
     """
 
     def __init__(self, view: StreamView, now_ms: int) -> None:
-        """Start without changes."""
         self._view = view
         self._segments: dict[int, SegmentRecord] = {}
         self._epochs: dict[int, Epoch] = {}
@@ -328,7 +323,6 @@ class _Growth:
     __slots__ = ("end", "end_bytes", "start", "start_bytes")
 
     def __init__(self, record: SegmentRecord) -> None:
-        """Begin at the end of the segment."""
         self.start = self.end = record.next_offset
         self.start_bytes = self.end_bytes = record.size_bytes
 

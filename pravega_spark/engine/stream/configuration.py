@@ -287,7 +287,7 @@ def stream_settings(
 
 
 def log_flags(what: str, stream: StreamLog, settings: EffectiveSettings) -> None:
-    """Log the flags that decide in place of the stream's and the root's settings."""
+    """Log the flags that decide instead of the stream's and the root's settings."""
     flags = settings.given_by(SettingOrigin.FLAG)
     if flags:
         logger.info(

@@ -37,7 +37,9 @@ def is_by_time(
         )
     first, last = (start_ms, end_ms) if by_time else (start, end)
     if first is not None and last is not None and first > last:
-        raise InvalidInput(f"the start of epochs, {first}, lies after the end, {last}.")
+        raise InvalidInput(
+            f"the start of epochs, {first}, lies after the end, {last}; exchange them."
+        )
     return by_time
 
 

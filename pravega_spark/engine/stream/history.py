@@ -239,8 +239,8 @@ def read_rows(log: Log, add: Add) -> pa.Table:
         ) from error
     except (pa.ArrowException, KeyError) as error:
         raise CorruptLog(
-            f"{log.store.url}/{key} is no file of the stream's history: {error!r}; restore it from "
-            "a copy.",
+            f"{log.store.url}/{key} is not a file of the stream's history: {error!r}; restore it "
+            "from a copy.",
             path=key,
         ) from error
 

@@ -6,9 +6,9 @@ stream's record. Creating the name again is the next commit of the same log, wit
 Which number a new life of a name gets, and the row of the scope that claims it. Cuts, pointers,
 versions and archives know a life by its number alone, and copies of one root live on without
 knowing each other. So the number is drawn: the clock is its high part, and the rest is random. Only
-the first life of a name in a root that is no copy is 1, and that alone if its creator ends the
-creation. A row without a log may also be of a stream that was lost with all its objects; so whoever
-ends another one's creation draws, too.
+the first life of a name in a root that is not a copy is 1, and that alone if its creator ends the
+creation. A row without a log may also be of a stream that was lost with all its objects; so a
+process that ends the creation of another one draws, too.
 
 A draw is a commit. The record of the deleted stream gets the number before the drawn one, so the
 life that begins is again the next of its log. All creators, also those of earlier releases, find
@@ -512,7 +512,7 @@ def check_has_log(stream: StreamLog) -> None:
         stream.log,
         stream.name,
         title,
-        f"{copied_back_advice(stream.name, folder)}; or delete what is left of that folder: "
+        f"{copied_back_advice(stream.name, folder)}; or delete the rest of that folder: "
         f"{title} is then created again, empty.",
         stream=stream.name,
     )

@@ -1,7 +1,7 @@
 """A stream's version with epochs that a truncation moved to its history: what cuts there have lost.
 
 An epoch in the history says its life, and the ends of its sealed segments; in both, it is final.
-Releases up to 0.1.0 wrote neither, and the ends are in rows of their own, which have no life. Such
+Releases up to 0.1.0 wrote neither, and the ends are in separate rows, which have no life. Such
 rows are believed only in the first life of a name, where no other life can have written them.
 """
 
@@ -137,7 +137,7 @@ def _epoch_rows(stream: HistoryOwner, view: StreamView, numbers: range) -> Itera
 
 
 def _old_ends(stream: HistoryOwner, epoch: Epoch) -> dict[str, int]:
-    """Return the ends of an epoch's segments that have rows of their own."""
+    """Return the ends of an epoch's segments that have separate rows."""
     ends = dict[str, int]()
     names = {f"{SEGMENT_PREFIX}{s}": s for s in epoch.segment_ids}
     for rows in read_history(stream, "segment"):

@@ -63,7 +63,7 @@ def newest_ranges(stream: StreamLog, view: StreamView, count: int) -> list[Segme
     """Return ranges that hold the ``count`` newest events of a view, predecessors first.
 
     Each is the last of what a segment has, active or not: after a scale the newest events are in
-    segments that it sealed. A segment is left out only if the last chunks of others hold so many
+    segments that it sealed. A segment is left out only if the last chunks of others hold ``count``
     events that are all newer.
     """
     lasts = []

@@ -33,7 +33,7 @@ from pravega_spark.values.segments import SegmentRange
 
 
 class LargeEvent(NotPicklable, Event):
-    """An event whose payload is an object of its own; ``data`` reads it when it is first used."""
+    """An event whose payload is a separate object; ``data`` reads it when it is first used."""
 
     _NOT_PICKLABLE = (
         "a large event cannot be pickled; send its pointer, and fetch it where it is used."
@@ -128,7 +128,7 @@ def _decoded(events: Iterator[Event], deserializer: Deserializer) -> Iterator[Ev
 
 
 def with_payload(log: StreamLog, batch: pa.RecordBatch, most_bytes: int | None) -> pa.RecordBatch:
-    """Return a batch with the payload instead of the reference if that has at most so many bytes.
+    """Return a batch with payloads of at most ``most_bytes`` instead of their references.
 
     None means any size. Raises CorruptChunk, and FileNotFoundError if the object does not exist.
     """

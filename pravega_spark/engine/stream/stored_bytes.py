@@ -64,7 +64,7 @@ class StoragePart:
     deletable_ms: int | None = None
     """When a sweep may delete the first of them, in ms since 1970; None if no time decides that."""
     large_events: int = 0
-    """How many of the files hold a large event; each is stored as an object of its own."""
+    """How many of the files hold a large event; each is stored as a separate object."""
     large_bytes: int = 0
     """The bytes of those objects, which ``size_bytes`` includes."""
 
@@ -89,7 +89,6 @@ class StorageInfo:
         return FileTotals(sum(p.files for p in stored), sum(p.size_bytes for p in stored))
 
     def __str__(self) -> str:
-        """Return lines of text for people."""
         lines = [f"{self.stream} at version {self.version}: {self.total}"]
         for part in self.parts:
             if part.files:

@@ -2,7 +2,7 @@
 
 When a stream's newest commit was made, also where a host's clock was ahead. Times of commits never
 decrease. So after one commit by a host whose clock is ahead, the log's time lies in the future
-until that time has come, whoever commits.
+until that time has come, in any process.
 """
 
 from __future__ import annotations
@@ -223,8 +223,8 @@ class StreamLog:
         where = self.log.reader.where
         return CorruptLog(
             f"{where}: stream {self.name} has lost its log: life {life} of it is known, and no "
-            "commit exists. Put its folder back: as it was, and all goes on; or from a backup, and "
-            "call restore_stream. If there is no copy, delete what is left of the folder, and "
+            "commit exists. Put its folder back as it was; or put it back from a backup, and call "
+            "restore_stream. If there is no copy, delete the rest of the folder, and "
             "create the stream: it begins a new life, which is empty.",
             stream=self.name,
             path=where,

@@ -197,7 +197,7 @@ def _published_by(view: StreamView, name: str, generation: int | None) -> Subscr
         if known is not None and known.removed == IDLE:
             why = ": it expired, since it published nothing for too long"
         raise NoSuchSubscriber(
-            f"{name} is no subscriber of stream {view.stream}{why}. Subscribe it first.",
+            f"{name} is not a subscriber of stream {view.stream}{why}. Subscribe it first.",
             stream=view.stream,
             subscriber=name,
         )

@@ -348,7 +348,7 @@ def noted_changes(
     """Return the domains that the notes of the next commit change.
 
     ``positions`` are the tail after that commit: so all that the writers wrote before lies before
-    it. A time never goes back: what the log holds may be newer, by whatever way it came there.
+    it. A time never goes back: what the log holds may be newer, from any source.
     A transaction of a writer that has left since does not bring it back: its events only move the
     position.
     """

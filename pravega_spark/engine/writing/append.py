@@ -7,8 +7,8 @@ Each refusal is final: at every later version the batch is refused again, or was
 The exceptions are a gap in a writer's numbers, which an earlier batch of it may fill, and a life.
 
 Conditional appends: what must hold on the version that a commit builds on. A condition is decided
-by whoever commits the batch, on the snapshot of that commit and on the batches before it in the
-same commit. So nothing can come between the decision and the events.
+by the process that commits the batch, on the snapshot of that commit and on the batches before it
+in the same commit. So nothing can come between the decision and the events.
 
 Reroute: staged chunks of segments that were sealed before the commit move to the successors. If one
 active segment covers the sealed one (a merge, a replacement), its chunks move by metadata alone.
@@ -109,8 +109,8 @@ def check_expected(expected: object, stream: str, life: int) -> ExpectedPosition
         check_whole("the offset of expected", expected.offset)
     if expected.stream != stream:
         raise InvalidStreamCut(
-            f"expected={expected} is no position of stream {stream}: give one of that stream, such "
-            "as its tail."
+            f"expected={expected} is not a position of stream {stream}: give one of that stream, "
+            "such as its tail."
         )
     if expected.life != life:
         raise StaleIdentity(
@@ -240,7 +240,6 @@ class AppendDraft:
     """The batches of the next commit of a stream, on top of one version."""
 
     def __init__(self, view: StreamView, now_ms: int) -> None:
-        """Start without batches."""
         self._view = view
         self._now_ms = now_ms
         self._builder: CommitBuilder | None = None  # a deleted stream has nothing to build on

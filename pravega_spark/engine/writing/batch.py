@@ -102,14 +102,12 @@ class Entries:
     __slots__ = ("_items", "extend")
 
     def __init__(self) -> None:
-        """Begin without entries."""
         self._items: list[Any] = []
         self.extend: Callable[[Entry], None] = self._items.extend
         """Add an entry in one step, whatever interrupts it: the list's own method, and no call of
         ours around it."""
 
     def __len__(self) -> int:
-        """Return the number of entries."""
         return len(self._items) // _FIELDS
 
     @property
@@ -150,7 +148,6 @@ class WriteBatch:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        """Begin an empty batch."""
         self.events: list[Any] = []
         """The events that are not rows of a table, with a key and a time each."""
         self.keys: list[str | None] = []

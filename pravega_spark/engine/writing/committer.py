@@ -197,7 +197,8 @@ class BatchCommitter:
     def commit(self, batch: WriteBatch, prepared: PreparedBatch | None = None) -> BatchPositions:
         """Make a batch durable and visible; return the positions of its events.
 
-        What ``prepare`` stored is used unless an earlier batch, or the stream, came otherwise.
+        The chunks that ``prepare`` stored are used unless an earlier batch, or the stream, came
+        otherwise.
         """
         prepared = prepared or self.prepare(batch)
         while True:

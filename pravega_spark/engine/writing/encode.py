@@ -69,7 +69,6 @@ class LatestTime:
     __slots__ = ("us",)
 
     def __init__(self) -> None:
-        """Begin before the first event."""
         self.us: int | None = None
 
     def add(self, time_us: int | None) -> None:
@@ -88,7 +87,7 @@ class EventTimes:
     __slots__ = ("_function", "column", "delay_us", "latest_us", "on_event")
 
     def __init__(self, function: EventTime | str, delay: str | float) -> None:
-        """Take both; raise InvalidInput, or InvalidConfiguration for what is no duration.
+        """Take both; raise InvalidInput, or InvalidConfiguration for an invalid duration.
 
         A text names the column of a typed stream's events that has their time.
         """
@@ -262,7 +261,6 @@ class EventTable:
         return int(numbers(self._times.cast(pa.int64())).max())
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self._sizes)
 
     def parts(self, most_bytes: int, time_ns: int, outcome: RowsOutcome) -> Iterator[TableRows]:
@@ -436,7 +434,6 @@ def _as_binary(chunk: pa.Array) -> pa.Array:
 
 
 def _first(marked: pa.Array) -> int:
-    """Return the first row that is true."""
     return int(np.argmax(np.asarray(marked)))
 
 
@@ -790,7 +787,7 @@ class EventEncoder:
         )
 
     def check_atomic(self, events: int, size: int) -> None:
-        """Raise EventTooLarge unless one atomic write takes so many events and bytes."""
+        """Raise EventTooLarge unless one atomic write takes this many events and bytes."""
         if size > MAX_ATOMIC_WRITE_BYTES:
             raise EventTooLarge(
                 f"{events} events of {size} bytes for stream {self._name}: one atomic write takes "

@@ -41,11 +41,10 @@ class OpenCallbacks:
     """Counts the callbacks of this process until they return.
 
     Once the process ends, of those that are added only what a callback adds counts: other threads
-    may add some for ever. Each change is one step, which a signal handler may interrupt.
+    may add some forever. Each change is one step, which a signal handler may interrupt.
     """
 
     def __init__(self) -> None:
-        """Begin without callbacks."""
         self.reset()
 
     def reset(self) -> None:
@@ -87,7 +86,6 @@ class OpenCallback:
     __slots__ = ("_uncalled", "future")
 
     def __init__(self, callback: Callable[[Any], object], future: Future[Any]) -> None:
-        """Take the callback of a future."""
         self.future = future
         self._uncalled = [callback]
         """Empty once a thread calls it."""
@@ -111,12 +109,11 @@ _Callback = Callable[[Any], object]
 
 
 class SignalSafeCondition:
-    """A condition variable without a lock of its own, so that signal handlers may wait on it."""
+    """A condition variable that holds no lock, so that signal handlers may wait on it."""
 
     __slots__ = ("_waiters",)
 
     def __init__(self) -> None:
-        """Begin without a waiting thread."""
         self._waiters: list[threading.Lock] = []
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
@@ -153,7 +150,6 @@ class PendingWrites:
     __slots__ = ("_callbacks", "condition", "failed", "thread_id")
 
     def __init__(self) -> None:
-        """Begin without waiting threads and callbacks."""
         self.condition = SignalSafeCondition()
         self.thread_id: int | None = None
         """The thread that commits now and calls the callbacks: it must not wait for a write."""
@@ -222,7 +218,6 @@ class EventOutcomes:
     __slots__ = ("_durable", "pending")
 
     def __init__(self, pending: PendingWrites) -> None:
-        """Begin without a durable write."""
         self.pending = pending
         self._durable: tuple[DurableEvents, ...] = ()
 
@@ -245,7 +240,6 @@ class OpenTable:
     __slots__ = ("_durable", "_missing", "pending")
 
     def __init__(self, pending: PendingWrites, rows: int) -> None:
-        """Begin without a durable row."""
         self.pending = pending
         self._missing = rows
         self._durable = DurableTable()
@@ -270,7 +264,6 @@ class ConditionalOutcome:
     __slots__ = ("_final", "pending")
 
     def __init__(self, pending: PendingWrites) -> None:
-        """Begin without an outcome."""
         self.pending = pending
         self._final: _Final | None = None
 
@@ -332,7 +325,7 @@ def only_part(name: str, rows: EventTable, time_ns: int, outcome: ConditionalOut
     parts = [*rows.parts(WRITER_BATCH_BYTES, time_ns, outcome)]
     if len(parts) > 1:
         raise EventTooLarge(
-            f"a conditional write of {len(rows)} rows to stream {name}: its commit takes "
+            f"a conditional write of {len(rows)} rows to stream {name}: one commit takes only "
             f"{parts[0].count} of these rows; write fewer, or use a transaction."
         )
     return parts[0]
@@ -389,7 +382,10 @@ class WriteFuture(Future[_Result]):
             if timeout != 0:
                 self._check_may_wait()
             if not outcomes.pending.condition.wait_for(self.done, timeout):
-                raise FutureTimeoutError(f"the write is not durable after {timeout} s.")
+                raise FutureTimeoutError(
+                    f"the write is not durable after {timeout} s; it may still become durable, so "
+                    "wait again."
+                )
             outcome = self._outcome()
             assert outcome is not None
         return outcome
@@ -399,8 +395,8 @@ class WriteFuture(Future[_Result]):
         outcomes = self._outcomes
         if not isinstance(outcomes, DurableGroup) and outcomes.pending.is_own_thread:
             raise IllegalState(
-                "a write that is not durable was waited for in a callback of the same writer, "
-                "which commits nothing meanwhile; add a callback to that future, or wait on "
+                "a callback of a writer waits for a later write of the same writer, which commits "
+                "nothing until the callback returns; add a callback to that future, or wait on "
                 "another thread."
             )
 
@@ -438,9 +434,10 @@ class WriteFuture(Future[_Result]):
     def add_done_callback(self, fn: Callable[[WriteFuture[_Result]], object]) -> None:
         """Call ``fn(self)`` on the writer's thread once completed, or now if it already is.
 
-        It may write, which never blocks there, close the writer, and use other writers and
-        streams, also wait for them. Its writer commits nothing until it returns, so ``flush`` and
-        to wait for an open write of the same writer raise IllegalState in it. Other writers go on.
+        The callback may write, which never blocks there, close the writer, and use other writers
+        and streams, also wait for them. Inside a callback, ``flush`` and waiting for a later write
+        of the same writer raise IllegalState: the writer waits for the callback. Other writers go
+        on.
         """
         outcomes = self._outcomes
         if isinstance(outcomes, DurableGroup) or self.done():
@@ -455,7 +452,6 @@ class WriteFuture(Future[_Result]):
         return asyncio.wrap_future(self).__await__()
 
     def __repr__(self) -> str:
-        """Show the state."""
         return f"<WriteFuture at {id(self):#x} {'done' if self.done() else 'pending'}>"
 
     # What ``wait`` and ``as_completed`` read: first each future's lock, then, with all of them, the

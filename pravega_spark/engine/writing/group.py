@@ -84,7 +84,7 @@ class PendingAppend:
         self.wait(0, now, random)
 
     def wait(self, missed: int, now: float, random: float) -> None:
-        """Begin to wait for others, as if so many of their commits had passed already."""
+        """Begin to wait for others, as if ``missed`` of their commits had passed already."""
         self.waits_from = now
         self.missed = missed
         """Commits of other processes since, without this batch."""
@@ -157,7 +157,7 @@ class Pace:
     rest: float
     """This part of the time between two commits, less two looks, passes before the next look."""
     early: float
-    """It is so long at most."""
+    """The rest takes at most this time."""
     crowd: float
     """This many offers spread their patience once more; infinite: they never do."""
     linger: tuple[float, float]
@@ -195,7 +195,6 @@ class Contention:
     """What one process knows of the other writers of a stream; all times are monotonic."""
 
     def __init__(self, *, is_local: bool) -> None:
-        """Begin without other writers."""
         self._pace = LOCAL if is_local else REMOTE
         self.interval = self._pace.interval
         """The average time between two commits, as seen here."""
@@ -249,7 +248,7 @@ class Contention:
         return now - max(waits_from, self._commit_at) > patience
 
     def record_offers(self, offers: int) -> None:
-        """Note that a listing, or a commit, had so many offers."""
+        """Note the number of offers in a listing or a commit."""
         self._crowd = max(_CROWD_DECAY * self._crowd, offers)
 
     def listed(self, now: float, *, found: bool) -> bool:
@@ -361,7 +360,6 @@ class OfferListing:
     """The recent offers of one stream, as one process has seen them; used by one thread a time."""
 
     def __init__(self, stream: StreamLog) -> None:
-        """Begin without offers."""
         self._stream = stream
         self._parts: dict[str, OfferedPart | None] = {}
         """The parts by key, as long as a listing shows them; None for those that are done."""
@@ -457,20 +455,19 @@ def _parsed(path: str, view: StreamView) -> OfferedPart | None:
 _COMMITS_FOR_OTHERS = 64
 """After this many commits without own batches a process stops committing for others."""
 _BEHIND = 3
-"""After so many commits of others in a row, the log is read on at once."""
+"""After this many commits of others in a row, the log is read on at once."""
 _RETRY_SECONDS = 0.1
 """The pause after a look that failed."""
 _CHASES = 4
 """How often a loser of a race looks for the next commit before it lists again."""
 _OFFER_REQUEST_AFTER = 4 * REQUEST_AFTER
-"""On an object store an offer needs so many lost races for a request, which holds all others up."""
+"""Lost races after which an offer on an object store makes a request, which holds up all others."""
 
 
 class GroupCommitter:
     """The steps of one process on the way to the next commits of a stream; one thread a time."""
 
     def __init__(self, stream: StreamLog) -> None:
-        """Begin without knowing other writers."""
         self._stream = stream
         self._runtime = stream.runtime
         self._contention = Contention(is_local=stream.store.is_local)
@@ -500,7 +497,7 @@ class GroupCommitter:
 
     @property
     def goes_on(self) -> bool:
-        """Whether to commit for others once more, without batches of one's own."""
+        """Whether to commit for others once more, without own batches."""
         others = self.has_offers and self._foreign_commits < _COMMITS_FOR_OTHERS
         return self.serves_others and self.is_contended and others
 
@@ -641,8 +638,8 @@ class GroupCommitter:
         """Have batches offered, so that the winner commits them the next time.
 
         Those who offer step back for the winner, which commits for all from now on: if all went on,
-        each commit would hold a few batches only. What lost some races, or cannot be offered,
-        asks for the next version.
+        each commit would hold a few batches only. A batch that lost some races, or cannot be
+        offered, asks for the next version.
         """
         now, requests = self._runtime.monotonic(), list[PendingAppend]()
         is_remote = not self._stream.store.is_local
@@ -671,8 +668,8 @@ class GroupCommitter:
     def _follow(self, waiting: list[PendingAppend], now: float) -> None:
         """Look once for the next commit of another process.
 
-        A batch that is offered can land whatever this process sees of the storage, so an error of a
-        read is tried again, as long as a commit without an answer would be.
+        A batch that is offered can land even if this process sees errors of the storage, so an
+        error of a read is tried again, as long as a commit without an answer would be.
         """
         if self._behind == 1:  # only then the last look shows when that commit was made
             self._runtime.sleep(self._contention.early(now))
@@ -713,7 +710,7 @@ class GroupCommitter:
     def _review(self, waiting: Sequence[PendingAppend]) -> None:
         """Complete the batches that a commit of another process holds, or that none can hold.
 
-        Each refusal is final, at whatever version it is found; the newest one has the best cause.
+        Each refusal is final, at any version where it is found; the newest one has the best cause.
         """
         for one in waiting:
             try:
@@ -759,7 +756,6 @@ class AppendGroup:
     """The batches of one process that wait for a commit of one stream; thread-safe."""
 
     def __init__(self, stream: StreamLog) -> None:
-        """Begin without batches."""
         self._stream = stream
         self._runtime = stream.runtime
         self._lock = new_lock()

@@ -1,10 +1,10 @@
 """The identity of a batch, by which the log recognises or refuses it.
 
-Where a numbered batch comes from: what tells it from another one under the same number. A query
-numbers its batches from 0 in its checkpoint. Who changes that by hand, copies it, or writes two
-frames under one number makes another batch of a number that the stream has. The origin is recorded
-with the number, as the note of the query's or the application's writer record: earlier versions
-move the record on and leave the note, which then says nothing about the new number.
+The origin of a numbered batch tells it from another batch under the same number. A query
+numbers its batches from 0 in its checkpoint. A user who changes that by hand, copies it, or writes
+two frames under one number makes another batch of a number that the stream has. The origin is
+recorded with the number, as the note of the query's or the application's writer record: earlier
+versions move the record on and leave the note, which then says nothing about the new number.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NEW = (
     "parameter 'offsets' of each commit."
 )
 OTHER_ID = (
-    "Nothing was written. Give each write of a batch, and each query, a txnAppId of its own, such "
+    "Nothing was written. Give each write of a batch, and each query, a separate txnAppId, such "
     "as txnAppId='app/good'."
 )
 
@@ -113,7 +113,6 @@ class BatchOrigin:
             raise BatchConflict(f"{what}: a query's numbers must increase. {OTHER_ID}", **fields)
 
     def __str__(self) -> str:
-        """Return what people read in errors."""
         if self.query is None:
             return "no query" if self.run is None else f"job group {self.run}"
         ends = "unknown ends" if self.ends is None else f"ends {self.ends}"

@@ -47,7 +47,7 @@ class NotedTimes:
         if self._is_automatic:
             raise IllegalState(
                 f"the writer of stream {self._stream.name} notes the time automatically; to note "
-                "times of your own, create it without automatically_note_time and event_time."
+                "times yourself, create it without automatically_note_time and event_time."
             )
         with self._lock:
             if self._last_us is not None and time_us < self._last_us:

@@ -91,7 +91,6 @@ class EventPointers(Sequence[EventPointer]):
         self._ends = tuple(accumulate(count for _, _, count in self._parts))
 
     def __len__(self) -> int:
-        """Return the number of events."""
         return self._ends[-1] if self._ends else 0
 
     @overload
@@ -111,7 +110,6 @@ class EventPointers(Sequence[EventPointer]):
         return positions.pointer(first + row - (self._ends[at] - count))
 
     def __repr__(self) -> str:
-        """Show the number of events."""
         return f"<EventPointers of {len(self)} events>"
 
 
@@ -121,7 +119,6 @@ class DurableTable:
     __slots__ = ("_parts",)
 
     def __init__(self) -> None:
-        """Begin without a row."""
         self._parts: list[tuple[EventPositions, int, int]] = []
 
     def add(self, positions: EventPositions, row: int, count: int) -> None:
@@ -143,7 +140,6 @@ class FailedWrites:
     __slots__ = ("_error", "reports")
 
     def __init__(self, error: PravegaSparkError) -> None:
-        """Keep the cause."""
         self._error = error
         self.reports = 0
         """How often a future or a call has reported the failure to the caller."""

@@ -63,7 +63,6 @@ class WriteQueue:
     """The writes that one writer has accepted and not yet committed."""
 
     def __init__(self, committer: BatchCommitter, name: str, buffer_bytes: int) -> None:
-        """Begin without work."""
         self.name = name
         self.guard = ProcessGuard(f"the writer of {name}")
         self.pending = PendingWrites()
@@ -287,7 +286,7 @@ class WriteQueue:
             except BaseException as error:
                 if batch.only_leaves and isinstance(error, PravegaSparkError):
                     logger.debug(
-                        "writer of %s could not say that it leaves: %s",
+                        "writer of %s could not record that it leaves: %s",
                         self.name,
                         error,
                         extra=log_fields(

@@ -55,7 +55,7 @@ class SplitBatch:
         return {name: part.rows for name, part in self.parts.items() if part.rows}
 
     def put(self, store: Store) -> None:
-        """Record it, in place of the writer's batch before."""
+        """Record it, instead of the writer's batch before."""
         record = {
             "writer": self.writer_id,
             "number": self.number,
@@ -77,7 +77,7 @@ def _parts(found: Mapping[str, Mapping[str, int]]) -> dict[str, StreamPart]:
 
 
 def split_batch_key(writer_id: str) -> str:
-    """Return the object's key: a digest, since an application's name may be no key."""
+    """Return the object's key: a digest, since an application's name may not be a valid key."""
     return f"{FOLDER}/{xxhash.xxh3_128_hexdigest(writer_id.encode())}.json"
 
 

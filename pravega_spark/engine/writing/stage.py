@@ -1,13 +1,13 @@
 """Stages chunks of batches and of large events, also as an offer to other processes.
 
 ``o<version seen>-<record>.parquet``, where the record is binary, in base64url. An offer costs no
-object of its own: it is a staged chunk, and any process can commit it without reading it.
+separate object: it is a staged chunk, and any process can commit it without reading it.
 
 The record is a list of varints and texts with a CRC-32 at its end, which also covers the version.
 
 Stages large events for a writer: the payload is stored while the caller waits. The caller's thread
-reads its own file or iterable, so a writer never holds more of a payload than a piece. What is
-stored is then an entry of the write queue, behind the events that were written before it and ahead
+reads its own file or iterable, so a writer never holds more of a payload than a piece. The stored
+event is then an entry of the write queue, behind the events that were written before it and ahead
 of those that follow.
 """
 
@@ -218,11 +218,9 @@ class _Reader:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the record holds no more."""
         return self._at == len(self._record)
 
     def numbers(self, count: int) -> Iterator[int]:
-        """Yield the next numbers."""
         for _ in range(count):
             yield self._number()
 
@@ -237,7 +235,6 @@ class _Reader:
             shift += 7
 
     def text(self) -> str:
-        """Return the next text."""
         size, is_hex = divmod(self._number(), 2)
         data = self._record[self._at : self._at + size]
         if len(data) != size:
@@ -441,7 +438,7 @@ class StoredEvent:
         condition: AppendCondition | None,
         time_note: TimeNote | None,
     ) -> StagedBatch:
-        """Return its batch, whatever segment takes the event; it is never an offer."""
+        """Return its batch, for any segment that takes the event; it is never an offer."""
         return StagedBatch(
             life=life,
             staging_version=self.staging_version,

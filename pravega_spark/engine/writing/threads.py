@@ -83,7 +83,6 @@ class WriterThreads:
     """
 
     def __init__(self) -> None:
-        """Begin without threads."""
         self._lock = new_lock()
         self.renew()
 
@@ -106,9 +105,9 @@ class WriterThreads:
         """
         if not self._threads and not self._start(self._begin):
             raise IllegalState(
-                "no thread can be started that would commit: the system refuses one, or the "
-                "process ends (since Python 3.12 it starts none once its main thread has ended). "
-                "Open the first writer earlier."
+                "the thread that commits cannot be started: the system refuses it, or the process "
+                "ends (since Python 3.12 no thread starts once the main thread has ended). Open "
+                "the first writer earlier."
             )
         return partial(self._ready.put, (work, False))
 
@@ -318,7 +317,7 @@ def _flush_after_main() -> None:
 
 
 def _wait_for_threads() -> None:
-    """Start a thread for which the end waits, since it is no daemon, where no exit hook runs."""
+    """Start a thread for which the end waits, since it is not a daemon, where no exit hook runs."""
     if _skips_atexit():
         threading.Thread(target=_close_after_threads, name="pravega-exit", daemon=False).start()
 
@@ -349,8 +348,8 @@ def _close_all() -> None:
         time.sleep(_LOOK_SECONDS)
     if OPEN_CALLBACKS:
         logger.warning(
-            "the process ends although %d callbacks of writes have not returned within %g s; what "
-            "they were still to do is not done",
+            "the process ends although %d callbacks of writes have not returned within %g s; the "
+            "rest of their work is not done",
             len(OPEN_CALLBACKS),
             WRITER_EXIT_SECONDS,
             extra=log_fields("close writer"),

@@ -80,7 +80,6 @@ class _Reports:
         return True
 
     def abandoned(self) -> None:
-        """Say what is not done."""
         for record in list(self._pending):
             self._warn(record, f"the process ends, and has waited {GROUP_EXIT_SECONDS:g} s.")
 
@@ -107,7 +106,6 @@ class GroupListener(RunListener):
     _exit_seconds = GROUP_EXIT_SECONDS
 
     def __init__(self, runtime: Runtime = SYSTEM) -> None:
-        """Begin without queries."""
         super().__init__(_KEPT)
         self._runtime = runtime
 

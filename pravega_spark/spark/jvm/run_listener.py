@@ -1,4 +1,4 @@
-"""A listener to streaming queries that holds no thread of Spark's, whatever it does.
+"""A listener to streaming queries that never holds a thread of Spark.
 
 Spark calls all listeners of a session one after the other, in one thread, and at a query's start in
 the query's own. So a listener only takes the events there, or from the JVM's queue; a thread for

@@ -16,7 +16,7 @@ from pravega_spark.key_value.snapshot import TableSnapshot
 from pravega_spark.values.limits import SCAN_CHANGED_BYTES
 
 _ROWS_EACH = 2
-"""The driver reads at most so many folded rows for each changed key."""
+"""The most folded rows that the driver reads for each changed key."""
 
 
 def merged_range(found: TableSnapshot, changes: pa.Table) -> pa.Table | None:

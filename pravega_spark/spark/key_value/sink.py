@@ -119,7 +119,6 @@ class _Upsert:
             yield events
 
     def check(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Raise InvalidInput if two rows have one key."""
         found = [message for message in complete(messages) if isinstance(message, UpsertMessage)]
         store, runs = open_store(self.sink.root), [run for m in found for run in m.runs]
         twice = hashes_that_come_twice(store, [message.hashes for message in found], runs)
@@ -136,11 +135,12 @@ class _Upsert:
         codec = key_codec(self._table, self._columns.configuration)
         name: Any = codec.decode(key.primary)
         raise InvalidInput(
-            f"the frame has two rows of one key, such as {name!r}"
-            f"{f' with secondary key {key.secondary!r}' if codec.has_secondary else ''}, and Spark "
-            f"gives rows no order; nothing was written to table {self._table}. Keep one row a "
-            "key, such as groupBy(key).agg(max_by(value, time)); or set duplicateKeys to last "
-            "if the last one in the order of the frame's partitions is to win."
+            "the frame has two rows of one key, such as "
+            f"{name!r}{f' with secondary key {key.secondary!r}' if codec.has_secondary else ''}, "
+            f"and Spark gives rows no order; nothing was written to table {self._table}. Keep one "
+            "row for each key, such as groupBy(key).agg(max_by(value, time)); or set "
+            "duplicateKeys to last if the last one in the order of the frame's partitions is to "
+            "win."
         )
 
     def _first_twice(

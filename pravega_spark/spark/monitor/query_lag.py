@@ -131,7 +131,6 @@ class QueryLag(LagMetrics):
         return max(0.0, (datetime.now(timezone.utc) - self.measured).total_seconds())
 
     def __str__(self) -> str:
-        """Return the lag in words."""
         behind = "nothing"
         if self.backlog_records:
             parts = f"{count_text(self.backlog_records, 'event')}", size_text(self.backlog_bytes)

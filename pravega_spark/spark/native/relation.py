@@ -179,7 +179,7 @@ class ChunkPart:
 
     @property
     def is_worth_a_scan(self) -> bool:
-        """Whether a scan of its own can skip row groups of the chunk."""
+        """Whether a separate scan can skip row groups of the chunk."""
         return self.is_cut and self.ref.rows > ROW_GROUP_EVENTS
 
     def line(self, url: str) -> str:

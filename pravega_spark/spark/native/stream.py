@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def streaming_frame(spark: SparkSession, settings: ReadSettings) -> DataFrame:
-    """Return the streaming frame of a read; each query over it has a planner of its own."""
+    """Return the streaming frame of a read; each query over it has a separate planner."""
     from pyspark.sql import DataFrame
 
     reads = chunk_reads(spark)  # before anything is read
@@ -64,7 +64,6 @@ class _Planners(_JavaFunction):
         self._given = spark, settings, columns
 
     def apply(self, verb: str, metadata_path: str) -> MicroBatchPlanner:
-        """Return a planner; ``verb`` is ``open``."""
         return MicroBatchPlanner(*self._given)
 
 

@@ -87,7 +87,7 @@ def covered(reads: Coverage, ranges: Iterable[SegmentRange]) -> list[SegmentRang
 def covered_losses(reads: Coverage, lost: Iterable[SegmentRange]) -> list[SegmentRange]:
     """Return the lost ranges of segments that are read, and those of an unknown number of events.
 
-    What follows such a segment may be lost, too.
+    The successors of such a segment may be lost, too.
     """
     return [rng for rng in lost if not len(rng) or reads.has(rng.segment_id)]
 

@@ -87,7 +87,7 @@ ON_REQUEST = (HEADERS, WATERMARK)
 def columns_of(names: str, own: tuple[Column, ...] = ()) -> tuple[Column, ...]:
     """Return all columns under ``pravega`` or ``kafka`` names.
 
-    ``own`` are those of a typed stream, which stand in place of ``event`` or ``value``.
+    ``own`` are those of a typed stream, which stand instead of ``event`` or ``value``.
     """
     columns, event = (KAFKA, _VALUE) if names == "kafka" else (PRAVEGA, _EVENT)
     if not own:

@@ -48,7 +48,7 @@ def check_root(store: Store) -> None:
     """Raise RootChanged if no root is at a store's URL, where a query has read streams before."""
     if is_away(store):
         raise RootChanged(
-            f"{store.url} is no root any more, and the query has read streams there: the root was "
+            f"{store.url} is no longer a root, and the query has read streams there: the root was "
             "removed, moved or unmounted. Mount or restore it, and start the query again: it "
             "continues where it is. failOnDataLoss does not cover a root that is gone."
         )

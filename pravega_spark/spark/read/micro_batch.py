@@ -1,7 +1,7 @@
 """The streaming source: micro-batches between stream cuts, with events of a key in order.
 
 How often a streaming query that is idle looks at its streams: seldom enough to cost little. Without
-a trigger Spark asks about 90 times a second, whatever the answer costs. So the source rests before
+a trigger Spark asks about 90 times a second, at any cost of the answer. So the source rests before
 it looks again after a look that found nothing. A first event waits for that rest at most.
 """
 

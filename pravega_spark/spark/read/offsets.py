@@ -57,7 +57,7 @@ _FIRST_WINDOW_EVENTS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class StreamLimit:
-    """One stream's share of a micro-batch; None is no limit."""
+    """One stream's share of a micro-batch; None means no limit."""
 
     max_events: int | None
     max_bytes: int | None

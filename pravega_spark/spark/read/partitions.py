@@ -190,7 +190,6 @@ class OrderedRanges:
     key_range: KeyRange
 
     def __len__(self) -> int:
-        """Return the number of events that are read."""
         return sum(map(len, self.ranges))
 
     def by_key(self, count: int) -> list[tuple[PlannedRange, ...]]:
@@ -308,7 +307,7 @@ def read_ranges(
 ) -> Iterator[pa.RecordBatch]:
     """Yield what ``read`` does of each range of a partition; on an object store, of some at once.
 
-    If no partition was planned Spark reads one of its own, which is empty.
+    If no partition was planned, Spark reads an empty one.
     """
     if not isinstance(partition, EventPartition):
         return

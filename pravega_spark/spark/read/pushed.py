@@ -1,6 +1,6 @@
 """The batch reader of ``pushFilters``: takes the conditions that Spark puts on the frame.
 
-A class of its own, since Spark refuses every read with a reader that takes conditions while its
+A separate class, since Spark refuses every read with a reader that takes conditions while its
 switch ``spark.sql.python.filterPushdown.enabled`` is off.
 
 Spark's filters on columns of a typed stream, as expressions of Arrow, by which a task skips. An

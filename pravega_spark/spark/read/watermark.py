@@ -39,7 +39,7 @@ WATERMARK_COLUMN = "watermark"
 _SETTINGS_SECONDS: Final = 60
 """How old the settings of the root may be."""
 _HELD_SECONDS: Final = 10
-"""A watermark of a stream that has not moved for so long is said to be held: two notes' time."""
+"""A watermark that has not moved for this long is reported as held: two notes' time."""
 
 
 class StreamEnd(NamedTuple):
@@ -73,7 +73,6 @@ class SourceWatermark:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin without streams."""
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
         self._known: tuple[float, SettingSources] | None = None
@@ -181,7 +180,7 @@ def with_stream_watermark(
     ``frame`` reads the source with ``includeWatermark``, and still has the column ``watermark``,
     which the result lacks. ``event_time`` is its column with the times that the writers note, such
     as one computed from the events; group by windows of it. No row is dropped as late that its
-    writer wrote as it promised, whatever other segments and streams are ahead. ``delay`` is what is
+    writer wrote as it promised, even if other segments and streams are ahead. ``delay`` is what is
     allowed beyond that. Raises InvalidInput for a frame without these columns.
     """
     from pyspark.sql import functions as F

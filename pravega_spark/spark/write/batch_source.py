@@ -30,7 +30,7 @@ from pravega_spark.values.names import is_number
 
 _TIMEOUT_SECONDS = 3.0
 UNREADABLE = (PravegaSparkError, OSError, ValueError, KeyError, TypeError)
-"""What a read raises for a folder that is away, that is no checkpoint, or that Hadoop alone has."""
+"""What a read raises if the folder is away, is not a checkpoint, or only Hadoop can reach it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,7 +231,6 @@ def _without_nulls(batch: pa.RecordBatch, columns: InputColumns) -> pa.RecordBat
 
 
 def _keys(batch: pa.RecordBatch, columns: InputColumns) -> pa.Array:
-    """Return the routing keys as text."""
     name = columns.routing_key
     if name is None:
         return pa.nulls(batch.num_rows, pa.string())
@@ -254,11 +253,10 @@ def _utf8(name: str, keys: pa.Array) -> pa.Array:
     except pa.ArrowInvalid:
         row = first_foreign(keys)
         raise InvalidInput(
-            f"column {name} has in row {row} of a batch of {len(keys)} the key "
-            f"{shown(None if row is None else keys[row].as_py())}, which is not UTF-8, and a "
-            "routing key is text. Set the option keyEncoding to percent, which writes other bytes "
-            "as %FF, and is undone by a read that sets it, too; or encode the column, such as by "
-            "hex(key)."
+            f"the key {shown(None if row is None else keys[row].as_py())} in column {name}, row "
+            f"{row} of a batch of {len(keys)}, is not UTF-8, and a routing key is text. Set the "
+            "option keyEncoding to percent, which writes other bytes as %FF, and is undone by a "
+            "read that sets it, too; or encode the column, such as by hex(key)."
         ) from None
 
 
@@ -275,7 +273,6 @@ def _null_text(name: str, array: pa.Array, batch: pa.RecordBatch, columns: Input
 
 
 def _check_headers(batch: pa.RecordBatch, columns: InputColumns) -> None:
-    """Raise InvalidInput if a row has headers."""
     if columns.headers is None:
         return
     import pyarrow.compute as pc  # takes as long to import as the rest of Arrow

@@ -305,9 +305,9 @@ class SplitWrite:
         )
         if here is not None and here != given:
             logger.warning(
-                "number %d of %s is in stream %s with other rows (%s; now %s). If chance decides "
-                "to which stream a row goes, rows of this batch are in two streams, or in none; "
-                "if only their values differ, all is well",
+                "number %d of %s is in stream %s with other rows (%s; now %s). If a row's stream "
+                "is chosen at random, rows of this batch are in two streams, or in none; if only "
+                "their values differ, nothing is lost",
                 self.identity.number,
                 self.identity.writer_id,
                 name,

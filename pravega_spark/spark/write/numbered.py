@@ -436,7 +436,7 @@ def check_equal(where: str, identity: NumberedBatch, here: str | None, given: st
     """Raise BatchConflict unless both are digests of the same rows."""
     if here is not None and here != given:
         origin = identity.source.origin(None)
-        group = "" if origin.query else " Give each run of a script a job group of its own."
+        group = "" if origin.query else " Give each run of a script a separate job group."
         raise BatchConflict(
             f"{where} has number {identity.number} of {identity.writer_id!r} from {origin}, and "
             f"this write repeats it with other rows ({here}; now {given}). "

@@ -37,7 +37,6 @@ class StagingThreads:
     """
 
     def __init__(self) -> None:
-        """Start no thread yet."""
         self._pool = ThreadPoolExecutor(STAGING_THREADS, thread_name_prefix="pravega-staging")
         self._room = Semaphore(2 * STAGING_THREADS)
 
@@ -61,7 +60,6 @@ class StagingThreads:
         return self._pool.submit(run)
 
     def __enter__(self) -> StagingThreads:
-        """Return the threads."""
         return self
 
     def __exit__(

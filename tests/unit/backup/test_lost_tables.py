@@ -45,7 +45,7 @@ def test_backup_names_what_is_listed_and_has_no_object(
     assert world.manager.backup(MemoryStore().url).missing == ()
     lose(world, folder)
     assert manager_of(world.store).backup(MemoryStore().url).missing == (folder,)
-    assert f"{folder} is listed and has no object" in caplog.text
+    assert f"{folder} is listed but has no object" in caplog.text
 
 
 def test_scope_without_its_index_is_never_taken_for_none() -> None:

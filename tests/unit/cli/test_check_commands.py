@@ -57,7 +57,7 @@ def test_a_stream_is_judged_by_silence_size_and_files(shell: Shell) -> None:
     assert shell("check", "stream", "s/a", "--silent-critical", "1h", "--size-warn", "1g")[0] == 0
     assert shell("check", "stream", "s/a", "--files-critical", "0")[0] == 2
     assert shell("check", "stream", "s/a", "--size-warn", "10")[0] == 1
-    assert "no duration" in shell.failed("check", "stream", "s/a", "--silent-warn", "soon")
+    assert "not a valid duration" in shell.failed("check", "stream", "s/a", "--silent-warn", "soon")
 
 
 def test_nagios_gets_one_line_with_performance_data(shell: Shell) -> None:

@@ -71,14 +71,18 @@ def test_no_root_at_all_says_how_to_name_one(config: Path, capsys: Any) -> None:
     ("text", "name", "part"),
     [
         ("profiles = 5\ndefault = 'a'", None, "`profiles` a table"),
-        ("x = = 5", None, "is no TOML"),
+        ("x = = 5", None, "is not valid TOML"),
         (CONFIG, "productoin", "Did you mean 'production'?"),
         (CONFIG, "zzz", "It has local, production."),
         ("", "any", "has no profile at all"),
         ("[profiles]\na = 5", "a", "must be a table"),
         ("[profiles.a]\nroot = 5", "a", "needs a `root`"),
         ("[profiles.a]\nroot = '/r'\nstorage_options = 5", "a", "must be a table"),
-        ("[profiles.a]\nroot = '/r'\noptions = {}", "a", "has 'options', but only root"),
+        (
+            "[profiles.a]\nroot = '/r'\noptions = {}",
+            "a",
+            "has the unknown field 'options'; a profile has root",
+        ),
     ],
 )
 def test_malformed_profiles_are_named_with_the_file(

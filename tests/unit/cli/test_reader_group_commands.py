@@ -290,7 +290,7 @@ def test_a_stream_that_was_created_again_is_read_from_its_present_life(
         (("--to-latest", "--export", "--output", "json"), "--export prints lines"),
         (("--to-latest", "--stream", "s/b"), "does not read s/b; it reads s/a"),
         (("--to-datetime", "yesterday"), "is not a time"),
-        (("--by-duration", "PT"), "is no duration"),
+        (("--by-duration", "PT"), "is not a valid duration"),
         (("--to-offset", "s/a@here"), "is not a valid stream cut"),
         (("--to-offset", "other/b@1:0#0=1"), "is a cut of other/b"),
         (("--to-offset", "s/a@1:0#0=1", "--to-offset", "s/a@1:0#0=2"), "two cuts of one stream"),

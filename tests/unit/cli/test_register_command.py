@@ -24,7 +24,9 @@ def test_each_matching_stream_is_a_table_and_a_view(shell: Shell) -> None:
     assert "TABLE IF NOT EXISTS `main`.`s`.`a` USING delta" in table
     assert "VIEW `main`.`s`.`a_events` (" in view
     assert "FROM `main`.`s`.`a` WHERE" in view
-    assert "'a.b' names no catalog" in shell.failed("register", "s/a", "--catalog", "a.b")
+    assert "'a.b' is not the name of a catalog" in shell.failed(
+        "register", "s/a", "--catalog", "a.b"
+    )
 
 
 def test_patterns_without_a_stream_are_errors(shell: Shell) -> None:

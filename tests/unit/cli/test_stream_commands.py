@@ -113,7 +113,7 @@ def test_a_stream_is_sealed_and_deleted_only_after_yes(shell: Shell) -> None:
     [
         (("create", "s/a", "-p", "0"), "above 0"),
         (("create", "s/a", "-p", "2", "--scaling", "fixed:1"), "exclude each other"),
-        (("create", "s/a", "--retention", "soon"), "'soon' is no retention policy"),
+        (("create", "s/a", "--retention", "soon"), "'soon' is not a valid retention policy"),
         (("create", "s/a", "--setting", "grace"), "NAME=VALUE"),
         (("create", "none/a",), "scope none does not exist"),
         (("create", "a"), "scope/stream"),

@@ -485,9 +485,9 @@ def test_the_verb_checks_its_arguments() -> None:
     manager.create_stream("s/t")
     with pytest.raises(InvalidConfiguration, match=r"the argument target must be 16 KiB to 4 GiB"):
         manager.compact_stream("s/t", target="1 KB")
-    with pytest.raises(InvalidConfiguration, match="is no size"):
+    with pytest.raises(InvalidConfiguration, match="is not a valid size"):
         manager.compact_stream("s/t", target="big")
-    with pytest.raises(InvalidConfiguration, match="is no duration"):
+    with pytest.raises(InvalidConfiguration, match="is not a valid duration"):
         manager.compact_stream("s/t", head_after="soon")
     with pytest.raises(InvalidInput, match="dry_run"):
         manager.compact_stream("s/t", dry_run="no")  # type: ignore[arg-type]
@@ -671,7 +671,7 @@ def test_amplification_counts_every_merge_since_the_append() -> None:
     ("given", "text"),
     [
         ({"compact_target": 1}, "the argument target must be"),
-        ({"compact_head_after": "soon"}, "the argument head_after 'soon' is no duration"),
+        ({"compact_head_after": "soon"}, "the argument head_after 'soon' is not a valid duration"),
     ],
 )
 def test_error_of_an_option_names_the_argument(given: Any, text: str) -> None:

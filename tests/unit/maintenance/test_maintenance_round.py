@@ -544,7 +544,7 @@ def test_stopped_round_ends_early_and_records_nothing(
         ({"kinds": []}, InvalidInput, "no kind of maintenance is given"),
         ({"parallelism": 0}, InvalidInput, "from 1 to 256, got 0"),
         ({"parallelism": 1_000}, InvalidInput, "from 1 to 256, got 1000"),
-        ({"limit": "soon"}, InvalidConfiguration, "'soon' is no duration"),
+        ({"limit": "soon"}, InvalidConfiguration, "'soon' is not a valid duration"),
         ({"limit": 0}, InvalidInput, "longer than 0 s"),
         ({"limit": 1e306}, InvalidConfiguration, "finite duration"),
         ({"limit": 1e30}, InvalidInput, "at most 7 days, got 1e.30"),

@@ -262,7 +262,7 @@ def test_late_answer_acknowledges_nothing_after_its_marker() -> None:
 def test_iteration_is_refused() -> None:
     world = World()
     reader = group_of(world).create_reader("a")
-    with pytest.raises(IllegalState, match="shows no checkpoints"):
+    with pytest.raises(IllegalState, match="an iteration shows neither"):
         next(iter(reader))
 
 

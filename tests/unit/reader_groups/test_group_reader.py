@@ -52,7 +52,7 @@ def test_event_has_its_pointer_and_the_position_after_it() -> None:
     assert str(first.position) == '{"s/t":{"0#0":1}}'
     assert Position.parse(str(second.position)) == second.position == reader.position
     assert first.position != second.position
-    with pytest.raises(InvalidInput, match="no position"):
+    with pytest.raises(InvalidInput, match="not a position"):
         Position.parse("[]")
 
 

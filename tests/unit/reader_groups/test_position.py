@@ -55,7 +55,7 @@ def test_anything_except_a_position_is_refused(given: Any) -> None:
 def test_error_names_what_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"the offset 60\.0 for s/t/0#0"):
         Position.parse('{"s/t":{"0#0":6e1}}')
-    with pytest.raises(InvalidInput, match=r"^5 is no position of a reader"):
+    with pytest.raises(InvalidInput, match=r"^5 is not a position of a reader"):
         Position.of(5)  # type: ignore[arg-type]
 
 

@@ -249,7 +249,7 @@ def test_other_process_commits_only_what_the_reader_has_prepared(
     txn = a.begin(3)
     txn.flush()
     other = world.joint().open(txn.id)
-    with pytest.raises(IllegalState, match=r"what a of s/g handed out.*Commit it there"):
+    with pytest.raises(IllegalState, match=r"events that a of s/g handed out.*Commit it there"):
         other.commit()
     with at_failpoint("joint.prepared", kill), pytest.raises(Killed):
         txn.commit()
@@ -418,7 +418,7 @@ def test_only_readers_of_groups_that_transactions_acknowledge_take_part(
         reader.rewind()
     writer = JointWriter(a.joint.decisions, {}, a.joint.positions)
     for wrong in ("a", None, a.group):
-        with pytest.raises(InvalidInput, match="is no reader of a group"):
+        with pytest.raises(InvalidInput, match="is not a reader of a group"):
             writer.begin_transaction(readers=[wrong])
     elsewhere = ProcessingWorld()
     if elsewhere.store.url != world.store.url:

@@ -53,7 +53,7 @@ def test_other_encodings_have_the_type_of_their_values(
         (pa.decimal256(50, 2), "a decimal of 1 to 38 digits"),
         (pa.decimal128(10, -2), "a decimal of 1 to 38 digits"),
         (pa.uuid(), "use its storage type"),
-        (pa.map_(pa.map_(pa.int8(), pa.int8()), pa.int8()), "a key that is no map"),
+        (pa.map_(pa.map_(pa.int8(), pa.int8()), pa.int8()), "a key that is not a map"),
     ],
     ids=str,
 )

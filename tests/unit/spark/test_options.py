@@ -133,7 +133,10 @@ def test_empty_text_counts_as_not_set() -> None:
         ({"subscribePattern": "("}, "is not a regular expression"),
         ({"stream": "a/b", "maxTriggerDelay": "1m"}, "needs minOffsetsPerTrigger"),
         ({"stream": "a/b", "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger.*above 0.*'0'"),
-        ({"stream": "a/b", "maxBytesPerTrigger": "much"}, "maxBytesPerTrigger.*'much' is no size"),
+        (
+            {"stream": "a/b", "maxBytesPerTrigger": "much"},
+            "maxBytesPerTrigger.*'much' is not a valid size",
+        ),
         ({"stream": "a/b", "failOnDataLoss": "ja"}, "failOnDataLoss must be true or false"),
         ({"stream": "a/b", "columns": "a,a"}, "columns is a list"),
         ({"stream": "a/b", "metadata": "Lags"}, "one of Streams, .*Transactions, .*; got 'Lags'"),
@@ -380,5 +383,5 @@ def test_time_outs_mean_nothing_for_a_disk_and_must_be_known_to_the_driver() -> 
         read_settings({**given, "root": "gs://timed/x"})
     with pytest.raises(InvalidOption, match="option readTimeout must be more than 0"):
         read_settings({**given, "root": "s3://timed/x", "readTimeout": "0"})
-    with pytest.raises(InvalidOption, match="option retryTimeout 'soon' is no duration"):
+    with pytest.raises(InvalidOption, match="option retryTimeout 'soon' is not a valid duration"):
         read_settings({**given, "root": "s3://timed/x", "retryTimeout": "soon"})

@@ -68,7 +68,6 @@ class NamesPartition(InputPartition):
     """Names of streams, or of reader groups, that one task reads."""
 
     def __init__(self, names: tuple[str, ...], of_groups: bool) -> None:
-        """Take the names."""
         super().__init__(None)
         self.names = names
         self.of_groups = of_groups
@@ -128,7 +127,6 @@ class MetadataReader(DataSourceReader):
         return TABLES[self._table_name].rows_of_stream is not None
 
     def _is_selected(self, stream: str) -> bool:
-        """Tell whether the options select a stream."""
         settings = self.settings
         if settings.streams:
             return stream in settings.streams

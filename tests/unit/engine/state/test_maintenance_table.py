@@ -458,7 +458,7 @@ def test_damaged_row_is_an_error_that_names_the_table(
     entry = MaintenanceEntry(RETENTION, None, finished, RunProgress(1, "s/a", 1, 0, {}))
     row = {**encode_entry(entry), column: "[" * 9}
     record.table.change(lambda _: (TableChange("TEST", {"retention": row}), None))
-    with pytest.raises(CorruptLog, match=r"damaged.*begins it again") as caught:
+    with pytest.raises(CorruptLog, match=r"damaged.*begins the record again") as caught:
         record.entries()
     assert caught.value.path == record.table.log.reader.where
 

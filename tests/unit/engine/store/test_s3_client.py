@@ -366,7 +366,7 @@ def test_keys_of_the_environment_are_not_waited_for_once_they_have_ended(
 def test_error_of_missing_keys_names_the_process_and_says_that_executors_have_their_own() -> None:
     text = str(refusal(NoCredentialsError(), "s3://b", "GetObject"))
     assert f"process {os.getpid()} on host {socket.gethostname()} has none" in text
-    assert "a Spark executor has an environment of its own" in text
+    assert "a Spark executor has its own environment" in text
 
 
 def test_keys_that_were_given_and_were_good_are_not_waited_for_once_they_have_ended(

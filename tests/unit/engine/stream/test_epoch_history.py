@@ -266,7 +266,7 @@ def test_missing_or_damaged_file_of_the_history_is_named(world: World) -> None:
     newest = sorted(_history_keys(world))[-1]
     sound = world.store.get(newest)
     world.store.put(newest, b"no parquet")
-    with pytest.raises(CorruptLog, match="is no file of the stream's history"):
+    with pytest.raises(CorruptLog, match="is not a file of the stream's history"):
         world.manager.epochs(S)
     world.store.delete([newest])
     with pytest.raises(DataLoss, match="the history of the stream names it") as lost:

@@ -415,7 +415,7 @@ def test_a_chunk_that_names_another_object_is_corrupt(manager: StreamManager) ->
     write(manager, LARGE)
     (one,) = manager.read(STREAM)
     one._row = one._row.replace(b'"bytes":', b'"bytes":1')  # type: ignore[attr-defined]
-    with pytest.raises(CorruptChunk, match="no reference of a large event"):
+    with pytest.raises(CorruptChunk, match="not a reference of a large event"):
         one.open()
 
 

@@ -116,7 +116,7 @@ def test_renewed_subscriber_keeps_its_published_cut_unless_it_has_a_start() -> N
 
 def test_publishing_needs_a_subscriber_of_that_generation_and_does_not_go_back() -> None:
     stream = filled()
-    with pytest.raises(NoSuchSubscriber, match="s/readers is no subscriber of stream s/t"):
+    with pytest.raises(NoSuchSubscriber, match="s/readers is not a subscriber of stream s/t"):
         publish(stream, GROUP, 0, at(1))
     subscribe(stream, GROUP, 1)
     for generation in (0, 2):

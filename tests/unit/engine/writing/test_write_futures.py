@@ -149,7 +149,7 @@ def test_callback_that_waits_for_a_later_write_of_its_writer_gets_an_error_at_on
             seen.append(future.result().offset)
             later = writer.write_event(b"later", "k")
             for call in (later.result, later.exception, partial(later.result, WAIT)):
-                with pytest.raises(IllegalState, match="in a callback of the same writer"):
+                with pytest.raises(IllegalState, match="a callback of a writer waits"):
                     call()
             with pytest.raises(concurrent.futures.TimeoutError):
                 later.result(0)

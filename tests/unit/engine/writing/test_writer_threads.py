@@ -293,6 +293,6 @@ def test_first_writer_of_a_process_that_can_start_no_thread_is_refused(
     threads = WriterThreads()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
-        with pytest.raises(IllegalState, match="no thread can be started that would commit"):
+        with pytest.raises(IllegalState, match="the thread that commits cannot be started"):
             Work(threads, Stream())
     Work(threads, Stream())

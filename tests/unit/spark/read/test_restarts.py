@@ -329,7 +329,7 @@ def test_root_that_is_an_empty_folder_for_one_run_is_an_error(
         query.repeat(**named, **lax)
     other = _in_a_process(options, query.batches[-1])
     assert "RootChanged" in other
-    assert "is no root any more" in other
+    assert "is no longer a root" in other
     Path(root).rmdir()
     unmounted.rename(root)
     assert query.run(**named, **lax) == []
@@ -547,7 +547,9 @@ def test_run_without_its_root_is_told_so(
         with pytest.raises(RootChanged):
             reader.partitions(reader.initialOffset(), query.batches[0])
     else:
-        with pytest.raises(NoSuchStream, match=r"is no root now\. If it was one, mount or restore"):
+        with pytest.raises(
+            NoSuchStream, match=r"is not a root now\. If it was one, mount or restore"
+        ):
             reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
 
 

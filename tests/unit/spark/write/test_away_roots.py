@@ -28,7 +28,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "options": {"path": "s/a", "schema": "infer", "badrecords": "dlq"},
     },
 }
-NO_ROOT = r"is no root now\. If it was one, mount or restore it, and create nothing"
+NO_ROOT = r"is not a root now\. If it was one, mount or restore it, and create nothing"
 
 
 def save_in_thread(query: Query, number: int, *parts: pa.RecordBatch) -> None:
@@ -194,7 +194,7 @@ def test_what_is_missing_with_its_root_is_not_advised_to_be_created(
     root.mkdir()
     with pytest.raises(NotFound, match=NO_ROOT) as found:
         READS[name](root)
-    assert f"does not exist: {root.as_uri()} is no root now" in str(found.value)
+    assert f"does not exist: {root.as_uri()} is not a root now" in str(found.value)
     assert "create it" not in str(found.value)
     StreamManager(root).create_scope("other")
     with pytest.raises(NotFound, match="create it"):

@@ -211,7 +211,7 @@ def test_job_group_is_a_run_in_its_application_alone(query: Query) -> None:
     nightly.save(3, rows(0, 5))
     (message,) = restarted(nightly, run="nightly", application="app-2").save(3, rows(5, 10))
     assert message.chunks == []
-    group = r"from job group nightly of application app-1, and this .* a job group of its own"
+    group = r"from job group nightly of application app-1, and this .* a separate job group"
     with pytest.raises(BatchConflict, match=group):
         nightly.save(3, rows(5, 10))
     assert read(query.root) == list(range(5))
