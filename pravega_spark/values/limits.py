@@ -50,7 +50,7 @@ RESTAGE_VERSIONS = 1_024
 OFFER_FOLDER_VERSIONS = 32
 """Chunks that are offered at this many versions of the log share a staging folder."""
 OFFER_VERSIONS = 8
-"""Offers are listed for this many versions; whoever made an older one commits it."""
+"""Offers are listed for this many versions; the process that made an older one commits it."""
 OLD_OFFER_VERSIONS = 64
 """How many versions back a process lists offers once its own has waited that long."""
 OFFERS_PER_COMMIT = 512

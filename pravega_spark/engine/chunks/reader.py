@@ -105,7 +105,7 @@ Fetched = tuple[ChunkRef, bytes | None]
 
 
 def runs(files: Iterable[Fetched], most_rows: int) -> Iterator[list[Fetched]]:
-    """Divide chunks into runs that one batch can hold; any other chunk is a run of its own."""
+    """Divide chunks into runs that one batch can hold; any other chunk is a separate run."""
     run: list[Fetched] = []
     rows = size = end = 0
     for ref, data in files:

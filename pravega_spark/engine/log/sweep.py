@@ -148,8 +148,8 @@ def _delete_new(log: Log, horizon: int, record: SweepRecord, grace_ms: int | Non
     """Delete what has become unneeded since the recorded sweep. Raises SegmentLost."""
     staged = _staged_between(log, record.horizon, horizon)
     orphans = {} if grace_ms is None else _orphan_files(log, grace_ms)
-    # After the listing: whatever it shows below the horizon is named by a commit of this snapshot,
-    # or can never be named.
+    # After the listing: every file that it shows below the horizon is named by a commit of this
+    # snapshot, or can never be named.
     snapshot = log.proved_newest()
     assert snapshot is not None
     record.read_on(log, snapshot)
@@ -469,7 +469,7 @@ class SweepResult:
     commit_deletion_mark: int
     """The version below which commits are deleted, an hour after it was set."""
     records: int
-    """Records of writers without an id of their own, and of transactions, moved to history."""
+    """Records of writers without a ``writer_id``, and of transactions, moved to history."""
     files: int
     size_bytes: int
     commits: int

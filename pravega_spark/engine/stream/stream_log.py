@@ -71,7 +71,7 @@ class StreamLog:
         self.kept: dict[object, Any] = {}
         """What this process keeps with the open stream, to which it may refer.
 
-        In a mapping with weak keys what refers to its key would keep it for ever.
+        In a mapping with weak keys what refers to its key would keep it forever.
         """
 
     @property

@@ -44,7 +44,7 @@ class AtomicWrite(NamedTuple):
 
 
 class LargeEvent(NamedTuple):
-    """An event whose payload is stored already; a batch of its own."""
+    """An event whose payload is stored already; a separate batch."""
 
     stored: StoredEvent
     number: int
@@ -118,7 +118,7 @@ class Entries:
     def parts(self, most: int) -> Iterator[Singles | Write]:
         """Yield the first entries, as many as there are now and at most ``most``, in order."""
         end = min(len(self._items), most * _FIELDS)
-        # Five slices with a step are the split: they run in C, whatever the number of events.
+        # Five slices with a step are the split: they run in C, for any number of events.
         columns = [self._items[field:end:_FIELDS] for field in range(_FIELDS)]
         firsts = columns[0]
         if set(map(type, firsts)) in _SINGLE_KINDS:

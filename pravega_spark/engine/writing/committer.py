@@ -226,7 +226,7 @@ class BatchCommitter:
         if batch.note is not None:
             self.note, self.note_number = batch.note, self.last
         positions = self._positions(prepared.routed, appended)
-        # One folder serves many batches, but not for ever: the staging horizon follows the log.
+        # One folder serves many batches, but not forever: the staging horizon follows the log.
         if appended.version - self._staging_version > RESTAGE_VERSIONS:
             self._staging_version = appended.version
         return positions
