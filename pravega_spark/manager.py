@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pravega_spark.config.descriptions import (
     MaintenanceInfo,
@@ -35,6 +34,7 @@ from pravega_spark.config.root_settings import (
 from pravega_spark.engine.chunks.encoder import UNCOMPRESSED
 from pravega_spark.engine.log import clock
 from pravega_spark.engine.log.sweep import SweepResult, add_results
+from pravega_spark.engine.root import Root
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.engine.state.maintenance_table import describe, intervals_ms, open_maintenance
 from pravega_spark.engine.state.scopes import (
@@ -44,21 +44,17 @@ from pravega_spark.engine.state.scopes import (
     GROUP,
     STREAM,
     TABLE,
-    Scope,
-    open_scope,
     row_name,
 )
 from pravega_spark.engine.state.settings_table import open_settings
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.store.root_marker import bind_root, token_of
 from pravega_spark.engine.stream.saved_cuts import SavedCut
 from pravega_spark.engine.stream.stored_bytes import StorageInfo
-from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.table_schema import SchemaVersion
 from pravega_spark.engine.stream.truncation import TruncationResult
-from pravega_spark.errors import InvalidConfiguration, InvalidInput, NoSuchScope
+from pravega_spark.errors import InvalidConfiguration, InvalidInput
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.maintenance.setting import when_auto
 from pravega_spark.reader_groups.configuration import (
@@ -66,7 +62,7 @@ from pravega_spark.reader_groups.configuration import (
     GroupRetention,
     ReaderGroupConfiguration,
 )
-from pravega_spark.stream import Stream
+from pravega_spark.stream import Stream, end_life
 from pravega_spark.values.checks import check_flag, check_list, check_options, check_text, shown
 from pravega_spark.values.events import Deserializer, Event
 from pravega_spark.values.handles import ClosedByBlock
@@ -79,11 +75,8 @@ from pravega_spark.values.limits import (
     STREAM_TIMEOUT,
 )
 from pravega_spark.values.names import (
-    MAX_SCOPE_LENGTH,
     check_scope,
-    is_name,
     split_stream,
-    split_table,
 )
 from pravega_spark.values.segments import (
     Epoch,
@@ -124,8 +117,6 @@ if TYPE_CHECKING:  # each verb imports the layer that does it, so that others ne
     from pravega_spark.txn.transaction import Transaction
     from pravega_spark.txn.writer import TransactionalWriter
 
-_Found = TypeVar("_Found")
-
 
 class StreamManager(ClosedByBlock):
     """Scopes, streams and groups under one root: a folder, or a URL such as ``s3://bucket/streams``.
@@ -154,8 +145,7 @@ class StreamManager(ClosedByBlock):
         if not isinstance(root, (str, os.PathLike)):
             raise InvalidInput(f"a root is a path or a URL, got {shown(root)}.")
         self._options = check_options("storage_options", storage_options)
-        self._store = open_store(root, **self._options)
-        self._runtime = runtime
+        self._root = Root(open_store(root, **self._options), runtime)
         if maintain is not None:
             MAINTAIN.parse("maintain", maintain)
         self._maintain = maintain
@@ -175,9 +165,9 @@ class StreamManager(ClosedByBlock):
         if self._maintain == AUTO:
             from pravega_spark.maintenance.auto import maintain_while_open
 
-            maintain_while_open(self._store, user, is_closed)
-        elif self._maintain is None and self._runtime is SYSTEM:
-            store, known = self._store, weakref.ref(user)
+            maintain_while_open(self._root.store, user, is_closed)
+        elif self._maintain is None and self._root.runtime is SYSTEM:
+            store, known = self._root.store, weakref.ref(user)
 
             def begin() -> None:
                 from pravega_spark.maintenance.auto import maintain_while_open
@@ -190,11 +180,11 @@ class StreamManager(ClosedByBlock):
     @property
     def root(self) -> str:
         """The root as a URL."""
-        return self._store.url
+        return self._root.store.url
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by root and options, and by the token of the root that was opened here."""
-        return _manager, (self.root, self._options, token_of(self._store))
+        return _manager, (self.root, self._options, token_of(self._root.store))
 
     def confirm_clock(self, *, limit: str | float | None = None) -> int:
         """Trust the clock that dates the root's objects from now on; return its time in ms.
@@ -204,8 +194,8 @@ class StreamManager(ClosedByBlock):
         advance unobserved across a restart of the machine and still be trusted; the default is 7
         days. It matters on a local disk only; a storage with its own clock is always trusted.
         """
-        ensure_probed(self._store, self._runtime)
-        return clock.confirm_clock(self._store, self._runtime, limit)
+        ensure_probed(*self._root)
+        return clock.confirm_clock(*self._root, limit)
 
     # Settings
 
@@ -214,7 +204,7 @@ class StreamManager(ClosedByBlock):
 
         A root on which nothing was set has all defaults. Raises CorruptLog, CorruptChunk.
         """
-        return decide_settings(open_settings(self._store, self._runtime).read())
+        return decide_settings(open_settings(*self._root).read())
 
     def update_settings(self, **changes: str | float | None) -> EffectiveSettings:
         """Change some settings of the root in one commit, and return all; the others stay.
@@ -224,9 +214,9 @@ class StreamManager(ClosedByBlock):
         run or check. Raises InvalidConfiguration.
         """
         parsed = parse_changes(changes)
-        ensure_probed(self._store, self._runtime)
-        clock.begin_record(self._store, self._runtime)
-        return decide_settings(open_settings(self._store, self._runtime).update(parsed))
+        ensure_probed(*self._root)
+        clock.begin_record(*self._root)
+        return decide_settings(open_settings(*self._root).update(parsed))
 
     def maintenance(self) -> list[MaintenanceInfo]:
         """Return the last finished run of each kind of maintenance, and who is at work now.
@@ -234,7 +224,7 @@ class StreamManager(ClosedByBlock):
         A kind without a run has an entry, too. Runs over single scopes follow those over all
         scopes. A run over single streams is not recorded, nor is one by hand.
         """
-        table = open_maintenance(self._store, self._runtime)
+        table = open_maintenance(*self._root)
         return describe(table.entries(), intervals_ms(self.settings()), table.about_now_ms())
 
     def maintain(
@@ -267,7 +257,7 @@ class StreamManager(ClosedByBlock):
 
         request = parse_request(kinds, scopes, streams, dry_run=dry_run, full=full, limit=limit)
         threads = check_parallelism(parallelism)
-        return maintain_root(self._store, request, threads, runtime=self._runtime)
+        return maintain_root(self._root.store, request, threads, runtime=self._root.runtime)
 
     # Scopes
 
@@ -277,46 +267,19 @@ class StreamManager(ClosedByBlock):
         Raises InvalidName, and StoreRefused for storage that cannot hold streams.
         """
         check_scope(scope)
-        ensure_probed(self._store, self._runtime)
-        clock.begin_record(self._store, self._runtime)
-        made = self._scope(scope)
+        ensure_probed(*self._root)
+        clock.begin_record(*self._root)
+        made = self._root.scope(scope)
         made.check_has_index()
         return made.create()
 
     def scope_exists(self, scope: str) -> bool:
         """Return True if the scope exists."""
-        return self._scope(scope).state() != DELETED
+        return self._root.scope(scope).state() != DELETED
 
     def list_scopes(self) -> list[str]:
         """Return the names of the scopes, sorted."""
-        return self._scopes(ACTIVE)
-
-    def _scopes(self, *states: str) -> list[str]:
-        folders = [name for name in self._store.folders("") if is_name(name, MAX_SCOPE_LENGTH)]
-        found = in_rounds(self._store, lambda name: self._scope(name).state(), folders)
-        return [name for name, state in zip(folders, found, strict=True) if state in states]
-
-    def _in_scopes(
-        self,
-        look: Callable[[str], Iterable[_Found]],
-        scopes: Sequence[str] | None = None,
-        *,
-        must_exist: bool = True,
-    ) -> list[_Found]:
-        """Return what a look finds in each of these scopes, or of all of the root, in their order.
-
-        Many are read at the same time on an object store. Raises NoSuchScope for one of ``scopes``
-        that must exist.
-        """
-        if scopes is None:
-            scopes, must_exist = self.list_scopes(), False
-
-        def found(scope: str) -> list[_Found]:
-            with contextlib.suppress(*(() if must_exist else (NoSuchScope,))):
-                return list(look(scope))
-            return []  # deleted since it was listed
-
-        return [one for each in in_rounds(self._store, found, scopes) for one in each]
+        return self._root.scopes()
 
     def delete_scope(self, scope: str, *, recursive: bool = False) -> bool:
         """Delete an empty scope; False if there is none. ``recursive`` deletes its content first.
@@ -326,7 +289,7 @@ class StreamManager(ClosedByBlock):
         finishes one that was interrupted.
         """
         check_flag("recursive", recursive)
-        found = self._scope(scope)
+        found = self._root.scope(scope)
         life = found.life()
         if life is None:
             return False
@@ -338,7 +301,7 @@ class StreamManager(ClosedByBlock):
                 elif row["kind"] == TABLE:
                     self._table(name).end_life(row["life"])
                 else:
-                    self.stream(name)._end_life(row["life"])
+                    end_life(self.stream(name), row["life"])
         return found.delete(life)
 
     def sweep_scope(
@@ -359,17 +322,18 @@ class StreamManager(ClosedByBlock):
         from pravega_spark.maintenance.work import scope_sweeps, sweep_root
 
         flags = parse_flags({"grace": grace, "retain": retain})
-        found = self._scope(scope)
+        found = self._root.scope(scope)
         found.check_exists()
-        table = open_settings(self._store, self._runtime)
+        table = open_settings(*self._root)
         given = NOTHING_GIVEN if {"grace", "retain"} <= set(flags) else table.read()
         settings = decide_settings(given, flags=flags)
-        now = clock.read_clock(self._store, self._runtime)
-        index, *others = scope_sweeps(self._store, found, settings, now, self._runtime).values()
+        now = clock.read_clock(*self._root)
+        store, runtime = self._root
+        index, *others = scope_sweeps(store, found, settings, now, runtime).values()
         result = index.run()
         for other in others:
             result = add_results(result, other.run())
-        return add_results(result, sweep_root(self._store, table, settings, now))
+        return add_results(result, sweep_root(store, table, settings, now))
 
     # Streams
 
@@ -379,10 +343,10 @@ class StreamManager(ClosedByBlock):
         Raises InvalidName.
         """
         return Stream(
-            self._store,
+            self._root.store,
             name,
             storage_options=self._options,
-            runtime=self._runtime,
+            runtime=self._root.runtime,
             on_open=self._begin_maintenance,
         )
 
@@ -393,7 +357,7 @@ class StreamManager(ClosedByBlock):
     def _listed_by_tag(self, scope: str, kind: str, tag: str | None) -> list[str]:
         if tag is not None:
             check_text("a tag", tag)
-        rows = self._scope(scope).rows(kind)
+        rows = self._root.scope(scope).rows(kind)
         return [
             f"{scope}/{name}"
             for name, row in sorted(rows.items())
@@ -449,7 +413,7 @@ class StreamManager(ClosedByBlock):
 
     def list_reader_groups(self, scope: str) -> list[str]:
         """Return the names ``scope/group`` of a scope's reader groups, sorted."""
-        return [f"{scope}/{name}" for name in sorted(self._scope(scope).rows(GROUP))]
+        return [f"{scope}/{name}" for name in sorted(self._root.scope(scope).rows(GROUP))]
 
     def delete_reader_group(self, group: str) -> bool:
         """Delete a reader group, and release the data it held; False if there is none."""
@@ -462,15 +426,16 @@ class StreamManager(ClosedByBlock):
         For the retention job; safe to repeat, and to run twice at the same time. Return the groups
         that cannot be repaired, each with its error.
         """
-        scopes = self._scopes(ACTIVE, DELETING)
-        groups = self._in_scopes(self.list_reader_groups, scopes, must_exist=False)
-        errors = self._runtime.each(self._repair_group, groups)
+        scopes = self._root.scopes(ACTIVE, DELETING)
+        groups = self._root.in_scopes(self.list_reader_groups, scopes, must_exist=False)
+        errors = self._root.runtime.each(self._repair_group, groups)
         return {group: error for group, error in zip(groups, errors, strict=True) if error}
 
     def _repair_group(self, group: str) -> str | None:
         from pravega_spark.reader_groups.lifecycle import repair_group
 
-        return repair_group(self._store, group, self._stream, self._runtime)
+        store, runtime = self._root
+        return repair_group(store, group, self._root.stream, runtime)
 
     # Key-value tables
 
@@ -531,8 +496,7 @@ class StreamManager(ClosedByBlock):
     def _table(self, table: str) -> TableLifecycle:
         from pravega_spark.key_value.lifecycle import TableLifecycle
 
-        scope, _ = split_table(table)
-        return TableLifecycle(self._store, table, self._scope(scope), self._runtime)
+        return TableLifecycle(self._root, table)
 
     # Backup
 
@@ -568,7 +532,8 @@ class StreamManager(ClosedByBlock):
             check_scope(name)
         keep_ms = parse_duration_ms("keep", keep)
         copy = open_store(target, **check_options("storage_options", storage_options))
-        return back_up(self._store, copy, self._runtime, name, keep_ms, updates=update)
+        store, runtime = self._root
+        return back_up(store, copy, runtime, name, keep_ms, updates=update)
 
     def restore(self) -> RestoreResult:
         """Open a root that is a copy, complete or not; nothing else may use it at the same time.
@@ -580,7 +545,7 @@ class StreamManager(ClosedByBlock):
         """
         from pravega_spark.backup.root_restore import restore_root
 
-        return restore_root(self._store, self._runtime)
+        return restore_root(*self._root)
 
     # The verbs of one stream under Pravega's names: see Stream
 
@@ -903,8 +868,8 @@ class StreamManager(ClosedByBlock):
             )
             for name in sorted(opened)
         }
-        decisions = open_decisions(self._store, self._runtime)
-        return open_joint_writer(decisions, writers, GroupPositions(self._store, self._runtime))
+        decisions = open_decisions(*self._root)
+        return open_joint_writer(decisions, writers, GroupPositions(*self._root))
 
     def joint_transaction(
         self, transaction_id: str, *, serializer: Serializer | None = None
@@ -917,10 +882,10 @@ class StreamManager(ClosedByBlock):
         from pravega_spark.txn.decision_log import open_decisions
         from pravega_spark.txn.joint import find_joint_record, open_joint_transaction
 
-        decisions = open_decisions(self._store, self._runtime)
+        decisions = open_decisions(*self._root)
         record = find_joint_record(decisions, transaction_id)
-        streams = [self._stream(name) for name, _ in record.participants]
-        positions = GroupPositions(self._store, self._runtime)
+        streams = [self._root.stream(name) for name, _ in record.participants]
+        positions = GroupPositions(*self._root)
         return open_joint_transaction(decisions, record, streams, positions, serializer=serializer)
 
     def list_transactions(self, stream: str) -> list[TransactionInfo]:
@@ -1064,17 +1029,17 @@ class StreamManager(ClosedByBlock):
     def _group_lifecycle(self, group: str) -> GroupLifecycle:
         from pravega_spark.reader_groups.lifecycle import GroupLifecycle
 
-        return GroupLifecycle(self._store, group, self._stream, self._runtime)
+        store, runtime = self._root
+        return GroupLifecycle(store, group, self._root.stream, runtime)
 
-    def _scope(self, scope: str) -> Scope:
-        return open_scope(self._store, scope, self._runtime)
 
-    def _stream(self, stream: str) -> StreamLog:
-        return open_stream(self._store, stream, self._runtime)
+def root_of(manager: StreamManager) -> Root:
+    """Return what a manager works on, for the rooms above it that do more than its verbs."""
+    return manager._root
 
 
 def _manager(root: str, options: dict[str, Any], token: str | None = None) -> StreamManager:
     manager = StreamManager(root, storage_options=options)
     if token is not None:
-        bind_root(manager._store, token)
+        bind_root(manager._root.store, token)
     return manager

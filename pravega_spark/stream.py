@@ -26,9 +26,10 @@ from pravega_spark.engine.chunks.encoder import UNCOMPRESSED
 from pravega_spark.engine.layout import epochs
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.sweep import SweepResult
+from pravega_spark.engine.root import Root
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
-from pravega_spark.engine.state.scopes import Scope, open_scope, row_configuration
+from pravega_spark.engine.state.scopes import Scope, row_configuration
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.root_marker import bind_root, token_of
 from pravega_spark.engine.stream import (
@@ -52,7 +53,7 @@ from pravega_spark.engine.stream.lifecycle import claim_life, forestall, has_beg
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.saved_cuts import SavedCut
 from pravega_spark.engine.stream.stored_bytes import StorageInfo, stored_bytes
-from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.table_schema import SchemaVersion, schema_versions
 from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.engine.stream.view import StreamView, ViewCheck
@@ -124,9 +125,8 @@ class Stream:
         """
         self._scope_name, self._short_name = split_stream(name)
         self._name = name
-        self._store = store
+        self._root = Root(store, runtime)
         self._options = check_options("storage_options", storage_options)
-        self._runtime = runtime
         self._on_open = on_open
 
     @property
@@ -135,11 +135,12 @@ class Stream:
         return self._name
 
     def __repr__(self) -> str:
-        return f"Stream({self._name!r}, root={self._store.url!r})"
+        return f"Stream({self._name!r}, root={self._root.store.url!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by root, options and name, and by the token of the root that was opened here."""
-        return _stream, (self._store.url, self._options, self._name, token_of(self._store))
+        store = self._root.store
+        return _stream, (store.url, self._options, self._name, token_of(store))
 
     # Life
 
@@ -174,7 +175,7 @@ class Stream:
         """
         from pravega_spark.backup.root_restore import restore_stream
 
-        return restore_stream(self._store, self._name, self._runtime)
+        return restore_stream(self._root.store, self._name, self._root.runtime)
 
     def exists(self) -> bool:
         """Return True if the stream exists; sealed ones do."""
@@ -313,17 +314,6 @@ class Stream:
                 view = log.current_view()
         return view is not None and self._delete_life(view.life)
 
-    def _end_life(self, life: int) -> None:
-        """Seal and delete one life of the stream, unless it has ended already or never began."""
-        log = self._log()
-        if forestall(log, life):
-            self._scope().drop_row(self._short_name, life)
-            return
-        with contextlib.suppress(NoSuchStream, NoSuchScope, StaleIdentity):
-            self._view_to_use()
-            lifecycle.seal(log, _end_all_transactions, life=life)
-        self._delete_life(life)
-
     def _delete_life(self, life: int) -> bool:
         """Delete one life of a sealed stream; False if it has ended already."""
         deleted = lifecycle.delete(self._log(), life=life)
@@ -361,8 +351,9 @@ class Stream:
     def _repair_groups(self) -> None:
         from pravega_spark.reader_groups import lifecycle as reader_group_lifecycle
 
-        reader_group_lifecycle.repair_changing_groups(self._store, self._log_of, self._runtime)
-        reader_group_lifecycle.release_absent_groups(self._log(), self._log_of)
+        store, runtime = self._root
+        reader_group_lifecycle.repair_changing_groups(store, self._root.stream, runtime)
+        reader_group_lifecycle.release_absent_groups(self._log(), self._root.stream)
 
     def subscribers(self) -> list[SubscriberInfo]:
         """Return the subscribers, reader groups and plain ones, by name."""
@@ -856,10 +847,10 @@ class Stream:
                 f"bad_records of a writer is 'fail' or 'dlq', not {shown(bad_records)}."
             )
         letters = Stream(
-            self._store,
+            self._root.store,
             self._name + SUFFIX,
             storage_options=self._options,
-            runtime=self._runtime,
+            runtime=self._root.runtime,
             on_open=self._on_open,
         )
 
@@ -1023,13 +1014,10 @@ class Stream:
         return self.create_reader(deserializer=deserializer).fetch(pointer)
 
     def _scope(self) -> Scope:
-        return open_scope(self._store, self._scope_name, self._runtime)
+        return self._root.scope(self._scope_name)
 
     def _log(self) -> StreamLog:
-        return self._log_of(self._name)
-
-    def _log_of(self, name: str) -> StreamLog:
-        return open_stream(self._store, name, self._runtime)
+        return self._root.stream(self._name)
 
     def _view(self) -> StreamView:
         """Return the newest view, for a call that only looks: its life is that of the call.
@@ -1050,6 +1038,18 @@ class Stream:
         except NoSuchStream:
             repair.repair(log, self._scope())
             return log.view()
+
+
+def end_life(stream: Stream, life: int) -> None:
+    """Seal and delete one life of a stream, unless it has ended already or never began."""
+    log = stream._log()
+    if forestall(log, life):
+        stream._scope().drop_row(stream._short_name, life)
+        return
+    with contextlib.suppress(NoSuchStream, NoSuchScope, StaleIdentity):
+        stream._view_to_use()
+        lifecycle.seal(log, _end_all_transactions, life=life)
+    stream._delete_life(life)
 
 
 def _check_generation(generation: int | None) -> int | None:

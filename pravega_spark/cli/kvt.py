@@ -54,6 +54,7 @@ from pravega_spark.key_value.fold import NEVER, FoldDue
 from pravega_spark.key_value.key_value_table import KeyValueTable
 from pravega_spark.key_value.keys import Key, KeyType
 from pravega_spark.key_value.snapshot import table_snapshot
+from pravega_spark.manager import root_of
 from pravega_spark.primitives.printable import printable_lines
 from pravega_spark.values.checks import is_whole, shown
 from pravega_spark.values.limits import TABLE_STALENESS, TABLE_VALUE_BYTES
@@ -239,7 +240,7 @@ def list_tables(
     """List the tables of SCOPE, or of all scopes, with the changes that are not folded yet."""
     manager, store = open_root(root)
     listed = partial(manager.list_key_value_tables, tag=tag)
-    found = manager._in_scopes(listed, None if scope is None else [scope])
+    found = root_of(manager).in_scopes(listed, None if scope is None else [scope])
 
     def record(table: str) -> dict[str, Any] | None:
         with contextlib.suppress(NoSuchTable):  # deleted since the names were listed

@@ -20,10 +20,9 @@ import time
 from datetime import datetime, timezone
 
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.values.checks import shown
 from pravega_spark.values.names import is_cut_name
 from pravega_spark.values.segments import StreamCut
@@ -54,7 +53,7 @@ def parse_position(manager: StreamManager, stream: str, text: str) -> StreamCut:
     if counted is None:
         return StreamCut.parse(name)
     move = _after_head if counted[1] == "+" else _before_end
-    return move(open_stream(manager._store, stream).view(), int(counted[2]))
+    return move(root_of(manager).stream(stream).view(), int(counted[2]))
 
 
 def _after_head(view: StreamView, events: int) -> StreamCut:

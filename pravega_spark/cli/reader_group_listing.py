@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -28,6 +28,7 @@ from pravega_spark.engine.stream.backlog import oldest_seconds
 from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import Damaged, NoSuchStream
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.reader_groups.description import (
     GroupVersion,
     SegmentPosition,
@@ -39,9 +40,6 @@ from pravega_spark.reader_groups.description import (
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 from pravega_spark.values.segments import segment_text
 from pravega_spark.values.units import age_text, count_text, parse_duration_ms, size_text
-
-if TYPE_CHECKING:
-    from pravega_spark.manager import StreamManager
 
 _SHORTEST_PAUSE = 0.1
 
@@ -57,7 +55,8 @@ _SHORTEST_PAUSE = 0.1
 def list_groups(scope: str | None, quiet: bool, root: str | None, output: str) -> None:
     """List the groups of SCOPE, or of all scopes."""
     manager, store = open_root(root)
-    names = manager._in_scopes(manager.list_reader_groups, None if scope is None else [scope])
+    listed = manager.list_reader_groups
+    names = root_of(manager).in_scopes(listed, None if scope is None else [scope])
     if quiet:
         _show_names(names, output)
         return
@@ -154,7 +153,7 @@ def _matching(manager: StreamManager, patterns: Sequence[str]) -> list[str]:
         raise click.UsageError(
             f"{error.pattern!r} is not a valid regular expression: {error}."
         ) from None
-    known = manager._in_scopes(manager.list_reader_groups)
+    known = root_of(manager).in_scopes(manager.list_reader_groups)
     found = [name for name in known if any(pattern.fullmatch(name) for pattern in compiled)]
     if not found:
         raise click.UsageError(f"No reader group matches {', '.join(patterns)}.")

@@ -73,8 +73,9 @@ def _listed(manager: StreamManager, name: str) -> dict[str, object] | None:
 
 def _record(manager: StreamManager, name: str) -> dict[str, object]:
     from pravega_spark.engine.state.scopes import GROUP, STREAM, TABLE
+    from pravega_spark.manager import root_of
 
-    found = manager._scope(name).names()
+    found = root_of(manager).scope(name).names()
     return {
         "scope": name,
         "streams": len(found[STREAM]),

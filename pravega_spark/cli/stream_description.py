@@ -28,7 +28,7 @@ from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import NoSuchStream, TruncatedData
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.scaling.rates import last_rates, segment_load
 from pravega_spark.schemas.sql import sql_type
 from pravega_spark.values.segments import segment_text
@@ -115,7 +115,7 @@ def show_summaries(store: Store, found: Sequence[str], output: str) -> None:
 def described(manager: StreamManager, name: str) -> dict[str, Any]:
     """Return all that is shown of a stream: its cost does not grow with its events."""
     info = manager.stream_info(name)
-    view, configuration = manager._stream(name).view(refresh=False), info.configuration
+    view, configuration = root_of(manager).stream(name).view(refresh=False), info.configuration
     encryption = configuration.encryption
     return {
         **_summary(view, info.size_bytes),
@@ -154,7 +154,7 @@ def _column_records(schema: StreamSchema | None) -> list[dict[str, Any]]:
 
 
 def _segment_records(manager: StreamManager, info: StreamInfo) -> list[dict[str, Any]]:
-    stream = manager._stream(info.stream)
+    stream = root_of(manager).stream(info.stream)
     view = stream.view()
     rates = last_rates(stream, view)
     records = []

@@ -160,8 +160,10 @@ def list_streams(
     scopes: Sequence[str], tag: str | None, quiet: bool, root: str | None, output: str
 ) -> None:
     """List the streams of each SCOPE, or of all."""
+    from pravega_spark.manager import root_of
+
     manager, store = open_root(root)
-    found = manager._in_scopes(partial(manager.list_streams, tag=tag), scopes or None)
+    found = root_of(manager).in_scopes(partial(manager.list_streams, tag=tag), scopes or None)
     if quiet:
         if output == TABLE:
             for name in found:

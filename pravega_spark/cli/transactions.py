@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -31,16 +31,13 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import Damaged, NoSuchStream, NoSuchTransaction
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.reader_groups.settlement import GroupPositions
 from pravega_spark.txn import leases, lifecycle
 from pravega_spark.txn.decision_log import open_decisions
 from pravega_spark.txn.joint_sweep import joint_transactions
 from pravega_spark.txn.lifecycle import epoch_of
 from pravega_spark.values.units import count_text
-
-if TYPE_CHECKING:
-    from pravega_spark.manager import StreamManager
-
 
 Record = dict[str, Any]
 
@@ -51,7 +48,7 @@ def named_streams(manager: StreamManager, names: Iterable[str]) -> list[str]:
     def found(name: str) -> list[str]:
         return [name] if "/" in name else manager.list_streams(name)
 
-    return list(dict.fromkeys(manager._in_scopes(found, list(names) or None)))
+    return list(dict.fromkeys(root_of(manager).in_scopes(found, list(names) or None)))
 
 
 def stream_records(store: Store, name: str, *, completed: bool) -> Iterator[Record]:

@@ -20,7 +20,7 @@ from pravega_spark.engine.stream.repair import looked
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import InvalidInput, NoSuchStream, PravegaSparkError
 from pravega_spark.jobs.report import Done, RoundProgress
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.values.limits import STREAMS_PER_TASK
 from pravega_spark.values.names import split_stream
 
@@ -68,14 +68,14 @@ def find_streams(
         split_stream(name)
     manager = StreamManager(root)
     if not (scopes or streams):
-        return url, sorted(manager._in_scopes(manager.list_streams))
+        return url, sorted(root_of(manager).in_scopes(manager.list_streams))
     missing = [name for name in streams if _is_missing(manager, name)]
     if missing and must_exist:
         name = missing[0]
         raise NoSuchStream(
             f"stream {name} does not exist under {root}; use another name.", stream=name
         )
-    listed = manager._in_scopes(manager.list_streams, sorted(scopes), must_exist=must_exist)
+    listed = root_of(manager).in_scopes(manager.list_streams, sorted(scopes), must_exist=must_exist)
     found = {*streams, *listed}
     return url, sorted(found.difference(missing))
 

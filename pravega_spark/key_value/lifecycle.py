@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 
+from pravega_spark.engine.root import Root
 from pravega_spark.engine.runtime.failpoints import failpoint
-from pravega_spark.engine.runtime.system import Runtime
-from pravega_spark.engine.state.scopes import TABLE, Scope, row_configuration, row_domains
-from pravega_spark.engine.store import Store
+from pravega_spark.engine.state.scopes import TABLE, row_configuration, row_domains
 from pravega_spark.engine.stream import lifecycle, repair
 from pravega_spark.engine.stream.configuration import checked_tags
 from pravega_spark.engine.stream.lifecycle import claim_life, forestall, has_begun
-from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import NoSuchScope, NoSuchStream, StaleIdentity
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
@@ -27,18 +26,16 @@ from pravega_spark.values.names import split_log, split_table, table_log
 class TableLifecycle:
     """The life of one key-value table by its name ``scope/table``."""
 
-    def __init__(self, store: Store, table: str, scope: Scope, runtime: Runtime) -> None:
+    def __init__(self, root: Root, table: str) -> None:
         """Name the table; nothing is read."""
         self.table = table
-        self._scope = scope
         self._scope_name, self._short_name = split_table(table)
-        self._store = store
-        self._runtime = runtime
+        self._scope = root.scope(self._scope_name)
+        self._root = root
 
     def log(self) -> StreamLog:
         """Return the table's change log."""
-        name = table_log(self._scope_name, self._short_name)
-        return open_stream(self._store, name, self._runtime)
+        return self._root.stream(table_log(self._scope_name, self._short_name))
 
     def create(self, configuration: KeyValueTableConfiguration) -> bool:
         """Create the table; False if it exists. Concurrent creators converge on one table."""

@@ -34,7 +34,6 @@ from pravega_spark.engine.stream.stream_log import (
     StreamLog,
     clock_ahead_seconds,
     committed_ms,
-    open_stream,
 )
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import known_watermarks
@@ -45,7 +44,7 @@ from pravega_spark.errors import (
     StaleIdentity,
     without_credentials,
 )
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.metrics.catalog import MetricValues
 from pravega_spark.reader_groups.description import with_heartbeats
 from pravega_spark.reader_groups.state import GroupState, Phase
@@ -205,7 +204,8 @@ class RootMeasurement:
     def __init__(self, manager: StreamManager, max_streams: int, scopes: Sequence[str]) -> None:
         """Take the root; without ``scopes`` all of them are measured."""
         self._manager = manager
-        self._store, self._runtime = manager._store, manager._runtime
+        self._root = root_of(manager)
+        self._store, self._runtime = self._root
         self._max = max_streams
         self._scopes = scopes
         self._dropped: dict[str, DroppedTotals] = {}
@@ -266,7 +266,7 @@ class RootMeasurement:
 
         def look(scope: str) -> dict[str, list[str]] | PravegaSparkError:
             try:
-                return manager._scope(scope).names()
+                return self._root.scope(scope).names()
             except PravegaSparkError as error:
                 return error
 
@@ -289,7 +289,7 @@ class RootMeasurement:
     def _stream(self, name: str) -> tuple[str, tuple[MetricValues, StreamView] | None]:
         values = MetricValues()
         try:
-            log = open_stream(self._store, name, self._runtime)
+            log = self._root.stream(name)
             view, self._dropped[name] = measure_stream(log, values, self._dropped.get(name))
         except NoSuchStream:  # deleted since it was listed, or not created yet
             return "", None
@@ -327,7 +327,7 @@ class RootMeasurement:
         self, values: MetricValues, state: GroupState, stream: str, view: StreamView | None
     ) -> None:
         """Set the lag of a group in a stream; a stream that is not measured is read for that."""
-        log, cut = open_stream(self._store, stream, self._runtime), state.cut(stream)
+        log, cut = self._root.stream(stream), state.cut(stream)
         if view is None:
             log.log.expect_files()
             view = log.view(life=cut.life)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pravega_spark.engine.runtime.observers import observers
 from pravega_spark.errors import IllegalState
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.metrics.catalog import (
     MAX_MEASURED_STREAMS,
     PROCESS_METRICS,
@@ -85,7 +85,7 @@ class RootMetrics(Collector):
         self, manager: StreamManager, *, cache_seconds: float, max_streams: int, scopes: list[str]
     ) -> None:
         self._measurement = RootMeasurement(manager, max_streams, scopes)
-        self._monotonic = manager._runtime.monotonic
+        self._monotonic = root_of(manager).runtime.monotonic
         self._cache_seconds = cache_seconds
         self._lock = new_lock()
         self._known: tuple[float, MetricValues] | None = None

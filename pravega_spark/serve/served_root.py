@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.repair import begun_view
-from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import without_credentials
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 
 
 class ServedRoot:
@@ -16,7 +15,8 @@ class ServedRoot:
     def __init__(self, manager: StreamManager) -> None:
         """Take the manager of the root; nothing is read yet."""
         self.manager = manager
-        self.store: Store = manager._store
+        self.opened = root_of(manager)
+        self.store = self.opened.store
 
     @property
     def url(self) -> str:
@@ -25,7 +25,7 @@ class ServedRoot:
 
     def log(self, stream: str) -> StreamLog:
         """Return an open stream, which need not exist."""
-        return open_stream(self.store, stream)
+        return self.opened.stream(stream)
 
     def view(self, stream: str) -> StreamView:
         """Return the newest view of a stream: one storage call if it is known.

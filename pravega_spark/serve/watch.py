@@ -271,16 +271,16 @@ class RootWatch:
             return _damaged(name)
 
     def _list(self) -> KnownNames:
-        manager = self.root.manager
+        manager, opened = self.root.manager, self.root.opened
         scopes, streams, groups, tables = list[str](), list[str](), list[str](), list[str]()
         tagged: dict[str, frozenset[str]] = {}
 
         def listed(scope: str) -> Iterator[tuple[str, dict[str, Any], list[str], list[str]]]:
-            rows = manager._scope(scope).rows()
+            rows = opened.scope(scope).rows()
             groups, tables = manager.list_reader_groups(scope), manager.list_key_value_tables(scope)
             yield scope, rows, groups, tables
 
-        for scope, rows, its_groups, its_tables in manager._in_scopes(listed):
+        for scope, rows, its_groups, its_tables in opened.in_scopes(listed):
             names = sorted(rows)
             tagged |= {f"{scope}/{n}": frozenset(rows[n]["tags"]) for n in names}
             groups += its_groups

@@ -212,11 +212,11 @@ def planned_view(store: Store, name: str, since: float | None) -> tuple[StreamLo
 
 def matching_streams(root: str, pattern: str) -> list[str]:
     """Return the streams under a root whose whole name matches a pattern."""
-    from pravega_spark.manager import StreamManager  # most reads name their streams
+    from pravega_spark.manager import StreamManager, root_of  # most reads name their streams
 
     manager = StreamManager(root)
     wanted = re.compile(pattern)
-    return sorted(filter(wanted.fullmatch, manager._in_scopes(manager.list_streams)))
+    return sorted(filter(wanted.fullmatch, root_of(manager).in_scopes(manager.list_streams)))
 
 
 def _unread_error(name: str, error: NoSuchStream) -> NoSuchStream:

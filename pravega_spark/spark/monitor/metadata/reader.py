@@ -20,7 +20,7 @@ from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import NoSuchStream
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.reader_groups import description
 from pravega_spark.spark.monitor.metadata.root import (
     JOINT_TRANSACTIONS,
@@ -108,7 +108,9 @@ class MetadataReader(DataSourceReader):
             return list(self.settings.streams)
         manager = StreamManager(self.settings.root)
         scopes = None if self.settings.scope is None else [self.settings.scope]
-        return list(filter(self._is_selected, manager._in_scopes(manager.list_streams, scopes)))
+        return list(
+            filter(self._is_selected, root_of(manager).in_scopes(manager.list_streams, scopes))
+        )
 
     def _group_names(self) -> list[str]:
         settings, manager = self.settings, StreamManager(self.settings.root)
@@ -120,7 +122,7 @@ class MetadataReader(DataSourceReader):
             scopes = None
         else:
             scopes = [settings.scope]
-        return manager._in_scopes(manager.list_reader_groups, scopes)
+        return root_of(manager).in_scopes(manager.list_reader_groups, scopes)
 
     @property
     def _has_rows_of_streams(self) -> bool:

@@ -28,7 +28,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.errors import Damaged, NoSuchStream, NoSuchTable
 from pravega_spark.key_value.keys import KeyType
 from pravega_spark.key_value.snapshot import TableSnapshot, table_snapshot
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.reader_groups import description
 from pravega_spark.reader_groups.description import GroupVersion, SegmentPosition
 from pravega_spark.reader_groups.settlement import GroupPositions
@@ -140,9 +140,8 @@ LAG = MetadataTable(
 
 
 def _joint_rows(manager: StreamManager) -> Iterator[Row]:
-    decisions = open_decisions(manager._store, manager._runtime)
-    positions = GroupPositions(manager._store, manager._runtime)
-    for found in joint_transactions(decisions, positions):
+    root = root_of(manager)
+    for found in joint_transactions(open_decisions(*root), GroupPositions(*root)):
         yield {
             "transaction": found.transaction_id,
             "status": found.status.value,
@@ -181,7 +180,7 @@ def _key_value_rows(manager: StreamManager) -> Iterator[Row]:
             return _row(*name, table_snapshot(open_stream(store, table_log(*name))))
         return None
 
-    found = in_rounds(store, row, manager._in_scopes(manager.list_key_value_tables))
+    found = in_rounds(store, row, root_of(manager).in_scopes(manager.list_key_value_tables))
     yield from filter(None, found)
 
 
