@@ -17,6 +17,7 @@ from bench.harness.measure import timed
 from bench.harness.registry import Phase, benchmark
 from bench.harness.unsynced_store import UnsyncedStore
 from pravega_spark import RetentionPolicy, StreamConfiguration, StreamManager
+from pravega_spark.engine.root import Root
 from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.jobs.maintenance import spread
@@ -104,7 +105,7 @@ def _streams(context: Context, count: int) -> tuple[str, list[str]]:
     root = str(context.folder / f"maintained-{count}")
     clock = _PastClock()
     manager = StreamManager(root, runtime=clock)
-    manager._store = UnsyncedStore(root, clock)
+    manager._root = Root(UnsyncedStore(root, clock), clock)
     week = StreamConfiguration(retention=RetentionPolicy.by_time("7 days"))
     names = [f"town-{number % _SCOPES}/stream-{number:05d}" for number in range(count)]
     for scope in range(min(_SCOPES, count)):

@@ -23,13 +23,16 @@ import pyarrow.parquet
 from bench.harness.counting_store import CountingStore
 from pravega_spark import StreamManager
 from pravega_spark.engine.chunks.arrow_arrays import ready
+from pravega_spark.engine.root import Root
+from pravega_spark.manager import root_of
 from pravega_spark.reader_groups import reader_group
 from pravega_spark.reader_groups.table import GroupCodec
 
 root, group, first, count, folder = sys.argv[1:]
 ready()
 manager, folder = StreamManager(root), Path(folder)
-store = manager._store = CountingStore(manager._store)
+store = CountingStore(root_of(manager).store)
+manager._root = Root(store)
 decode, longest = GroupCodec.decode, [0.0]
 
 def counted(codec, rows):

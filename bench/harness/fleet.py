@@ -13,6 +13,7 @@ from bench.harness.measure import timed
 from bench.harness.unsynced_store import UnsyncedStore
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.chunks.writer import stage
+from pravega_spark.engine.root import Root
 from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -44,7 +45,7 @@ def fleet(context: Context, count: int, folder: str) -> tuple[str, list[str]]:
     clock = _PastClock()
     store = UnsyncedStore(root, clock)
     manager = StreamManager(root, runtime=clock)
-    manager._store = store
+    manager._root = Root(store, clock)
     policy = StreamConfiguration(ScalingPolicy.by_event_rate(TARGET_RATE, 2, 2))
     names = [f"fleet-{number % _SCOPES}/stream-{number:04d}" for number in range(count)]
     for scope in range(min(_SCOPES, count)):

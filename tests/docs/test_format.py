@@ -28,6 +28,7 @@ from pravega_spark.engine.chunks.routing import position as position_of_the_pack
 from pravega_spark.engine.log import checkpoint as log_checkpoint
 from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.manager import root_of
 from tests.harness import format_columns, format_reader, format_writer
 from tests.harness.format_examples import examples, shape
 from tests.harness.format_story import Story, write_story
@@ -200,11 +201,11 @@ class Written:
 
     def parts(self) -> tuple[int, ...]:
         """The versions of the parts of the state."""
-        return StreamLog(self.manager._store, STREAM).log.reader.hint().parts
+        return StreamLog(root_of(self.manager).store, STREAM).log.reader.hint().parts
 
     def tend(self, *, checkpoint: bool) -> None:
         """Write a state file of the newest version, and a checkpoint if asked."""
-        stream = StreamLog(self.manager._store, STREAM)
+        stream = StreamLog(root_of(self.manager).store, STREAM)
         maintain(stream.log.reader, stream.view().version, checkpoint=checkpoint)
 
 

@@ -12,6 +12,7 @@ from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.integrity.root_integrity import check_root
+from pravega_spark.manager import root_of
 from tests.harness.releases import run_release, start_release
 
 STREAM = "s/t"
@@ -28,13 +29,13 @@ with manager.create_writer("s/t", writer_id="mine") as writer:
     print(writer.last_event_number)
     for number in range(5):
         writer.write_event(b"old %d" % number, routing_key="k").result()
-stream = StreamLog(manager._store, "s/t")
+stream = StreamLog(root_of(manager).store, "s/t")
 version = stream.view().version
 if what == "state":
     checkpointing.maintain(stream.log.reader, version, checkpoint=True)
 else:
     checkpointing.maintain(stream.log.reader, version)  # none is due
-damage = [d for found in check_root(manager._store) for d in found.damage]
+damage = [d for found in check_root(root_of(manager).store) for d in found.damage]
 print(len(list(manager.read("s/t"))), damage)
 manager.sweep_stream("s/t", grace=0)
 manager.backup(copy)
@@ -46,7 +47,7 @@ print(len(list(restored.read("s/t"))))
 
 def _write(manager: StreamManager, number: int) -> StreamLog:
     """Write by this code, which keeps the state up after each few commits."""
-    stream = StreamLog(manager._store, STREAM)
+    stream = StreamLog(root_of(manager).store, STREAM)
     for _ in range(number):
         with manager.create_writer(STREAM, writer_id="mine") as writer:
             writer.write_event(b"new", routing_key="k").result()
@@ -60,7 +61,9 @@ def test_release_reads_writes_sweeps_and_copies_beside_parts(tmp_path: Path) -> 
     manager.create_scope("s")
     manager.create_stream(STREAM)
     ids: dict[str, str | None] = {f"pravega.writer.{n}": "[1,1,1]" for n in range(2_000)}
-    StreamLog(manager._store, STREAM).commit(lambda view: (Body("TEST", domains=ids), None), life=1)
+    StreamLog(root_of(manager).store, STREAM).commit(
+        lambda view: (Body("TEST", domains=ids), None), life=1
+    )
     stream = _write(manager, 5)
     reader = stream.log.reader
     assert reader.hint().parts
@@ -90,7 +93,9 @@ def test_copy_brings_the_parts_and_a_restore_drops_those_of_lost_versions(tmp_pa
     manager.create_scope("s")
     manager.create_stream(STREAM)
     ids: dict[str, str | None] = {f"pravega.writer.{n}": "[1,1,1]" for n in range(2_000)}
-    StreamLog(manager._store, STREAM).commit(lambda view: (Body("TEST", domains=ids), None), life=1)
+    StreamLog(root_of(manager).store, STREAM).commit(
+        lambda view: (Body("TEST", domains=ids), None), life=1
+    )
     _write(manager, 5)
     manager.backup(tmp_path / "copy")
     copied = StreamLog(open_store(tmp_path / "copy"), STREAM).log.reader
@@ -125,7 +130,7 @@ def test_release_races_with_writers_that_keep_a_large_state(tmp_path: Path) -> N
     manager.create_scope("s")
     manager.create_stream(STREAM)
     ids: dict[str, str | None] = {f"pravega.writer.{n}": "[1,1,1]" for n in range(6_000)}
-    stream = StreamLog(manager._store, STREAM)
+    stream = StreamLog(root_of(manager).store, STREAM)
     stream.commit(lambda view: (Body("TEST", domains=ids), None), life=1)
     checkpoint.maintain(stream.log.reader, stream.view().version)
     process = start_release("0.1.0", RACE, tmp_path)
@@ -186,7 +191,7 @@ def test_release_continues_a_writer_whose_record_left_the_state_by_the_setting(
     manager.update_settings(keep_records="1 minute")
     with patch.object(EffectiveSettings, "records_ms", lambda settings: 0):
         manager.sweep_stream(STREAM, grace=0, retain=0)
-    view = StreamLog(manager._store, STREAM).view()
+    view = StreamLog(root_of(manager).store, STREAM).view()
     assert view.writer("comes-back") is None
     assert view.writer("stays") is None
     output, errors = process.communicate("go on\n", timeout=120)

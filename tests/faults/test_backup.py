@@ -20,7 +20,7 @@ from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, Stream
 from pravega_spark.engine.log import follow
 from pravega_spark.engine.log import sweep as log_sweep
 from pravega_spark.errors import StoreRefused
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from tests.harness import failpoints
 from tests.harness.retention_processes import write
 from tests.harness.writer_processes import STREAM
@@ -102,7 +102,7 @@ def test_killed_backups_and_restores_are_finished_by_the_next_while_the_stream_i
     manager.create_stream(STREAM, StreamConfiguration(ScalingPolicy.by_event_rate(1_000), policy))
 
     def writes(name: str) -> bool:
-        record = manager._stream(STREAM).view().writer(name)
+        record = root_of(manager).stream(STREAM).view().writer(name)
         return record is not None and record.last > 0
 
     actors = [

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.txn.decision_log import DecisionLog
 from tests.harness import failpoints
 from tests.harness.delta_engines import connect_duckdb
@@ -88,7 +88,7 @@ def test_both_streams_hold_the_same_transfers_in_the_same_order(tmp_path: Path) 
     assert {t for t, what in acknowledged.items() if what == "committed"} <= set(done)
     assert not {t for t, what in acknowledged.items() if what != "committed"} & set(done)
     assert len(done) > len(POINTS)
-    left = DecisionLog(manager._store).read().values()
+    left = DecisionLog(root_of(manager).store).read().values()
     assert not [record for record in left if record.order is not None]
 
     # At the cut of every decision the books balance, for each kind of reader.

@@ -13,6 +13,7 @@ import pytest
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import StoreFull
+from pravega_spark.manager import root_of
 from tests.faults.test_processes import PROJECT
 from tests.harness import failpoints
 from tests.harness.large_event_processes import KEYS, STREAM, key_of, payload
@@ -46,7 +47,7 @@ def check(manager: StreamManager) -> None:
     for key in KEYS:
         numbers = [n for n in range(1, EVENTS + 1) if key_of(n) == key]
         assert found[key] == [payload(n) for n in numbers], key
-    retained_versions(open_stream(manager._store, STREAM))
+    retained_versions(open_stream(root_of(manager).store, STREAM))
 
 
 @pytest.mark.parametrize(
@@ -71,13 +72,17 @@ def test_a_killed_writer_loses_and_repeats_nothing(
     manager: StreamManager, tmp_path: Path, kind: str, crash: str
 ) -> None:
     assert run(tmp_path, kind, crash) == -signal.SIGKILL, "the failpoint is reached"
-    retained_versions(open_stream(manager._store, STREAM))
+    retained_versions(open_stream(root_of(manager).store, STREAM))
     assert run(tmp_path, kind) == 0
     manager.sweep_transactions(STREAM)
     check(manager)
-    live = {key for v in retained_versions(open_stream(manager._store, STREAM)) for key in v.named}
+    live = {
+        key
+        for v in retained_versions(open_stream(root_of(manager).store, STREAM))
+        for key in v.named
+    }
     assert len(live) == EVENTS // 3
-    left = objects(manager._store, STREAM) - live
+    left = objects(root_of(manager).store, STREAM) - live
     if crash in ("large.object", "large.chunk"):
         assert left or kind, "the payload of the killed process is stored, and named by no commit"
 
@@ -96,7 +101,7 @@ def test_a_failed_rename_leaves_neither_object_nor_event(
                 writer.write_event(payload(3), "a")
         finally:
             failpoints.register("large.piece", None)
-        assert objects(manager._store, STREAM) == set()
+        assert objects(root_of(manager).store, STREAM) == set()
         writer.write_event(payload(3), "a").result()
     (event,) = manager.read(STREAM)
     assert event.data == payload(3)

@@ -13,6 +13,7 @@ from pravega_spark.engine.log.sweep import delete_unreferenced_files
 from pravega_spark.engine.store import Entry
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.manager import root_of
 from pravega_spark.reader_groups import transitions
 from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.leases import Heartbeat, ReaderLeases
@@ -52,8 +53,8 @@ class World:
         self.manager = StreamManager(f"memory://{uuid4().hex}", runtime=FakeRuntime())
         self.manager.create_scope("s")
         self.manager.create_stream("s/t")
-        self.stream = StreamLog(self.manager._store, "s/t", FakeRuntime())
-        self.store = StaleListings(self.manager._store)
+        self.stream = StreamLog(root_of(self.manager).store, "s/t", FakeRuntime())
+        self.store = StaleListings(root_of(self.manager).store)
         self.other = StreamLog(self.store, "s/t", FakeRuntime())
         self.other.view()
         self.store.shown = frozenset(entry.key for entry in self.store.list("s/t"))

@@ -18,6 +18,7 @@ import pytest
 from pravega_spark import EventStreamWriter, StreamManager
 from pravega_spark.engine.store import s3_client
 from pravega_spark.errors import CommitUnknown, StoreUnavailable
+from pravega_spark.manager import root_of
 from tests.harness.outage_world import STREAM, OutageWorld
 from tests.harness.s3_outages import S3Outages
 from tests.harness.s3_server import S3Server, start_s3
@@ -199,7 +200,7 @@ def test_writer_blocks_when_its_buffer_is_full(server: S3Server, proxy: TcpProxy
     size, buffer_bytes, count = 100_000, 1 << 20, 40
     events = [b"%03d" % number + bytes(size - 3) for number in range(count)]
     accepted: list[bytes] = []
-    writer = EventStreamWriter(manager._stream(STREAM), "w", buffer_bytes=buffer_bytes)
+    writer = EventStreamWriter(root_of(manager).stream(STREAM), "w", buffer_bytes=buffer_bytes)
     writer.write_event(b"first", "k").result(240)
     proxy.network = Network.REFUSE
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.txn.decision_log import DecisionLog
 from tests.harness import failpoints
 from tests.harness.processing_app import GROUP, RESULT, SOURCE, order
@@ -90,5 +90,5 @@ def test_each_event_is_processed_once_whoever_is_killed_when(tmp_path: Path) -> 
     assert all(numbers == sorted(numbers) for numbers in found.values()), "the order of each key"
     assert manager.reader_group(GROUP)._state().prepared == {}
     manager.sweep_scope("shop")
-    left = DecisionLog(manager._store).read().values()
+    left = DecisionLog(root_of(manager).store).read().values()
     assert not [record for record in left if record.order is not None]

@@ -14,7 +14,7 @@ import pytest
 
 from pravega_spark.config.descriptions import TransactionStatus
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.txn import lifecycle
 from tests.faults.test_processes import PROJECT, finish, ready
 from tests.harness import failpoints
@@ -218,7 +218,7 @@ def test_transactions_roll_over_scales_and_expire_by_the_clock_of_the_storage(
         assert writer.last_note == "noted"
         kept.ping()
 
-        stream = manager._stream(STREAM)
+        stream = root_of(manager).stream(STREAM)
         began = time.monotonic()
         begun = lifecycle.begin(stream, 1, lease_ms=3_000, execution_ms=60_000)
         lost = begun.transaction_id

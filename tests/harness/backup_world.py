@@ -11,14 +11,13 @@ from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
 from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.roots import manager_on
 from tests.harness.small_streams import all_events, write
 
 
 def manager_of(store: Store, runtime: Runtime | None = None) -> StreamManager:
     """Return a manager that knows nothing of the store yet, like one of another process."""
-    made = StreamManager("memory://unused", runtime=runtime or FakeRuntime())
-    made._store = store
-    return made
+    return manager_on(store, runtime or FakeRuntime())
 
 
 def stream_of(store: Store, name: str = "s/t", runtime: Runtime | None = None) -> StreamLog:

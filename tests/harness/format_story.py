@@ -43,12 +43,14 @@ from pravega_spark.event_time import watermark_update
 from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.maintenance.work import stream_hints
+from pravega_spark.manager import root_of
 from pravega_spark.scaling import auto
 from pravega_spark.spark.key_value.key_hashes import KeyHashes
 from pravega_spark.values.limits import MAX_EVENT_BYTES, MESSAGE_KEYS
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import DatedDisk, FakeRuntime
 from tests.harness.offering import commit_offers, offer
+from tests.harness.roots import manager_on
 from tests.harness.small_streams import write
 
 STREAM, GROUP = "nyc/flights", "nyc/dashboards"
@@ -159,8 +161,7 @@ def write_story(folder: Path) -> Story:
     story = Story(folder)
     with _recorded(story):
         clock = Clock()
-        manager = StreamManager(folder / ROOT, runtime=clock)
-        manager._store = DatedDisk(folder / ROOT, clock)
+        manager = manager_on(DatedDisk(folder / ROOT, clock), clock)
         _begin(manager, clock)
         _transact(manager, clock)
         _read_in_a_group(manager, clock)
@@ -200,9 +201,9 @@ def _write_batches(manager: StreamManager) -> None:
     parts = {"nyc/arrivals": StreamPart(1, 1), "nyc/delays": StreamPart(1, 1)}
     for name in parts:
         manager.create_stream(name)
-    SplitBatch(writer_id, 2, parts, {"scope": "nyc", "eventTime": "at"}).put(manager._store)
+    SplitBatch(writer_id, 2, parts, {"scope": "nyc", "eventTime": "at"}).put(root_of(manager).store)
     for name in parts:
-        stream = StreamLog(manager._store, name, manager._runtime)
+        stream = StreamLog(root_of(manager).store, name, root_of(manager).runtime)
         write(stream, [("UA", b"UA1545")], NumberedBatch(writer_id, 2, _FromQuery()))
 
 
@@ -253,7 +254,7 @@ def _read_in_a_group(manager: StreamManager, clock: Clock) -> None:
 
 
 def _scale_and_truncate(manager: StreamManager, clock: Clock) -> None:
-    auto.run_scaling(StreamLog(manager._store, STREAM, clock))
+    auto.run_scaling(StreamLog(root_of(manager).store, STREAM, clock))
     middle = manager.tail(STREAM)
     manager.scale_stream(STREAM, seal=[0], key_ranges=[(0.0, 0.25), (0.25, 0.5)])
     with manager.create_writer(STREAM, writer_id="ingest-1") as writer:
@@ -316,7 +317,7 @@ def _state_in_several_files(manager: StreamManager) -> None:
     group = manager.create_reader_group("nyc/all", ["nyc/many"], acknowledge="checkpoint")
     group.update(refresh="1 s")
     manager.subscribe("nyc/many", "nightly-batch")
-    stream = StreamLog(manager._store, "nyc/many", manager._runtime)
+    stream = StreamLog(root_of(manager).store, "nyc/many", root_of(manager).runtime)
     for _ in range(2):  # a state file, and for the few changes since then a part
         with manager.create_writer("nyc/many", "ingest-3") as writer:
             writer.write_event(b"UA1545", "UA").result()
@@ -327,7 +328,7 @@ def _state_in_several_files(manager: StreamManager) -> None:
 def _maintain(manager: StreamManager, clock: Clock) -> None:
     """A run of a job, and two shares of one by a process that does them beside its own work."""
     record, kind, every = (
-        MaintenanceTable(manager._store, clock),
+        MaintenanceTable(root_of(manager).store, clock),
         MaintenanceKind.RETENTION,
         (None,),
     )
@@ -341,7 +342,7 @@ def _maintain(manager: StreamManager, clock: Clock) -> None:
     assert work is not None
     clock.sleep(30)
     assert record.extend(work)
-    hints = stream_hints(manager._store, "nyc", ["flights"], basis_of({"grace": 7_200_000}))
+    hints = stream_hints(root_of(manager).store, "nyc", ["flights"], basis_of({"grace": 7_200_000}))
     hints.note("flights", kind, 41, began_ms - 1_000, clock.now_ms(), began_ms)
     hints.save()
 
@@ -392,7 +393,7 @@ def _truncate_bytes(manager: StreamManager) -> None:
 
 
 def _end(manager: StreamManager, clock: Clock) -> None:
-    stream = StreamLog(manager._store, STREAM, clock)
+    stream = StreamLog(root_of(manager).store, STREAM, clock)
     for event in (b"offered by one", b"and by another writer"):
         offer(stream, [("UA", event)], view=stream.view())
     commit_offers(stream)
@@ -428,7 +429,7 @@ def _keep_values(manager: StreamManager) -> None:
         version = table.put("UA1545", b"227.00").result()
         table.update([TablePut("UA1545", b"231.50", version), TableInsert("B6 725", b"150.00")])
         table.remove("B6 725").result()
-    log = StreamLog(manager._store, "nyc/_kv_tables/fares", manager._runtime)
+    log = StreamLog(root_of(manager).store, "nyc/_kv_tables/fares", root_of(manager).runtime)
     assert fold(log, folded_table(log, configuration)).is_published
     hashes = KeyHashes(log.store, f"{log.path}/data/{version_folder(log.view().version)}")
     hashes.add(np.arange(MESSAGE_KEYS + 1, dtype=np.uint64))

@@ -18,6 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamManager
+from pravega_spark.manager import root_of
 
 FOLDER = Path(__file__).parents[1] / "fixtures/roots"
 STREAM, GROUP, TABLE, BYTES, STATE, TYPED = (
@@ -91,7 +92,7 @@ def _write_checkpoint(manager: StreamManager, name: str = STREAM) -> None:
         from pravega_spark.engine.stream.stream_log import StreamLog
     except ImportError:
         return
-    stream = StreamLog(manager._store, name)
+    stream = StreamLog(root_of(manager).store, name)
     maintain(stream.log.reader, stream.view().version, checkpoint=True)
 
 

@@ -11,7 +11,7 @@ from unittest import mock
 from pravega_spark.engine.log import sweep
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import InvalidStreamCut, NoSuchSubscriber, TruncatedData
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from tests.harness import failpoints
 from tests.harness import stream_cuts as cuts
@@ -81,7 +81,7 @@ def consume_plainly(manager: StreamManager, *, leaves: bool) -> None:
         manager.unsubscribe(STREAM, PLAIN)
     manager.subscribe(STREAM, PLAIN)
     with contextlib.suppress(NoSuchSubscriber):  # a run removed it as idle
-        stream = open_stream(manager._store, STREAM)
+        stream = open_stream(root_of(manager).store, STREAM)
         view = stream.view()
         record = view.subscriber(PLAIN)
         if record is not None and record.bound is not None:

@@ -24,6 +24,7 @@ from pravega_spark.engine.log import checkpoint as log_checkpoint
 from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.manager import root_of
 from pravega_spark.values.limits import MAX_EVENT_BYTES
 from tests.harness.small_streams import scale
 
@@ -75,7 +76,7 @@ class Story:
 
     @property
     def stream(self) -> StreamLog:
-        return StreamLog(self.manager._store, STREAM, self.clock)
+        return StreamLog(root_of(self.manager).store, STREAM, self.clock)
 
     @property
     def version(self) -> int:

@@ -24,7 +24,7 @@ from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.runtime import failpoints
 from pravega_spark.errors import InvalidTime
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.txn.transaction import Transaction
 from pravega_spark.txn.writer import TransactionalWriter
 from pravega_spark.values.segments import EventPointer
@@ -101,7 +101,7 @@ class World:
         self.clocks = [self.clock, FakeRuntime(), FakeRuntime()]
         self.clocks[1].wall_ms += DAY_MS
         self.clocks[2].wall_ms -= DAY_MS
-        url = self.manager._store.url
+        url = root_of(self.manager).store.url
         others = [StreamManager(url, runtime=clock) for clock in self.clocks[1:]]
         self.processes = [self.manager, *others]
         self.model, self.step = Model(), 0

@@ -39,6 +39,7 @@ from pravega_spark.values.segments import KeyRange
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 from tests.harness.tiers import sized
 
@@ -78,9 +79,7 @@ class TableMachine(RuleBasedStateMachine):
         self.scale(0, partitions)
 
     def manager(self, side: int) -> StreamManager:
-        manager = StreamManager("memory://unused", runtime=self.runtime)
-        manager._store = self.stores[side]
-        return manager
+        return manager_on(self.stores[side], self.runtime)
 
     def fault(self, side: int, fault: Fault | None) -> None:
         if fault is not None:

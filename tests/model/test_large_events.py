@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pravega_spark import StreamManager
 from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.manager import root_of
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.large_streams import (
     THRESHOLD,
@@ -127,10 +128,10 @@ class World:
         self.manager.compact_stream(STREAM, target="16 KiB", head_after="1 minute")
 
     def do_orphan(self) -> None:
-        version = open_stream(self.manager._store, STREAM, self.runtime).view().version
+        version = open_stream(root_of(self.manager).store, STREAM, self.runtime).view().version
         self.count += 1
         key = f"{STREAM}/events/data/v{version:020d}/orphan{self.count}.event"
-        self.manager._store.put(key, b"never committed")
+        root_of(self.manager).store.put(key, b"never committed")
         self.orphans.add(key)
 
     def do_sweep(self) -> None:
@@ -150,9 +151,9 @@ class World:
         assert [v for b in batches for v in b.column("event").to_pylist()] == all_events
         _, size = self.manager.create_reader(STREAM).distance("earliest", "latest")
         assert size == sum(map(len, all_events))
-        stream = open_stream(self.manager._store, STREAM, self.runtime)
+        stream = open_stream(root_of(self.manager).store, STREAM, self.runtime)
         needed = {key for version in retained_versions(stream) for key in version.named}
-        assert needed <= objects(self.manager._store, STREAM)
+        assert needed <= objects(root_of(self.manager).store, STREAM)
 
     def finish(self) -> None:
         """Read as a group; then everything dead must go, and everything live stay."""
@@ -171,9 +172,9 @@ class World:
             self.manager.sweep_transactions(STREAM)
             self.do_sweep()
         self.check()
-        stream = open_stream(self.manager._store, STREAM, self.runtime)
+        stream = open_stream(root_of(self.manager).store, STREAM, self.runtime)
         needed = {key for version in retained_versions(stream) for key in version.named}
-        assert objects(self.manager._store, STREAM) == needed, "dead objects are deleted"
+        assert objects(root_of(self.manager).store, STREAM) == needed, "dead objects are deleted"
         assert not self.orphans & needed
 
 

@@ -22,6 +22,7 @@ from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 from tests.harness.tiers import sized
 
@@ -47,9 +48,7 @@ class TwoProcesses(RuleBasedStateMachine):
         manager.create_stream(S, StreamConfiguration(ScalingPolicy.fixed(1)))
 
     def manager(self, side: int) -> StreamManager:
-        manager = StreamManager("memory://unused", runtime=self.runtime)
-        manager._store = self.stores[side]
-        return manager
+        return manager_on(self.stores[side], self.runtime)
 
     def trouble(
         self, side: int, fault: Fault | None, rival: Callable[[], object] | None = None

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pravega_spark import StreamManager
 from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.manager import root_of
 from tests.harness import delta_engines
 from tests.harness.story import Row
 
@@ -48,7 +49,7 @@ def test_backup_and_a_restored_copy_read_the_same_for_every_reader(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     manager = grown(tmp_path / "root", 30)
-    reader = StreamLog(manager._store, "s/t").log.reader
+    reader = StreamLog(root_of(manager).store, "s/t").log.reader
     for version in (10, 20):
         maintain(reader, version, checkpoint=True)
     manager.backup(tmp_path / "copy")

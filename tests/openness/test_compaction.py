@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamCut, StreamManager
 from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.manager import root_of
 from tests.harness import delta_engines
 from tests.harness.delta_engines import DeltaQuery
 from tests.harness.story import START_US, Clock, Row
@@ -36,7 +37,7 @@ class World:
         self.manager.create_scope("s")
         self.manager.create_stream(NAME, StreamConfiguration(ScalingPolicy.fixed(2)))
         self.table = f"{self.folder}/root/{NAME}/events"
-        self.stream = StreamLog(self.manager._store, NAME, self.clock)
+        self.stream = StreamLog(root_of(self.manager).store, NAME, self.clock)
 
     def write(self, label: str, chunks: int = 30) -> None:
         with self.manager.create_writer(NAME) as writer:

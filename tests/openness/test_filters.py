@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.log import checkpoint
+from pravega_spark.manager import root_of
 from tests.harness import delta_engines
 
 HIGH = "\U0010ffff" * 40
@@ -58,7 +59,7 @@ def table(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
     with transactional, transactional.begin_transaction() as transaction:
         transaction.write_event(b"7", "UA")
     if request.param == "checkpoint":
-        log = manager._stream("nyc/flights").log
+        log = root_of(manager).stream("nyc/flights").log
         snapshot = log.refresh()
         assert snapshot is not None
         checkpoint.maintain(log.reader, snapshot.version, checkpoint=True)

@@ -9,6 +9,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from pravega_spark import StreamManager
 from pravega_spark.engine.log.checkpoint import maintain
+from pravega_spark.manager import root_of
 from tests.harness import delta_engines
 
 
@@ -19,7 +20,7 @@ def test_delta_rs_and_duckdb_open_a_table_whose_checkpoint_was_healed(tmp_path: 
     with manager.create_writer("s/t") as writer:
         for number in range(5):
             writer.write_event(b"%d" % number).result()
-    log = manager._stream("s/t").log
+    log = root_of(manager).stream("s/t").log
     newest = log.refresh()
     assert newest is not None
     maintain(log.reader, newest.version, checkpoint=True)

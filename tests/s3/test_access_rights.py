@@ -29,6 +29,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import StoreReadOnly
 from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_table import folded_table
+from pravega_spark.manager import root_of
 from tests.harness.s3_server import ROLES, S3Server
 
 pytestmark = pytest.mark.s3
@@ -158,7 +159,7 @@ def test_writers_that_share_commits_need_no_right_to_delete(as_role: Open) -> No
         from pravega_spark.engine.stream.stream_log import StreamLog
 
         try:  # each with a view of its own, as if it were a process
-            with EventStreamWriter(StreamLog(manager._store, "nyc/shared")) as writer:
+            with EventStreamWriter(StreamLog(root_of(manager).store, "nyc/shared")) as writer:
                 for event in range(EVENTS):
                     writer.write_event(b"%d:%d" % (number, event), "UA").result()
         except BaseException as error:
@@ -202,9 +203,11 @@ def test_writer_may_end_a_stream_whose_files_only_an_administrator_deletes(
     assert writer.delete_stream(name)
     assert "stay for a sweep by someone who may delete" in caplog.text
     assert not admin.stream_exists(name)
-    assert [e for e in admin._store.list(f"{name}/events/data") if e.key.endswith(".parquet")]
+    assert [
+        e for e in root_of(admin).store.list(f"{name}/events/data") if e.key.endswith(".parquet")
+    ]
     assert not admin.delete_stream(name)
-    assert admin._store.list(f"{name}/events/data") == []
+    assert root_of(admin).store.list(f"{name}/events/data") == []
 
 
 def test_writer_creates_a_group_that_holds_data(
@@ -271,7 +274,7 @@ def test_maintainer_does_all_rounds_and_cannot_change_settings(
     manager.sweep_scope("kept", grace="1 minute", retain="0 s")
     assert len(list(manager.read("kept/one"))) < 32, "truncated by its policy"
     manager.sweep_stream("kept/one", grace="1 minute", retain="0 s")
-    log = StreamLog(manager._store, "kept/_kv_tables/fares")
+    log = StreamLog(root_of(manager).store, "kept/_kv_tables/fares")
     assert fold(log, folded_table(log, KeyValueTableConfiguration("string"))).is_published
     monkeypatch.setattr(plan, "COMPACT_SETTLE_MS", 0)
     with manager.create_writer("kept/many") as writer:

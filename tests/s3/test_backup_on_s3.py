@@ -8,6 +8,7 @@ import pytest
 
 from pravega_spark import StreamManager
 from pravega_spark.errors import StaleIdentity
+from pravega_spark.manager import root_of
 from tests.harness.s3_server import S3Server
 
 pytestmark = pytest.mark.s3
@@ -27,8 +28,8 @@ def test_backup_to_s3_is_a_readable_root_and_can_be_restored(s3: S3Server, tmp_p
     copy = StreamManager(target, storage_options=s3.options)
     pointer = next(iter(copy.read("s/t"))).pointer
     assert [event.data for event in copy.read("s/t")] == [b"%d" % n for n in range(6)]
-    newest = max(copy._store.list("s/t/events/data"), key=lambda entry: entry.key)
-    copy._store.delete([newest.key])
+    newest = max(root_of(copy).store.list("s/t/events/data"), key=lambda entry: entry.key)
+    root_of(copy).store.delete([newest.key])
     restored = copy.restore().streams["s/t"]
     assert restored.dropped_events == 1
     assert [event.data for event in copy.read("s/t")] == [b"%d" % n for n in range(5)]

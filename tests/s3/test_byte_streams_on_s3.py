@@ -8,7 +8,9 @@ import pytest
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.errors import SegmentTruncated
+from pravega_spark.manager import root_of
 from pravega_spark.values.limits import BLOCK_BYTES
+from tests.harness.roots import manager_on
 from tests.harness.s3_server import S3Server
 from tests.harness.spy_store import Spy
 
@@ -33,7 +35,7 @@ def test_an_upload_continues_and_its_bytes_are_read_sought_and_truncated(
     half = len(DATA) // 2 + 3
     with manager.create_byte_writer(STREAM, "upload") as writer:
         writer.write(DATA[:half])
-    other = StreamManager(manager._store.url, storage_options=s3.options)
+    other = StreamManager(root_of(manager).store.url, storage_options=s3.options)
     with other.create_byte_writer(STREAM, "upload") as writer:
         assert writer.acknowledged_bytes == half
         writer.write(DATA[half:])
@@ -58,8 +60,8 @@ def test_an_upload_continues_and_its_bytes_are_read_sought_and_truncated(
 
 
 def test_a_flush_costs_two_calls_and_a_read_few(s3: S3Server, manager: StreamManager) -> None:
-    spy = Spy(manager._store)
-    manager._store = spy
+    spy = Spy(root_of(manager).store)
+    manager = manager_on(spy)
 
     def made(since: int) -> list[tuple[str, str]]:
         return [call for call in spy.calls[since:] if STREAM in call[1]]
@@ -73,8 +75,7 @@ def test_a_flush_costs_two_calls_and_a_read_few(s3: S3Server, manager: StreamMan
         calls = made(before)
     # The chunk and the commit; a writer of events makes the same.
     assert sorted(name for name, _ in calls) == ["put", "put_if_absent"], calls
-    reads = StreamManager(spy.url, storage_options=s3.options)
-    reads._store = spy
+    reads = manager_on(spy)
     with reads.create_byte_reader(STREAM, follow=False) as reader:
         before = len(spy.calls)
         assert reader.read() == DATA[:200]

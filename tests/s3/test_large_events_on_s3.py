@@ -14,6 +14,7 @@ import pytest
 
 from pravega_spark import StreamManager
 from pravega_spark.errors import CorruptChunk, DataLoss
+from pravega_spark.manager import root_of
 from tests.harness.large_streams import objects
 from tests.harness.s3_server import S3Server
 
@@ -65,18 +66,18 @@ def test_damage_and_loss_are_found(manager: StreamManager) -> None:
     data = payload()
     with manager.create_writer(STREAM, large_events=True) as writer:
         writer.write_event(data, "k")
-    (key,) = objects(manager._store, STREAM)
-    manager._store.put(key, data[: 30 << 20] + b"x" + data[(30 << 20) + 1 :])
+    (key,) = objects(root_of(manager).store, STREAM)
+    root_of(manager).store.put(key, data[: 30 << 20] + b"x" + data[(30 << 20) + 1 :])
     (event,) = manager.read(STREAM)
     with event.open() as file:
         assert file.read(8 << 20) == data[: 8 << 20]
         with pytest.raises(CorruptChunk, match="other bytes"):
             file.read()
-    manager._store.put(key, data[:-1])
+    root_of(manager).store.put(key, data[:-1])
     (event,) = manager.read(STREAM)
     with pytest.raises(CorruptChunk, match=f"the log records {SIZE}"):
         event.data  # noqa: B018
-    manager._store.delete([key])
+    root_of(manager).store.delete([key])
     (event,) = manager.read(STREAM)
     with pytest.raises(DataLoss, match="does not exist"):
         event.data  # noqa: B018
@@ -91,8 +92,8 @@ def test_a_source_that_fails_leaves_no_upload(manager: StreamManager) -> None:
         with pytest.raises(KeyError):
             writer.write_event(fails(), "k")
         writer.write_event(b"still usable", "k").result()
-    assert objects(manager._store, STREAM) == set()
-    assert manager._store.discard_unfinished(f"{STREAM}/events", -1_000_000) == []
+    assert objects(root_of(manager).store, STREAM) == set()
+    assert root_of(manager).store.discard_unfinished(f"{STREAM}/events", -1_000_000) == []
 
 
 @pytest.mark.slow
@@ -117,7 +118,7 @@ def test_memory_stays_bounded(s3: S3Server, manager: StreamManager) -> None:
     """)
 
     def peak_mib(size: int) -> int:
-        arguments = [manager._store.url, json.dumps(s3.options), str(size)]
+        arguments = [root_of(manager).store.url, json.dumps(s3.options), str(size)]
         command = [sys.executable, "-c", script, *arguments]
         done = subprocess.run(command, env=os.environ, check=True, stdout=subprocess.PIPE)
         return int(done.stdout)

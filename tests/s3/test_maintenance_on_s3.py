@@ -10,6 +10,7 @@ from pravega_spark.compaction import plan
 from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.state.due_hints import DUE_FOLDER
 from pravega_spark.maintenance.auto import MaintenanceShares, SharePace
+from pravega_spark.manager import root_of
 from tests.harness.s3_server import S3Server
 
 pytestmark = pytest.mark.s3
@@ -19,7 +20,7 @@ KINDS = tuple(MaintenanceKind)
 
 
 def chunks(manager: StreamManager) -> set[str]:
-    return {entry.key for entry in manager._store.list(f"{STREAM}/events/data")}
+    return {entry.key for entry in root_of(manager).store.list(f"{STREAM}/events/data")}
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_open_process_truncates_compacts_and_sweeps_on_an_object_store(
 ) -> None:
     # No chunk is of the last minute, which is left to the readers at the tail.
     monkeypatch.setattr(plan, "COMPACT_SETTLE_MS", 0)
-    store = manager._store
+    store = root_of(manager).store
     before, events = chunks(manager), [event.data for event in manager.read(STREAM)]
     cut = manager.head(STREAM)
     shares = MaintenanceShares(store, Runtime(), SharePace())

@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.errors import HeldBySubscriber
+from pravega_spark.manager import root_of
 from tests.harness.s3_server import S3Server
 
 pytestmark = pytest.mark.s3
@@ -17,7 +18,7 @@ STREAM = "shop/orders"
 
 
 def files(manager: StreamManager) -> set[str]:
-    return {entry.key for entry in manager._store.list(f"{STREAM}/events/data")}
+    return {entry.key for entry in root_of(manager).store.list(f"{STREAM}/events/data")}
 
 
 def test_consumed_events_and_their_files_are_deleted_and_the_rest_is_kept(s3: S3Server) -> None:

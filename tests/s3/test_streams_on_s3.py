@@ -29,6 +29,7 @@ from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import BatchConflict, CommitUnknown, NoSuchStream, WriterFenced
+from pravega_spark.manager import root_of
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.fault_plans import Rule, Rules
 from tests.harness.faulty_store import Fault, FaultyStore
@@ -64,7 +65,7 @@ def reopen(manager: StreamManager) -> StreamManager:
 
 
 def keys(manager: StreamManager, folder: str = "") -> list[str]:
-    return [entry.key for entry in manager._store.list(folder)]
+    return [entry.key for entry in root_of(manager).store.list(folder)]
 
 
 class SleepOnlyRuntime(Runtime):
@@ -129,12 +130,12 @@ def test_new_reader_starts_from_state_files_and_checkpoint(
         for number in range(12):
             writer.write_event(b"%d" % number, f"key {number}").result()
             if number in {4, 8}:
-                log = manager._stream(stream).log
+                log = root_of(manager).stream(stream).log
                 snapshot = log.refresh()
                 assert snapshot is not None
                 checkpoint.maintain(log.reader, snapshot.version, checkpoint=True)
     calls: list[str] = []
-    store = FaultyStore(manager._store, lambda operation, key: calls.append(key))
+    store = FaultyStore(root_of(manager).store, lambda operation, key: calls.append(key))
     reader = EventReader(StreamLog(store, stream))
     assert sorted(int(event.data) for event in reader.events()) == list(range(12))
     fetched = {int(key[-25:-5]) for key in calls if "_delta_log/" in key and key.endswith(".json")}
@@ -150,7 +151,8 @@ def test_idle_follower_polls_the_store_at_most_once_a_second(
     runtime = SleepOnlyRuntime()
     calls: list[tuple[float, str, str]] = []
     store = FaultyStore(
-        manager._store, lambda operation, key: calls.append((runtime.elapsed, operation, key))
+        root_of(manager).store,
+        lambda operation, key: calls.append((runtime.elapsed, operation, key)),
     )
     reader = EventReader(StreamLog(store, stream, runtime))
     events = list(reader.follow(StreamCut.EARLIEST, timeout=60.0))
@@ -231,7 +233,7 @@ def test_delta_rs_reads_every_version_and_may_not_write(
     with manager.create_writer(stream) as writer:
         for number in range(5):
             writer.write_event(b"%d" % number).result()
-    log = manager._stream(stream).log
+    log = root_of(manager).stream(stream).log
     checkpoint.maintain(log.reader, 3, checkpoint=True)
     assert_delta_rs_agrees(manager, stream, s3, list(manager.read(stream)))
     url, options = f"{manager.root}/{stream}/events", s3.delta_rs_options
@@ -257,7 +259,7 @@ def test_delta_rs_reads_every_version_and_may_not_write(
 def writer_on(
     manager: StreamManager, stream: str, rules: Rules
 ) -> tuple[EventStreamWriter, FaultyStore]:
-    store = FaultyStore(manager._store, rules)
+    store = FaultyStore(root_of(manager).store, rules)
     return EventStreamWriter(StreamLog(store, stream, SleepOnlyRuntime()), "ingest"), store
 
 

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.txn.decision_log import DecisionLog
 from pravega_spark.txn.joint import JointWriter
 from tests.harness.failpoints import at_failpoint
@@ -122,5 +122,5 @@ def test_batches_are_in_all_sinks_once_whatever_fails_or_is_killed(
     manager = StreamManager(root)
     manager.sweep_scope("s")
     manager.maintain(kinds=["transactions"])
-    records = DecisionLog(manager._store).read().values()
+    records = DecisionLog(root_of(manager).store).read().values()
     assert not [record for record in records if record.order is not None]

@@ -28,6 +28,7 @@ from pravega_spark import (
 )
 from pravega_spark.config.policies import LimitUnit, RetentionType, ScalingPolicy
 from pravega_spark.errors import InvalidInput
+from pravega_spark.manager import root_of
 from pravega_spark.values.checks import shown
 
 _roots = itertools.count(1)
@@ -156,7 +157,7 @@ def _range(world: World) -> Any:
 def test_wrong_kind_of_argument_is_refused(world: World, call: Call, value: Any) -> None:
     if value == "0" and call is WHOLE["segment"]:
         value = "0.5"  # a text may name a segment
-    store: Any = world.manager._store
+    store: Any = root_of(world.manager).store
     before = {key: found.data for key, found in store._objects.items()}
     with pytest.raises(InvalidInput) as raised:
         call(world, value)

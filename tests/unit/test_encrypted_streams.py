@@ -39,6 +39,7 @@ from pravega_spark.errors import (
     KeyUnavailable,
     KmsUnavailable,
 )
+from pravega_spark.manager import root_of
 from tests.harness import file_kms
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.file_kms import FileKms, MasterKeys
@@ -92,7 +93,7 @@ def with_mark(folder: Path) -> list[Path]:
 
 
 def compact(manager: StreamManager, name: str) -> CompactionResult:
-    manager._runtime.sleep(100)  # younger chunks are for readers at the tail
+    root_of(manager).runtime.sleep(100)  # younger chunks are for readers at the tail
     return manager.compact_stream(name, target="16 KB")
 
 
@@ -182,7 +183,7 @@ def merge_chunks(manager: StreamManager) -> list[bytes]:
 
 def share_commits(manager: StreamManager) -> list[bytes]:
     """Two writers of other processes store offers; a third one commits them without a key."""
-    stream = StreamLog(manager._store, S)
+    stream = StreamLog(root_of(manager).store, S)
     stream.view()
     for n in range(2):
         offer(stream, [("MARKER-key", MARK + b"%d-%d" % (n, k)) for k in range(3)])
@@ -194,7 +195,7 @@ def share_commits(manager: StreamManager) -> list[bytes]:
 
 def cut_again_after_a_scale(manager: StreamManager) -> list[bytes]:
     """A batch was staged for a segment that was split before its commit."""
-    stream = StreamLog(manager._store, S)
+    stream = StreamLog(root_of(manager).store, S)
     view = stream.view()
     texts = [MARK + b"%d" % n for n in range(50)]
     events = encode_events([f"MARKER-{n}" for n in range(50)], [1] * 50, texts)
@@ -269,7 +270,7 @@ def test_what_needs_no_event_needs_no_key(manager: StreamManager) -> None:
     write(manager, b"later")
     set_kms(_refused)
     assert manager.stream_info(S).size_bytes
-    stream = StreamLog(manager._store, S)
+    stream = StreamLog(root_of(manager).store, S)
     segment_id, end = next(iter(middle.positions.items()))
     stream.view()
     rng = SegmentRange(S, 1, segment_id, 0, end)
@@ -480,7 +481,7 @@ def test_child_of_a_fork_has_its_own_cache(manager: StreamManager) -> None:
     child = os.fork()
     if child == 0:
         FileKms.calls.clear()
-        os._exit(0 if _reads(manager._store.url, texts) else 1)
+        os._exit(0 if _reads(root_of(manager).store.url, texts) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 

@@ -36,7 +36,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.event_reader import EventReader, json_deserializer
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.values.events import Event
 from pravega_spark.values.segments import (
     EventPointer,
@@ -46,6 +46,7 @@ from pravega_spark.values.segments import (
     segment_text,
 )
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime
+from tests.harness.roots import manager_on
 from tests.harness.small_streams import make_stream, reopen, scale, write
 from tests.harness.small_tables import commit
 from tests.harness.spy_store import Spy
@@ -81,9 +82,7 @@ def numbers(events: Iterable[Event]) -> list[int]:
 
 
 def manager_of(stream: StreamLog) -> StreamManager:
-    made = StreamManager("memory://unused", runtime=stream.runtime)
-    made._store = stream.store
-    return made
+    return manager_on(stream.store, stream.runtime)
 
 
 def recreate(stream: StreamLog) -> None:
@@ -284,7 +283,7 @@ def test_follow_pauses_longer_and_longer(tmp_path: Any) -> None:
     manager.create_scope("s")
     manager.create_stream("s/t")
     runtime = Acting()
-    stream = StreamLog(manager._store, "s/t", runtime)
+    stream = StreamLog(root_of(manager).store, "s/t", runtime)
     assert list(EventReader(stream).follow(timeout=2)) == []
     assert runtime.pauses[0] == pytest.approx(0.001)
     assert max(runtime.pauses) == pytest.approx(0.05)
@@ -330,7 +329,7 @@ def test_ranges_that_other_processes_read_cover_every_event_once(tmp_path: Any) 
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
     manager.create_stream("s/t")
-    stream = streams.open_stream(manager._store, "s/t")
+    stream = streams.open_stream(root_of(manager).store, "s/t")
     put(stream, 0, 30)
     scale(stream, [0], [(0, 0.5), (0.5, 1)])
     put(stream, 30, 60)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from pravega_spark import StreamManager
 from pravega_spark.engine.store import PutOutcome, Store
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
@@ -20,6 +19,7 @@ from pravega_spark.errors import InvalidInput, RootChanged, StoreError, StoreUna
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule, Rules
 from tests.harness.faulty_store import Fault, FaultyStore
+from tests.harness.roots import manager_on
 
 _NO_ANSWER = StoreUnavailable("no answer")
 _WRITES = {"put_if_absent": (Fault.LOSE_REQUEST, Fault.LOSE_ANSWER)}
@@ -51,12 +51,6 @@ class LossyStore(FaultyStore):
         return None if kind is None else _WRITES.get(operation, (_NO_ANSWER, _NO_ANSWER))[kind]
 
 
-def manager_of(store: Store, runtime: FakeRuntime) -> StreamManager:
-    manager = StreamManager("memory://unused")
-    manager._store, manager._runtime = store, runtime
-    return manager
-
-
 def repeating(client: Store, runtime: FakeRuntime) -> Store:
     """A client of an object store, whose calls are repeated for a time."""
     return RetryingStore(lambda url, options: client, "memory://", {}, runtime=runtime)
@@ -78,7 +72,7 @@ LOSSES: list[dict[int, int]] = [{}] + [
 def check_first_scope(inner: Store, wrap: Wrap, lost: dict[int, int]) -> None:
     runtime = FakeRuntime()
     lossy = LossyStore(inner, lost)
-    manager = manager_of(wrap(lossy, runtime), runtime)
+    manager = manager_on(wrap(lossy, runtime), runtime)
     try:
         manager.create_scope("a")
     except (StoreError, RuntimeError):
@@ -90,7 +84,7 @@ def check_first_scope(inner: Store, wrap: Wrap, lost: dict[int, int]) -> None:
     lossy.lost = {}
     manager.create_scope("a")
     assert inner.exists(MARKER_KEY)
-    assert manager_of(inner, runtime).list_scopes() == ["a"]
+    assert manager_on(inner, runtime).list_scopes() == ["a"]
 
 
 @pytest.mark.parametrize("wrap", [once, repeating])
@@ -108,7 +102,7 @@ def test_lost_requests_of_the_marker_are_sent_again_until_the_storage_answers() 
     runtime, inner = FakeRuntime(), MemoryStore()
     rules = Rules(*(Rule(Fault.LOSE_REQUEST, "put_if_absent", MARKER_KEY, n) for n in range(1, 5)))
     client = FaultyStore(inner, rules)
-    assert manager_of(repeating(client, runtime), runtime).create_scope("a")
+    assert manager_on(repeating(client, runtime), runtime).create_scope("a")
     assert client.fired["put_if_absent", Fault.LOSE_REQUEST] == 4
     assert inner.exists(MARKER_KEY)
     assert inner.list(PROBE_FOLDER) == []
@@ -118,7 +112,7 @@ def test_lost_requests_of_the_marker_are_sent_again_until_the_storage_answers() 
 def test_marker_that_never_arrives_fails_the_first_scope(wrap: Wrap) -> None:
     runtime, inner = FakeRuntime(), MemoryStore()
     lost = Rules(Rule(Fault.LOSE_REQUEST, "put_if_absent", MARKER_KEY))
-    manager = manager_of(wrap(FaultyStore(inner, lost), runtime), runtime)
+    manager = manager_on(wrap(FaultyStore(inner, lost), runtime), runtime)
     with pytest.raises(StoreUnavailable, match=r"_pravega_spark.json: .*no answer.* Try again"):
         manager.create_scope("a")
     assert inner.list("") == []
@@ -134,7 +128,7 @@ def test_marker_that_vanishes_again_fails_the_first_scope() -> None:
                 self.inner.delete([key])
             return answer
 
-    manager = manager_of(Vanishing(inner, lambda operation, key: None), runtime)
+    manager = manager_on(Vanishing(inner, lambda operation, key: None), runtime)
     with pytest.raises(StoreUnavailable, match=r"_pravega_spark\.json"):
         manager.create_scope("a")
     assert inner.list("") == []
@@ -142,11 +136,11 @@ def test_marker_that_vanishes_again_fails_the_first_scope() -> None:
 
 def test_root_that_lost_its_marker_names_its_scopes_and_heals_by_create_scope() -> None:
     runtime, inner = FakeRuntime(), MemoryStore()
-    old = manager_of(FaultyStore(inner, lambda operation, key: None), runtime)
+    old = manager_on(FaultyStore(inner, lambda operation, key: None), runtime)
     old.create_scope("a")
     old.create_stream("a/t")
     inner.delete([MARKER_KEY])
-    new = manager_of(FaultyStore(inner, lambda operation, key: None), runtime)
+    new = manager_on(FaultyStore(inner, lambda operation, key: None), runtime)
     with pytest.raises(InvalidInput, match=r"has no marker, but holds scopes: a\..*create_scope"):
         new.maintain()
     assert not inner.exists(MARKER_KEY)
@@ -158,6 +152,6 @@ def test_root_that_lost_its_marker_names_its_scopes_and_heals_by_create_scope() 
 
 
 def test_root_without_scopes_is_refused_as_before() -> None:
-    manager = manager_of(MemoryStore(), FakeRuntime())
+    manager = manager_on(MemoryStore(), FakeRuntime())
     with pytest.raises(InvalidInput, match="has no marker, so it holds no scope"):
         manager.maintain()

@@ -18,6 +18,7 @@ from pravega_spark.errors import CorruptLog, Damaged, PravegaSparkError, StoreEr
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
 from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.roots import manager_on
 
 S, OTHER, TABLE = "s/t", "s/other", "s/_kv_tables/table"
 PARTS = ["", "/events"]
@@ -53,8 +54,7 @@ def away(tmp_path: Path, name: str) -> Iterator[None]:
 
 def events(root: Path, name: str = S) -> list[bytes]:
     """What another process reads."""
-    reader = StreamManager(root)
-    reader._store = LocalStore(str(root))
+    reader = manager_on(LocalStore(str(root)))
     return [event.data for event in reader.read(name)]
 
 
@@ -110,8 +110,7 @@ def test_transaction_of_another_process_is_written_to(
 ) -> None:
     with manager.create_transactional_writer(S) as writer:
         name = writer.begin_transaction().id
-        other = StreamManager(tmp_path / "root")
-        other._store = LocalStore(str(tmp_path / "root"))
+        other = manager_on(LocalStore(str(tmp_path / "root")))
         txn = other.transaction(S, name)
         txn.write_event(b"other")
         with away(tmp_path, S + part), pytest.raises(StoreError):
@@ -187,7 +186,6 @@ def test_stream_that_was_deleted_by_hand_is_created_by_a_new_process(
 ) -> None:
     """Nobody expects the folder of a log that the reader has not found."""
     (tmp_path / "root" / S).rename(tmp_path / "away")
-    other = StreamManager(tmp_path / "root")
-    other._store = LocalStore(str(tmp_path / "root"))
+    other = manager_on(LocalStore(str(tmp_path / "root")))
     other.create_stream(S)
     assert events(tmp_path / "root") == []

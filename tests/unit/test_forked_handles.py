@@ -27,7 +27,7 @@ from pravega_spark.config.stream_schema import StreamSchema
 from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.updates import TablePut
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.primitives import process_locks
 from pravega_spark.primitives.lazy_property import lazy_property
 from tests.harness.tiers import sized
@@ -302,7 +302,7 @@ def test_inherited_handle_refuses_a_child_or_works_there(world: World, kind: str
 
 def works_in_child(world: World) -> list[str]:
     """Use what a child may inherit, and what it makes itself."""
-    fresh = StreamManager(world.manager._store.url)
+    fresh = StreamManager(root_of(world.manager).store.url)
     found = []
     for n, manager in enumerate((world.manager, fresh)):
         with manager.create_writer("s/other") as writer:
@@ -347,7 +347,7 @@ def test_children_of_a_parent_whose_threads_work_never_wait(tmp_path: Path) -> N
     numbers, over, failed = itertools.count(), threading.Event(), list[BaseException]()
 
     def open_again() -> None:
-        manager = StreamManager(world.manager._store.url)
+        manager = StreamManager(root_of(world.manager).store.url)
         assert manager.stream_info("s/other").segments
 
     def commit() -> None:
@@ -392,7 +392,7 @@ def test_children_of_a_parent_whose_threads_work_never_wait(tmp_path: Path) -> N
 def test_child_whose_parent_changed_the_folders_of_a_memory_store_lists_what_it_has() -> None:
     manager = StreamManager("memory://forked-folders")
     manager.create_scope("s")
-    store: Any = manager._store
+    store: Any = root_of(manager).store
     store._objects["lost/half"] = store._objects[next(iter(store._objects))]  # not in its folder
     assert everything_held(lambda: [entry.key for entry in store.list("lost/")]) == ["lost/half"]
 

@@ -24,6 +24,7 @@ from pravega_spark.engine.chunks.file import open_chunk
 from pravega_spark.engine.chunks.reader import read_together
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CorruptChunk, KeyUnavailable, KmsUnavailable
+from pravega_spark.manager import root_of
 from tests.harness import file_kms
 from tests.harness.fake_runtime import FakeRuntime, SkippingRuntime
 from tests.harness.file_kms import FileKms, MasterKeys
@@ -70,7 +71,7 @@ def data_of(manager: StreamManager, name: str = S) -> list[bytes]:
 
 
 def chunks_of(manager: StreamManager) -> tuple[StreamLog, list[ChunkRef]]:
-    stream = StreamLog(manager._store, S)
+    stream = StreamLog(root_of(manager).store, S)
     stream.view()
     end = manager.tail(S).positions[0]
     return stream, list(stream.chunks(SegmentRange(S, 1, 0, 0, end)))
@@ -88,7 +89,7 @@ def test_destroyed_key_is_used_for_a_lifetime_at_most(
     assert len(data_of(manager)) == 2
     assert data_of(manager, OTHER) == [b"old"]
     clock.skip(100)
-    for opened in (manager, StreamManager(manager._store.url)):
+    for opened in (manager, StreamManager(root_of(manager).store.url)):
         for name in (S, OTHER):
             with pytest.raises(KeyUnavailable, match="refuses the key 'first'") as error:
                 data_of(opened, name)

@@ -52,6 +52,7 @@ from pravega_spark.txn.writer import TransactionalWriter
 from pravega_spark.values.segments import EventPointer, SegmentRange, StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime, memory
+from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 from tests.unit.test_stream import verbs as stream_verbs
@@ -67,13 +68,6 @@ KEEP_ONE_BYTE = RetentionPolicy.by_size(1)
 FIRST = StreamConfiguration(ScalingPolicy.fixed(2), KEEP_ONE_BYTE, tags=frozenset({"first"}))
 SECOND = StreamConfiguration(ScalingPolicy.fixed(3), KEEP_ONE_BYTE, tags=frozenset({"second"}))
 THIRD = StreamConfiguration(ScalingPolicy.fixed(4), tags=frozenset({"third"}))
-
-
-def manager_of(store: Any, runtime: FakeRuntime) -> StreamManager:
-    """A manager as another process has it, without any state in memory."""
-    made = StreamManager("memory://unused", runtime=runtime)
-    made._store = store
-    return made
 
 
 @dataclass
@@ -93,8 +87,8 @@ class World:
         self.runtime.wall_ms = self.wall_ms
         self.inner = memory(self.runtime)
         self.store = Spy(self.inner)
-        self.manager = manager_of(self.store, self.runtime)
-        self.other = manager_of(self.inner, self.runtime)
+        self.manager = manager_on(self.store, self.runtime)
+        self.other = manager_on(self.inner, self.runtime)
 
     def copy(self) -> World:
         """A copy of all objects, which changes independently."""

@@ -16,22 +16,15 @@ from typing import Any
 import pytest
 
 from pravega_spark.engine.runtime.system import SYSTEM
-from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import InvalidInput, RootChanged
 from pravega_spark.jobs.stream_tasks import find_streams
 from pravega_spark.manager import StreamManager
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.roots import manager_at
 from tests.unit.test_lives import FIRST, READS, SECOND, WRITES, G, S, World
 
 Call = Callable[[World], Any]
-
-
-def manager_at(root: Path) -> StreamManager:
-    """A manager as another process has it, with its own store."""
-    made = StreamManager(root)
-    made._store = LocalStore(str(root))
-    return made
 
 
 def files(folder: Path) -> dict[str, bytes | None]:

@@ -47,7 +47,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.values.names import table_log
 from pravega_spark.values.segments import EventPointer, SegmentRange, StreamCut
 from tests.harness.drawn_lives import DRAWN
@@ -56,6 +56,7 @@ from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import created, make_stream
 from tests.harness.spy_store import Spy
@@ -65,16 +66,7 @@ TWO = StreamConfiguration(ScalingPolicy.fixed(2), tags=frozenset({"two"}))
 
 def manager_of(store: Store) -> StreamManager:
     """A manager as another process has it, without any state in memory."""
-    made = StreamManager("memory://unused", runtime=FakeRuntime())
-    made._store = store
-    return made
-
-
-def manager_here(store: Store) -> StreamManager:
-    """A manager of this process, which shares what the process knows."""
-    made = StreamManager("memory://unused")
-    made._store = store
-    return made
+    return manager_on(store, FakeRuntime())
 
 
 @pytest.fixture
@@ -444,7 +436,7 @@ def test_scope_is_swept_without_its_streams(manager: StreamManager, store: Spy) 
     before = len(store.list("s/_scope/data"))
     commits = [store.list(f"s/t{n}/events") for n in range(4)]
 
-    manager._runtime.sleep(60)
+    root_of(manager).runtime.sleep(60)
     result = manager.sweep_scope("s", grace=0, retain=0)
     assert (result.files, result.records) == (before - 1, 0)
     assert len(store.list("s/_scope/data")) == 1
@@ -466,9 +458,9 @@ def test_creating_a_stream_costs_the_same_in_a_scope_ten_times_as_large() -> Non
     costs = []
     for count in (600, 6_000):
         spy = Spy()
-        manager = manager_here(spy)
+        manager = manager_on(spy)
         manager.create_scope("s")
-        table = manager._scope("s").table
+        table = root_of(manager).scope("s").table
         row = {"kind": "stream", "life": 1, "version": -1, "tags": [], "configuration": "{}"}
         rows = {name: {"name": name, **row} for name in (f"n{i:05d}" for i in range(count))}
         filled = TableChange("FILL", rows)
@@ -498,7 +490,7 @@ def test_the_second_group_of_a_process_costs_the_same_in_a_scope_ten_times_as_la
     for count in (600, 6_000):
         spy = Spy()
         filled_scope(spy, count)
-        manager_here(spy).create_reader_group("s/first", ["s/t"])
+        manager_on(spy).create_reader_group("s/first", ["s/t"])
         calls = []
         for act in (
             lambda manager: manager.create_reader_group("s/g", ["s/t"]),
@@ -506,7 +498,7 @@ def test_the_second_group_of_a_process_costs_the_same_in_a_scope_ten_times_as_la
         ):
             wait_for_maintenance()
             spy.calls.clear()
-            act(manager_here(spy))  # another manager of the same process
+            act(manager_on(spy))  # another manager of the same process
             assert spy.count("get", "_scope/data/") == 0, "the rows are known"
             calls.append(sorted(call for call, key in spy.calls if "/_scope/" in key))
         costs.append(calls)
@@ -516,7 +508,7 @@ def test_the_second_group_of_a_process_costs_the_same_in_a_scope_ten_times_as_la
 def test_a_handle_of_a_group_keeps_no_rows_of_its_scope() -> None:
     spy = Spy()
     filled_scope(spy, 600)
-    group = manager_here(spy).create_reader_group("s/g", ["s/t"])
+    group = manager_on(spy).create_reader_group("s/g", ["s/t"])
     group.online_readers()
     scope = weakref.ref(scopes.open_scope(spy, "s"))
     assert scope() is not None
@@ -588,7 +580,7 @@ def test_log_without_its_scope_is_not_taken_for_a_stream_or_table_that_exists(
 ) -> None:
     manager = StreamManager(tmp_path)
     for name in ("s/t", table_log("s", "t")):
-        make_stream(manager._store, SYSTEM, name=name)
+        make_stream(root_of(manager).store, SYSTEM, name=name)
     with pytest.raises(CorruptLog, match="scope s has lost its log"):
         manager.create_stream("s/t")
     with pytest.raises(CorruptLog, match="scope s has lost its log"):
@@ -758,14 +750,15 @@ def test_damaged_log_or_chunk_is_named_and_the_rest_is_readable(
 
 def test_clock_that_jumps_back_breaks_nothing(store: Spy) -> None:
     runtime = FakeRuntime()
-    manager = StreamManager("memory://unused", runtime=runtime)
-    manager._store = store
+    manager = manager_on(store, runtime)
     for hour in range(4):
         runtime.wall_ms -= hour * 3_600_000
         filled(manager, "s/t", 3)
-    view = manager._stream("s/t").current_view()
+    view = root_of(manager).stream("s/t").current_view()
     assert view is not None
-    times = [commit.timestamp_ms for commit in manager._stream("s/t").log.reader.span(-1, 4)]
+    times = [
+        commit.timestamp_ms for commit in root_of(manager).stream("s/t").log.reader.span(-1, 4)
+    ]
     assert times == sorted(set(times))
     assert len(list(manager.read("s/t"))) == 12
 

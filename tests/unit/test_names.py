@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pravega_spark import StreamManager
 from pravega_spark.errors import InvalidName
+from pravega_spark.manager import root_of
 from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.query_member import QUERY
 from pravega_spark.values.names import MAX_NAME_LENGTH, MAX_SCOPE_LENGTH, is_name, split_group
@@ -78,7 +79,7 @@ def test_every_other_name_is_refused_everywhere_with_the_rule(name: Any) -> None
     manager.create_scope("s")
     manager.create_stream("s/t")
     opened = manager.create_reader_group("s/g", ["s/t"])
-    stream = manager._stream("s/t")
+    stream = root_of(manager).stream("s/t")
     in_scope = f"s/{name}" if isinstance(name, str) else name
     calls: list[tuple[str, Callable[[Any], object], Any]] = [
         ("scope", manager.create_scope, name),

@@ -18,6 +18,7 @@ from pravega_spark.errors import (
     NoSuchSubscriber,
     TruncatedData,
 )
+from pravega_spark.manager import root_of
 from pravega_spark.values.segments import StreamCut
 from tests.harness.backup_world import copy_objects
 from tests.harness.backup_world import manager_of as copy_manager_of
@@ -198,7 +199,7 @@ def test_backup_and_restore_keep_plain_subscribers(manager: StreamManager) -> No
     assert done.subscribers == {}
     copy = StreamManager("memory://plain-subscribers")
     assert (only(copy).name, only(copy).cut) == (NIGHTLY, at(4))
-    restored = copy_manager_of(copy_objects(copy._store))
+    restored = copy_manager_of(copy_objects(root_of(copy).store))
     life = restored.restore().streams[S].life or 0
     found = only(restored)
     assert (found.name, found.generation, found.cut) == (NIGHTLY, 3, at(4, life=life))

@@ -15,6 +15,7 @@ from pravega_spark.errors import InvalidInput, InvalidName, NoSuchScope, NoSuchS
 from pravega_spark.manager import StreamManager
 from pravega_spark.stream import Stream
 from pravega_spark.values.segments import EventPointer, SegmentInfo
+from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 OWN_NAMES = {
@@ -68,8 +69,8 @@ def test_manager_calls_the_verb_with_all_its_arguments(verb: str, name: str) -> 
 
 
 def test_making_a_handle_asks_no_storage() -> None:
-    manager = StreamManager("memory://stream-handles")
-    store = manager._store = Spy()
+    store = Spy()
+    manager = manager_on(store)
     handle = manager.stream("none/yet")
     assert repr(handle) == f"Stream('none/yet', root={store.url!r})"
     assert handle.name == "none/yet"

@@ -12,7 +12,7 @@ import pytest
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import InvalidStreamCut, TruncatedData
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.values.events import Event
 from pravega_spark.values.segments import SegmentRange, StreamCut
 from tests.harness.truncating import truncate
@@ -38,7 +38,7 @@ def test_a_range_names_all_that_it_has_lost_also_beyond_the_chunks_of_one_look_u
     manager = world(tmp_path)
     rng = max(manager.segment_ranges(S, "earliest", "latest"), key=len)
     assert len(rng) > 1_500
-    truncate(open_stream(manager._store, S), {0: 0, 1: 0, rng.segment_id: 1_500})
+    truncate(open_stream(root_of(manager).store, S), {0: 0, 1: 0, rng.segment_id: 1_500})
     with pytest.raises(TruncatedData) as info:
         list(manager.create_reader(S).read_range(rng))
     assert info.value.lost == (replace(rng, end=1_500),)
@@ -80,7 +80,7 @@ def test_an_iterator_goes_on_where_its_error_says_without_a_gap_or_a_repetition(
     first = found[0].segment_id
     other = 1 - first
     head = StreamCut(S, manager.tail(S).life, {first: 0, other: 900})
-    truncate(open_stream(manager._store, S), {first: 0, other: 900})
+    truncate(open_stream(root_of(manager).store, S), {first: 0, other: 900})
     with pytest.raises(TruncatedData) as info:
         found += iter(events)
     assert info.value.lost == (SegmentRange(S, head.life, other, 0, 900),)
@@ -102,7 +102,7 @@ def test_forgotten_segments_in_between_are_lost(tmp_path: Path) -> None:
         for number in range(7):
             writer.write_event(b"%d" % number, "k")
     manager.scale_stream(S, middle, halves)
-    truncate(open_stream(manager._store, S), dict(manager.tail(S).positions))
+    truncate(open_stream(root_of(manager).store, S), dict(manager.tail(S).positions))
     with pytest.raises(TruncatedData) as info:
         list(events)
     lost = {rng.segment_id: len(rng) for rng in info.value.lost}

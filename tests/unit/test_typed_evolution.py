@@ -29,10 +29,10 @@ from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.key_management import KMS_VARIABLE
 from pravega_spark.engine.staging_folder import version_folder
-from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.writing.append import reroute
 from pravega_spark.errors import CorruptChunk, KeyUnavailable, TruncatedData
 from pravega_spark.integrity.root_integrity import check_root
+from pravega_spark.manager import root_of
 from tests.harness import file_kms
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.file_kms import MasterKeys
@@ -198,7 +198,7 @@ def test_a_chunk_of_an_older_schema_is_cut_again_for_new_segments(version: int) 
     manager = new_root(segments=1)
     if version:
         manager.update_stream(S, schema=VERSIONS[1])
-    stream = open_stream(manager._store, S, manager._runtime)
+    stream = root_of(manager).stream(S)
     view = stream.view()
     rows = [row_of(version, f"k{n}", n) for n in range(20)]
     columns = format_of(StreamSchema.of(VERSIONS[version]))
@@ -224,7 +224,7 @@ def _checked(schema: StreamSchema, rows: list[Row]) -> Any:
 
 def test_an_offer_with_an_older_schema_is_committed_by_another_writer() -> None:
     manager = new_root(segments=1)
-    stream = open_stream(manager._store, S, manager._runtime)
+    stream = root_of(manager).stream(S)
     columns = format_of(StreamSchema.of(VERSIONS[0]))
     assert columns.schema is not None
     rows = [row_of(0, f"k{n}", n) for n in range(20)]
@@ -315,7 +315,7 @@ def test_all_columns_of_an_encrypted_stream_are_encrypted(tmp_path: Path, keys: 
         writer.write_event(row, "MARK").result()
         writer.write_table(pa.Table.from_pylist([row] * 50, LAST), routing_key="name").result()
     manager.seal_stream(S)
-    manager._runtime.sleep(120)
+    root_of(manager).runtime.sleep(120)
     assert manager.compact_stream(S).ranges == 1
     data = [path for path in (tmp_path / "root").rglob("*.parquet") if "data" in path.parts]
     assert data
@@ -341,7 +341,11 @@ def test_a_damaged_row_is_never_read(tmp_path: Path) -> None:
     file.write_bytes(content[:footer].replace(b"VALUE-", b"WRONG-") + content[footer:])
     with pytest.raises(CorruptChunk):
         list(manager.read(S))
-    found = [damage.path for one in check_root(manager._store, deep=True) for damage in one.damage]
+    found = [
+        damage.path
+        for one in check_root(root_of(manager).store, deep=True)
+        for damage in one.damage
+    ]
     assert [path for path in found if path.endswith(file.name)]
 
 

@@ -25,7 +25,6 @@ from pravega_spark import (
 )
 from pravega_spark.engine.chunks.format import format_of
 from pravega_spark.engine.chunks.reader import WhereExpression
-from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import (
     EventTooLarge,
     IllegalState,
@@ -35,6 +34,7 @@ from pravega_spark.errors import (
     SchemaChangeRefused,
     SchemaMismatch,
 )
+from pravega_spark.manager import root_of
 from pravega_spark.schemas.column_types import canonical_field
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 
@@ -479,7 +479,7 @@ def test_versions_that_know_no_columns_refuse_the_stream_and_raw_ones_stay_as_th
     manager.create_stream("nyc/raw")
     features = {}
     for name in (S, "nyc/raw"):
-        snapshot = open_stream(manager._store, name, manager._runtime).log.refresh()
+        snapshot = root_of(manager).stream(name).log.refresh()
         assert snapshot is not None
         features[name] = set(snapshot.protocol["writerFeatures"])
     assert features[S] - features["nyc/raw"] == {"pravega-columns"}
@@ -487,7 +487,7 @@ def test_versions_that_know_no_columns_refuse_the_stream_and_raw_ones_stay_as_th
 
 def stats_of(manager: StreamManager) -> list[dict[str, Any]]:
     """Return Delta's statistics of the live files, in the order of their offsets."""
-    log = open_stream(manager._store, S, manager._runtime).log
+    log = root_of(manager).stream(S).log
     log.refresh()
     with log.files() as files:
         return [json.loads(add.stats or "") for add in files.all()]
@@ -496,7 +496,7 @@ def stats_of(manager: StreamManager) -> list[dict[str, Any]]:
 def test_the_log_has_bounds_of_the_first_schema_s_columns_whoever_stages_a_chunk(
     manager: StreamManager,
 ) -> None:
-    stream = open_stream(manager._store, S, manager._runtime)
+    stream = root_of(manager).stream(S)
 
     def declared() -> str:
         snapshot = stream.log.refresh()

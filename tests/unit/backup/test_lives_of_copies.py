@@ -21,7 +21,7 @@ from pravega_spark.errors import (
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_table import folded_table
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.values.segments import EventPointer
 from tests.harness.backup_world import World, copy_objects, manager_of, stream_of
 from tests.harness.drawn_lives import DRAWN
@@ -126,8 +126,8 @@ def test_a_group_of_a_copy_refuses_the_stream_of_another() -> None:
         restored(manager)
     one.reader_group(G).reset({S: "latest"})
     checkpoint = one.reader_group(G).initiate_checkpoint("c").result()
-    copy_objects(one._store, other._store, lambda key: "/_reader_groups/" in key)
-    other = process(other._store, 3)
+    copy_objects(root_of(one).store, root_of(other).store, lambda key: "/_reader_groups/" in key)
+    other = process(root_of(other).store, 3)
     with pytest.raises(NoSuchStream), other.reader_group(G).create_reader("r") as reader:
         reader.read_next_event(0)
     other.reader_group(G).reset({S: "earliest"})

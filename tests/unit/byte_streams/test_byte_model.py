@@ -21,7 +21,7 @@ from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.chunks import encoder
 from pravega_spark.engine.key_management import KMS_VARIABLE, set_kms
 from pravega_spark.errors import EventTooLarge, SegmentTruncated
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from tests.harness import file_kms
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.file_kms import MasterKeys
@@ -116,7 +116,7 @@ class Model:
         """Go on as another process, with nothing in memory."""
         self.writer.close()
         self.reader.close()
-        root = self.manager._store.url
+        root = root_of(self.manager).store.url
         self.manager = StreamManager(root, runtime=self.runtime)
         self.writer = self.manager.create_byte_writer(S)
         self.reader = self.manager.create_byte_reader(S, timeout=0)

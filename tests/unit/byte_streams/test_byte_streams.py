@@ -36,10 +36,11 @@ from pravega_spark.errors import (
     TruncatedData,
     WriterFenced,
 )
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.values.limits import BLOCK_BYTES, PREFETCH_CHUNKS
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.page_examples import REPOSITORY
+from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 S = "s/bytes"
@@ -249,7 +250,7 @@ def test_a_flush_is_durable_and_a_lone_write_needs_none(manager: StreamManager) 
     writer.write(b" and more")
     writer.flush()
     assert (writer.tell(), writer.acknowledged_bytes) == (13, 13)
-    assert bytes_of(StreamManager(manager._store.url)) == b"lone and more"
+    assert bytes_of(StreamManager(root_of(manager).store.url)) == b"lone and more"
 
 
 def test_short_writes_share_blocks_while_a_commit_is_under_way(manager: StreamManager) -> None:
@@ -462,7 +463,7 @@ def test_concurrent_truncations_leave_the_highest_head(manager: StreamManager) -
     positions = [n * 7 % 200 for n in range(40)]
 
     def truncate(part: list[int]) -> None:
-        with StreamManager(manager._store.url).create_byte_writer(S) as own:
+        with StreamManager(root_of(manager).store.url).create_byte_writer(S) as own:
             for position in part:
                 own.truncate_before(position)
                 assert own.fetch_head_offset() >= position
@@ -488,7 +489,7 @@ def test_a_truncation_that_another_one_passes_during_its_look_up_does_nothing(
 
         def passed(self: ByteSegment, view: Any, position: int) -> tuple[int, int]:
             monkeypatch.undo()
-            with StreamManager(manager._store.url).create_byte_writer(S) as other:
+            with StreamManager(root_of(manager).store.url).create_byte_writer(S) as other:
                 other.truncate_before(25)
             if is_known:  # another thread of this process has read the newer head
                 return look_up(self, self.view(), position)
@@ -516,7 +517,7 @@ def test_a_reader_whose_chunk_is_truncated_and_swept_during_its_look_up_learns_i
     def swept(self: ByteSegment, view: Any, position: int) -> Any:
         found = look_up(self, view, position)
         monkeypatch.undo()
-        other = StreamManager(manager._store.url, runtime=runtime)
+        other = StreamManager(root_of(manager).store.url, runtime=runtime)
         with other.create_byte_writer(S) as truncating:
             truncating.truncate_before(10 << 20)
         runtime.sleep(10)
@@ -623,9 +624,8 @@ def calls_to_seek(chunks: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, in
         for number in range(chunks):
             writer.write(b"x" * (1 + number % 13))
             writer.flush()
-    spy = Spy(manager._store)
-    other = StreamManager(manager._store.url, runtime=runtime)
-    other._store = spy
+    spy = Spy(root_of(manager).store)
+    other = manager_on(spy, runtime)
     reader = other.create_byte_reader(S, timeout=0)
     assert reader.read(1) == b"x"  # the log is open
     look_ups = 0

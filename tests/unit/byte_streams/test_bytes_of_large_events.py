@@ -8,9 +8,10 @@ import pytest
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.errors import CorruptChunk, DataLoss, SegmentTruncated
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.large_streams import WINDOW, lower_limits, objects
+from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 S = "s/bytes"
@@ -53,17 +54,16 @@ def test_the_payload_stands_between_the_blocks_around_it() -> None:
 
 def test_a_read_fetches_windows_and_a_seek_only_those_it_needs() -> None:
     manager = filled()
-    (key,) = objects(manager._store, S)
+    (key,) = objects(root_of(manager).store, S)
     sizes: list[int] = []
 
     def note(name: str, first: str) -> None:
         if name == "get_range" and first == key:
             sizes.append(1)
 
-    spy = Spy(manager._store)
+    spy = Spy(root_of(manager).store)
     spy.hook = note
-    reader_of = StreamManager(spy.url, runtime=FakeRuntime())
-    reader_of._store = spy
+    reader_of = manager_on(spy, FakeRuntime())
     with reader_of.create_byte_reader(S, follow=False) as reader:
         reader.seek(len(BEFORE) + 3 * WINDOW + 5)
         assert reader.read(10) == LARGE[3 * WINDOW + 5 :][:10]
@@ -102,13 +102,13 @@ def test_a_truncation_inside_a_payload_is_exact() -> None:
 
 def test_a_payload_that_is_truncated_during_its_read_is_named_so() -> None:
     manager = filled()
-    (key,) = objects(manager._store, S)
+    (key,) = objects(root_of(manager).store, S)
     reader = manager.create_byte_reader(S, follow=False)
     reader.seek(len(BEFORE))
     assert reader.read(3) == LARGE[:3]
     with manager.create_byte_writer(S) as writer:
         writer.truncate_before(len(BEFORE) + len(LARGE) + 2)
-    manager._store.delete([key])  # as a sweep does later
+    root_of(manager).store.delete([key])  # as a sweep does later
     with pytest.raises(SegmentTruncated) as raised:
         reader.read(len(LARGE))
     assert raised.value.head_offset == len(BEFORE) + len(LARGE) + 2
@@ -118,15 +118,15 @@ def test_a_payload_that_is_truncated_during_its_read_is_named_so() -> None:
 
 def test_a_damaged_or_lost_payload_is_never_bytes() -> None:
     manager = filled()
-    (key,) = objects(manager._store, S)
+    (key,) = objects(root_of(manager).store, S)
     at = 2 * WINDOW
-    manager._store.put(key, LARGE[:at] + b"\xff" + LARGE[at + 1 :])
+    root_of(manager).store.put(key, LARGE[:at] + b"\xff" + LARGE[at + 1 :])
     with manager.create_byte_reader(S, follow=False) as reader:
         reader.seek(len(BEFORE) + WINDOW)
         assert reader.read(WINDOW) == LARGE[WINDOW:at]
         with pytest.raises(CorruptChunk, match="other bytes"):
             reader.read(1)
-        manager._store.delete([key])
+        root_of(manager).store.delete([key])
         with pytest.raises(DataLoss, match="does not exist"):
             reader.read(1)
         reader.seek(len(BEFORE) + len(LARGE))

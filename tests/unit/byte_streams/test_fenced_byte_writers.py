@@ -15,9 +15,10 @@ from pravega_spark.errors import (
     StoreFull,
     WriterFenced,
 )
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, manager_of
+from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 S = "s/bytes"
@@ -81,9 +82,8 @@ def test_no_seal_follows_a_write_that_the_storage_refused(seal: Verb) -> None:
     plain = manager_of(runtime)
     plain.create_scope("s")
     plain.create_stream(S)
-    spy = Spy(plain._store)
-    manager = StreamManager(spy.url, runtime=runtime)
-    manager._store = spy
+    spy = Spy(root_of(plain).store)
+    manager = manager_on(spy, runtime)
     writer = manager.create_byte_writer(S)
 
     def full(name: str, first: Any) -> None:
@@ -152,7 +152,7 @@ def test_a_fence_just_before_the_commit_counts(
     """The commit decides, so no check can be overtaken."""
     manager.fence(S, "1")
     writer = manager.create_byte_writer(S, "upload", fencing_token="1")
-    other = StreamManager(manager._store.url, runtime=manager._runtime)
+    other = StreamManager(root_of(manager).store.url, runtime=root_of(manager).runtime)
 
     def fence() -> None:
         if by_token:

@@ -14,7 +14,7 @@ from pravega_spark.engine.store.open_objects import OpenObjects
 from pravega_spark.engine.stream import stream_log
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.errors import SegmentTruncated
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.reading_world import Process
 from tests.harness.truncating import truncate
@@ -96,7 +96,7 @@ def test_bytes_after_the_head_are_read_though_the_window_began_below_it(
             writer.write(data[start : start + 10])
     reader = StreamManager(tmp_path).create_byte_reader(S)
     assert reader.read(3) == data[:3]
-    truncate(open_stream(manager._store, S), {0: 4})
+    truncate(open_stream(root_of(manager).store, S), {0: 4})
     reader.seek(at)
     assert reader.read(100) == data[at:]
     reader.seek(20)
@@ -117,7 +117,7 @@ def test_a_search_by_size_that_looks_below_a_new_head_goes_on_above_it(
     for start, end in zip([0, *ends], ends, strict=False):
         with manager.create_byte_writer(S) as writer:
             writer.write(data[start:end])
-    stream = open_stream(manager._store, S)
+    stream = open_stream(root_of(manager).store, S)
     segment = ByteSegment(stream)
     before = segment.view()
     truncate(stream, {0: 20})

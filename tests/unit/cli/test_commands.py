@@ -25,7 +25,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.jobs.maintenance import parse as parse_job
 from pravega_spark.maintenance.round import RoundStop
 from pravega_spark.maintenance.schedule import KindSchedule
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.spark.monitor.checkpoint_folder import last_committed_batch
 from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffset, encode
 from pravega_spark.values.segments import StreamCut
@@ -117,8 +117,8 @@ def test_a_group_is_described_with_the_maintenance_that_is_overdue(
     manager.create_stream("s/kept", kept)
     manager.create_reader_group("s/g", ["s/kept"])
     assert "OVERDUE" not in run("reader-group", "describe", "s/g")[1]
-    record = open_maintenance(manager._store)
-    now_ms = manager._store.time_ms()
+    record = open_maintenance(root_of(manager).store)
+    now_ms = root_of(manager).store.time_ms()
     record.finish_now(MaintenanceKind.RETENTION, (None,), "job", now_ms, 2)
     monkeypatch.setattr(MaintenanceTable, "about_now_ms", lambda table: now_ms + 2 * 86_400_000)
     shown = run("reader-group", "describe", "s/g")[1]

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.manager import root_of
 from pravega_spark.values.segments import StreamCut
 from tests.harness.small_streams import scale, write
 from tests.unit.cli.conftest import Shell
@@ -16,7 +17,7 @@ from tests.unit.cli.conftest import Shell
 def stream(shell: Shell) -> str:
     """A stream with ten events of five bytes, of which two are truncated."""
     shell.manager.create_stream("s/a")
-    write(open_stream(shell.manager._store, "s/a"), [("k", b"12345")] * 10)
+    write(open_stream(root_of(shell.manager).store, "s/a"), [("k", b"12345")] * 10)
     shell.manager.truncate_stream("s/a", "s/a@1:0#0=2")
     return "s/a"
 
@@ -89,8 +90,8 @@ def test_a_cut_says_what_lies_before_and_after_it(shell: Shell, stream: str) -> 
 
 
 def test_a_cut_over_a_scale_and_below_the_head_is_told(shell: Shell, stream: str) -> None:
-    scale(open_stream(shell.manager._store, stream), [0], [(0.0, 0.5), (0.5, 1.0)])
-    write(open_stream(shell.manager._store, stream), [(f"k{n}", b"x") for n in range(8)])
+    scale(open_stream(root_of(shell.manager).store, stream), [0], [(0.0, 0.5), (0.5, 1.0)])
+    write(open_stream(root_of(shell.manager).store, stream), [(f"k{n}", b"x") for n in range(8)])
     found = shell.json("cut", "parse", "s/a@1:0#0=9,1#1=future,2#1=future")
     assert [segment["offset"] for segment in found["segments"]] == [9, "future", "future"]
     assert (found["events_before"], found["events_after"]) == (7, 9)

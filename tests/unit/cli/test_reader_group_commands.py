@@ -15,7 +15,7 @@ from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.stream import subscribers
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import NoSuchReaderGroup, ReinitializationRequired
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.values.segments import StreamCut
 from tests.harness.small_streams import append, scale, staged, write
 from tests.unit.cli.conftest import CommandLine
@@ -26,7 +26,7 @@ NAME = "s/g"
 def filled(manager: StreamManager, name: str = "s/a", events: int = 10) -> None:
     """Create a stream of one segment with events."""
     manager.create_stream(name, StreamConfiguration(ScalingPolicy.fixed(1)))
-    write(open_stream(manager._store, name), [(f"k{n}", b"12345") for n in range(events)])
+    write(open_stream(root_of(manager).store, name), [(f"k{n}", b"12345") for n in range(events)])
 
 
 def cut(manager: StreamManager, stream: str = "s/a", group: str = NAME) -> str:
@@ -183,7 +183,7 @@ def test_each_form_of_a_reset_moves_to_its_position(
 def test_a_time_between_two_events_is_the_position_between_them(
     run: CommandLine, manager: StreamManager, group: str
 ) -> None:
-    stream = open_stream(manager._store, "s/a")
+    stream = open_stream(root_of(manager).store, "s/a")
     between = datetime.now(timezone.utc) + timedelta(hours=1)
     late_us = int((between + timedelta(hours=1)).timestamp() * 1e6)
     view = stream.view()
@@ -254,7 +254,7 @@ def test_a_reset_goes_to_another_group_or_the_last_checkpoint(
 def test_a_reset_over_a_scale_names_every_segment_between(
     run: CommandLine, manager: StreamManager, group: str
 ) -> None:
-    stream = open_stream(manager._store, "s/a")
+    stream = open_stream(root_of(manager).store, "s/a")
     scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
     write(stream, [(f"k{n}", b"x") for n in range(20)])
     out = run("reader-group", "reset", group, "--to-latest")[1]
@@ -350,7 +350,9 @@ def test_describe_names_the_reader_that_a_checkpoint_waits_for_and_what_expired(
 ) -> None:
     opened = manager.reader_group(group)
     opened.update(retention="manual")
-    subscribers.unsubscribe(open_stream(manager._store, "s/a"), group, opened.generation + 1)
+    subscribers.unsubscribe(
+        open_stream(root_of(manager).store, "s/a"), group, opened.generation + 1
+    )
     with opened.create_reader("slow"):
         opened.initiate_checkpoint("c")
         out = run("reader-group", "describe", "-s", group)[1]

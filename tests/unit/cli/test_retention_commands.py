@@ -9,7 +9,7 @@ import pytest
 from pravega_spark.cli.commands import FAILED, MISUSED
 from pravega_spark.config.policies import RetentionPolicy, StreamConfiguration
 from pravega_spark.engine.stream.stream_log import open_stream
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from tests.harness.small_streams import write
 from tests.unit.cli.conftest import CommandLine
 
@@ -19,7 +19,7 @@ def stream(manager: StreamManager) -> str:
     """A stream that keeps what its subscribers have not consumed: one of them is behind."""
     policy = StreamConfiguration(retention=RetentionPolicy.by_consumption())
     manager.create_stream("s/a", policy)
-    write(open_stream(manager._store, "s/a"), [("k", b"12345")] * 10)
+    write(open_stream(root_of(manager).store, "s/a"), [("k", b"12345")] * 10)
     manager.subscribe("s/a", "archive", "s/a@1:0#0=4")
     manager.create_stream("s/plain")
     return "s/a"
@@ -44,7 +44,7 @@ def test_retention_is_explained_and_changes_nothing(
 def test_a_policy_is_tried_before_it_is_set(
     run: CommandLine, manager: StreamManager, stream: str
 ) -> None:
-    write(open_stream(manager._store, stream), [("k", b"12345")])
+    write(open_stream(root_of(manager).store, stream), [("k", b"12345")])
     tried = ("retention", "explain", stream, "--policy", "size:5", "--output", "json")
     (found,) = json.loads(run(*tried)[1])
     assert (found["policy"], found["goes"]["events"]) == ("by size, at least 5 B", 10)
@@ -78,7 +78,7 @@ def test_a_run_shows_what_it_deletes_and_needs_yes(
 def test_a_run_names_the_subscribers_that_lose_data(
     run: CommandLine, manager: StreamManager, stream: str
 ) -> None:
-    write(open_stream(manager._store, stream), [("k", b"12345")])
+    write(open_stream(root_of(manager).store, stream), [("k", b"12345")])
     manager.update_stream(stream, retention=RetentionPolicy.by_size("5"))
     status, out, err = run("retention", "run", stream)
     assert (status, "some unread by archive" in err) == (MISUSED, True)

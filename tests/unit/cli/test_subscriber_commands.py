@@ -8,7 +8,7 @@ import pytest
 
 from pravega_spark.cli.commands import FAILED, MISUSED
 from pravega_spark.engine.stream.stream_log import open_stream
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.values.segments import StreamCut
 from tests.harness.small_streams import write
 from tests.unit.cli.conftest import CommandLine
@@ -18,7 +18,7 @@ from tests.unit.cli.conftest import CommandLine
 def stream(manager: StreamManager) -> str:
     """A stream with ten events of five bytes."""
     manager.create_stream("s/a")
-    write(open_stream(manager._store, "s/a"), [("k", b"12345")] * 10)
+    write(open_stream(root_of(manager).store, "s/a"), [("k", b"12345")] * 10)
     return "s/a"
 
 

@@ -34,7 +34,7 @@ from pravega_spark.errors import (
     StoreReadOnly,
     TruncatedData,
 )
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.txn import sweeper
 from pravega_spark.values.events import Event
 from pravega_spark.values.segments import SegmentRange, StreamCut
@@ -193,7 +193,7 @@ def test_chunks_of_a_transaction_and_of_sealed_segments_are_merged() -> None:
     manager = manager_of(FakeRuntime())
     manager.create_scope("s")
     manager.create_stream("s/t", StreamConfiguration(ScalingPolicy.fixed(1)))
-    stream = StreamLog(manager._store, "s/t", manager._runtime)
+    stream = StreamLog(root_of(manager).store, "s/t", root_of(manager).runtime)
     with manager.create_transactional_writer("s/t") as writer:
         for n in range(5):
             with writer.begin_transaction() as transaction:
@@ -203,7 +203,7 @@ def test_chunks_of_a_transaction_and_of_sealed_segments_are_merged() -> None:
         kept.flush()
     scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
     write(stream, [("a", b"later")])
-    manager._runtime.sleep(100)
+    root_of(manager).runtime.sleep(100)
     before = all_events(stream)
     result = manager.compact_stream("s/t")
     assert (result.ranges, result.files_before, result.files_after) == (1, 6, 2)
@@ -582,7 +582,7 @@ def old_stream(chunks: int = 40) -> StreamManager:
     with manager.create_writer("s/t") as writer:
         for n in range(chunks):
             writer.write_event(b"%d" % n, "k").result()
-    manager._runtime.sleep(100)
+    root_of(manager).runtime.sleep(100)
     return manager
 
 
@@ -590,12 +590,12 @@ def compact_and_sweep(manager: StreamManager) -> None:
     """Merge all chunks, and delete the files that they had."""
     assert manager.compact_stream("s/t").files_after == 1
     for _ in range(2):
-        manager._runtime.sleep(3_600)
+        root_of(manager).runtime.sleep(3_600)
         with manager.create_writer("s/t") as writer:
             for _ in range(2):
                 writer.write_event(b"late", "k").result()
         manager.sweep_stream("s/t", grace="1 minute", retain="1 minute")
-    left = manager._store.list("s/t/events/data")
+    left = root_of(manager).store.list("s/t/events/data")
     assert len(left) == 1 + 4
 
 

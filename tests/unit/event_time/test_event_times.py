@@ -13,7 +13,6 @@ import pytest
 
 from pravega_spark import json_serializer
 from pravega_spark.config.descriptions import WriterMark
-from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.watermarks import marks_of
 from pravega_spark.engine.writing import noted_times
 from pravega_spark.engine.writing.encode import EventTimes
@@ -24,7 +23,7 @@ from pravega_spark.errors import (
     PravegaSparkError,
     StoreError,
 )
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.txn import transaction as txn_transaction
 from pravega_spark.txn.writer import TransactionalWriter
 from pravega_spark.values.limits import EVENT_TIME_NOTE_SECONDS
@@ -50,8 +49,8 @@ def manager() -> Iterator[StreamManager]:
 
 
 def runtime_of(manager: StreamManager) -> FakeRuntime:
-    assert isinstance(manager._runtime, FakeRuntime)
-    return manager._runtime
+    assert isinstance(root_of(manager).runtime, FakeRuntime)
+    return root_of(manager).runtime
 
 
 def mark(manager: StreamManager) -> WriterMark | None:
@@ -64,7 +63,7 @@ def noted(manager: StreamManager) -> int | None:
 
 
 def version(manager: StreamManager) -> int:
-    return open_stream(manager._store, S, manager._runtime).view().version
+    return root_of(manager).stream(S).view().version
 
 
 def test_the_latest_time_of_the_events_less_the_delay_is_noted(manager: StreamManager) -> None:

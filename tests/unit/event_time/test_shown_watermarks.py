@@ -20,6 +20,7 @@ from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import MARK_PREFIX, WATERMARK_PREFIX
 from pravega_spark.errors import InvalidInput, InvalidTime
+from pravega_spark.manager import root_of
 from pravega_spark.values.checks import MAX_TIME_US, MIN_TIME_US
 from pravega_spark.values.segments import StreamCut
 from tests.harness.fake_runtime import FakeRuntime, manager_of
@@ -41,7 +42,7 @@ class World:
 
     @property
     def view(self) -> StreamView:
-        return open_stream(self.manager._store, S, self.runtime).view()
+        return open_stream(root_of(self.manager).store, S, self.runtime).view()
 
     def note(self, writer: int, time: int) -> None:
         with suppress(InvalidTime):
@@ -216,7 +217,7 @@ def test_stored_times_beyond_all_dates_count_as_the_last_date(world: World) -> N
     def decide(view: StreamView) -> Proposal[None]:
         return Body("TEST", {}, domains=stored), None
 
-    open_stream(world.manager._store, S, world.runtime).commit(decide, life=1)
+    open_stream(root_of(world.manager).store, S, world.runtime).commit(decide, life=1)
     time = world.manager.event_time(S)
     assert [mark.time_us for mark in time.marks()] == [MIN_TIME_US, MAX_TIME_US]
     shown = time.watermark()

@@ -30,6 +30,7 @@ from pravega_spark.errors import (
 from pravega_spark.event_time import watermark_update
 from pravega_spark.event_time.stream_time import StreamTime
 from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.manager import root_of
 from pravega_spark.values.segments import StreamCut
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.small_streams import make_stream, reopen
@@ -52,7 +53,7 @@ class World:
 
     @property
     def log(self) -> StreamLog:
-        return open_stream(self.manager._store, S, self.runtime)
+        return open_stream(root_of(self.manager).store, S, self.runtime)
 
     def writer(self, writer_id: str | None = None) -> EventStreamWriter:
         return self.manager.create_writer(S, writer_id)

@@ -14,7 +14,7 @@ from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import TruncatedData
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.txn.transaction import Transaction
 from pravega_spark.values.segments import END, EventPointer
 from tests.harness.fake_runtime import FakeRuntime, manager_of
@@ -117,7 +117,7 @@ class History:
             self.manager.truncate_stream(S, cut)
 
     def update(self) -> None:
-        before = open_stream(self.manager._store, S, self.runtime).view().version
+        before = open_stream(root_of(self.manager).store, S, self.runtime).view().version
         found = self.manager.event_time(S).update().watermark
         if found is None:
             return
@@ -126,7 +126,7 @@ class History:
         self.recorded.append(found)
 
     def check(self, found: Watermark) -> None:
-        view = open_stream(self.manager._store, S, self.runtime).view()
+        view = open_stream(root_of(self.manager).store, S, self.runtime).view()
         cut = locate(view, found.cut)
         assert view.located_tail.is_at_or_after(cut)
         if self.recorded:

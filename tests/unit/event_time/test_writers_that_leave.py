@@ -9,11 +9,10 @@ import pytest
 
 from pravega_spark.config.descriptions import WriterMark
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import TimeNote, mark_of, noted_changes
 from pravega_spark.errors import WriterFenced
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.txn.transaction import Transaction
 from pravega_spark.txn.writer import TransactionalWriter
 from tests.harness.fake_runtime import FakeRuntime, manager_of
@@ -36,7 +35,7 @@ def manager() -> Iterator[StreamManager]:
 
 
 def view_of(manager: StreamManager) -> StreamView:
-    return open_stream(manager._store, S, manager._runtime).view()
+    return root_of(manager).stream(S).view()
 
 
 def marks(manager: StreamManager, stream: str = S) -> dict[str, tuple[int, bool]]:
@@ -131,7 +130,7 @@ def test_a_commit_that_nobody_waited_for_leaves_with_its_writer(manager: StreamM
 
 
 def test_a_writer_that_another_process_noted_for_leaves(manager: StreamManager) -> None:
-    other = StreamManager(manager._store.url, runtime=manager._runtime)
+    other = StreamManager(root_of(manager).store.url, runtime=root_of(manager).runtime)
     with manager.create_transactional_writer(S, "tx") as writer:
         transaction = written(writer)
         other.transaction(S, transaction.id).commit(timestamp=at(5))
@@ -177,7 +176,7 @@ def test_a_writer_of_an_ended_stream_closes(manager: StreamManager, end: str) ->
 
 
 def test_a_sweep_ends_the_last_transaction_of_a_writer_that_left(manager: StreamManager) -> None:
-    runtime = manager._runtime
+    runtime = root_of(manager).runtime
     assert isinstance(runtime, FakeRuntime)
     with manager.create_transactional_writer(S, "tx") as writer:
         written(writer).commit(timestamp=at(5))

@@ -9,20 +9,13 @@ from shutil import rmtree
 import pytest
 
 from pravega_spark.cli import main
-from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.manager import StreamManager
 from tests.harness.failpoints import at_failpoint
+from tests.harness.roots import manager_at
 from tests.harness.simulated_kills import Killed, kill
 from tests.unit.integrity.test_stream_integrity import fsck
 
 GROUP = "s/_reader_groups/g"
-
-
-def manager_at(root: Path) -> StreamManager:
-    """A manager as another process has it, with its own store."""
-    manager = StreamManager(root)
-    manager._store = LocalStore(str(root))
-    return manager
 
 
 @pytest.fixture

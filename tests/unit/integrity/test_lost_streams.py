@@ -18,7 +18,7 @@ from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.engine.stream.archived_records import archive
 from pravega_spark.engine.writing.split_batch import SplitBatch, StreamPart
 from pravega_spark.errors import CorruptLog
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.reader_groups.leases import Heartbeat
 from tests.unit.integrity.test_stream_integrity import fsck
 
@@ -46,7 +46,7 @@ def by_joint_transaction(manager: StreamManager) -> None:
 
 def by_batch(manager: StreamManager) -> None:
     part = StreamPart(1, 1)
-    SplitBatch("q", 3, {"s/a": part, "s/b": part}, {}).put(manager._store)
+    SplitBatch("q", 3, {"s/a": part, "s/b": part}, {}).put(root_of(manager).store)
 
 
 def by_tags(manager: StreamManager) -> None:
@@ -61,7 +61,7 @@ def by_life(manager: StreamManager) -> None:
 
 def by_maintenance(manager: StreamManager) -> None:
     hints = {"format": 1, "basis": "", "tables": {"a": [1, {"retention": [1, 2, 1]}]}}
-    manager._store.put(f"{DUE_FOLDER}/s/streams-1-0.json", to_digested_line(hints))
+    root_of(manager).store.put(f"{DUE_FOLDER}/s/streams-1-0.json", to_digested_line(hints))
 
 
 NAMINGS: dict[Callable[[StreamManager], None], str] = {
@@ -237,7 +237,7 @@ def test_torn_archive_of_an_earlier_life_is_damage(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     manager = StreamManager(root)
-    stream = manager._stream("s/a")
+    stream = root_of(manager).stream("s/a")
     name = "pravega.writer.w"
     archive(stream, 1, 1, name, {name: "[1,1,1]"})
     manager.restore_stream("s/a")
@@ -250,7 +250,7 @@ def test_torn_archive_of_an_earlier_life_is_damage(
 
 
 def test_row_of_a_creation_is_said_once(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Scope(StreamManager(root)._store, "s").claim("half", 1, StreamConfiguration())
+    Scope(root_of(StreamManager(root)).store, "s").claim("half", 1, StreamConfiguration())
     status, error = fsck(root, capsys)
     assert status == 0
     assert error.count("s/half:") == 2

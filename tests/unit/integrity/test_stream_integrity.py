@@ -22,7 +22,7 @@ from pravega_spark.integrity.root_integrity import check_root
 from pravega_spark.integrity.stream_integrity import check_stream
 from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_table import folded_table
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from tests.harness import file_kms
 from tests.harness.file_kms import MasterKeys
 from tests.harness.folder_state import wait_for_maintenance
@@ -274,7 +274,7 @@ def test_torn_checkpoint_is_damage_until_the_daily_listing_of_a_sweep(
 def test_killed_creation_and_foreign_folder_are_no_alarm(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scope = Scope(StreamManager(root)._store, "s")
+    scope = Scope(root_of(StreamManager(root)).store, "s")
     scope.claim("half", 1, StreamConfiguration())
     (root / "notes").mkdir()
     (root / "notes" / "x.txt").write_text("x")
@@ -300,7 +300,7 @@ def test_chunks_without_a_key_service_are_not_checked_and_a_refused_key_is_a_fin
 
     def deep() -> Integrity:
         set_kms(None)  # no key is in memory, as in another process
-        (found,) = (f for f in check_root(manager._store, deep=True) if f.name == "s/a")
+        (found,) = (f for f in check_root(root_of(manager).store, deep=True) if f.name == "s/a")
         return found
 
     try:

@@ -25,13 +25,14 @@ from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.entry import KeyVersion, TableEntry
 from pravega_spark.key_value.key_value_table import KeyValueTable
 from pravega_spark.key_value.updates import TableInsert, TableModification, TablePut, TableRemove
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.scaling.commit import scale_stream
 from pravega_spark.values.segments import KeyRange
 from tests.harness.failpoints import register
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 T, LOG = "s/t", "s/_kv_tables/t"
@@ -43,8 +44,7 @@ class Side:
 
     def __init__(self, inner: MemoryStore, runtime: FakeRuntime) -> None:
         self.store = Spy(inner)
-        self.manager = StreamManager("memory://unused", runtime=runtime)
-        self.manager._store = self.store
+        self.manager = manager_on(self.store, runtime)
 
     def open(self) -> KeyValueTable:
         return self.manager.key_value_table(T)
@@ -288,7 +288,7 @@ def test_a_scale_between_decision_and_commit_routes_again(sides: tuple[Side, Sid
     versions = table.update([TableInsert(f"k{n}", "1") for n in range(8)])
 
     def rescale() -> None:
-        log = other._stream
+        log = root_of(other).stream
         view = log.view()
         scale_stream(log, view.active.segment_ids, split(KeyRange(0.0, 1.0), 2), life=view.life)
 

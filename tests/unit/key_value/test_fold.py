@@ -16,6 +16,7 @@ from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.fold import NEVER, FoldDue, fold, fold_due
 from pravega_spark.key_value.folded_table import FoldedTable
 from pravega_spark.key_value.keys import KeyType, TableKey
+from pravega_spark.manager import root_of
 from pravega_spark.retention.run import RetentionOptions, run_retention
 from pravega_spark.scaling.commit import scale_stream
 from pravega_spark.values.names import FOLD_SUBSCRIBER
@@ -37,7 +38,7 @@ def shop(runtime: FakeRuntime, **options: Any) -> StreamManager:
 
 def opened(manager: StreamManager, runtime: FakeRuntime) -> tuple[StreamLog, FoldedTable]:
     """Return the log and the folded table as another process opens them."""
-    store = manager._store
+    store = root_of(manager).store
     folded = FoldedTable(store, f"{LOG}/table", KeyType.STRING, False, runtime, file_bytes=5_000)
     return StreamLog(store, LOG, runtime), folded
 
@@ -95,7 +96,7 @@ def test_gets_and_iterators_see_the_fold_under_the_log() -> None:
     run_retention(log, RetentionOptions(root={}))
     table.put("a", b"new").result()
     table.remove("b").result()
-    other = StreamManager(manager._store.url, runtime=runtime).key_value_table(NAME)
+    other = StreamManager(root_of(manager).store.url, runtime=runtime).key_value_table(NAME)
     for found in (table, other):
         assert _value(found, "a") == b"new"
         assert found.get("b") is None
@@ -194,7 +195,7 @@ def test_a_life_with_other_keys_begins_with_its_own_columns() -> None:
     manager.create_key_value_table(NAME, KeyValueTableConfiguration(key_type="long"))
     manager.key_value_table(NAME).put(7, b"seven").result()
     log, _ = opened(manager, runtime)
-    folded = FoldedTable(manager._store, f"{LOG}/table", KeyType.LONG, False, runtime)
+    folded = FoldedTable(root_of(manager).store, f"{LOG}/table", KeyType.LONG, False, runtime)
     fold(log, folded)
     assert [key.primary for key in scanned(folded.read())] == [(7 + (1 << 63)).to_bytes(8, "big")]
     assert folded.log.snapshot is not None
@@ -207,7 +208,7 @@ def test_entries_expire_late_and_never_early_whatever_the_writers_clock_says() -
     log, folded = opened(manager, runtime)
     behind = FakeRuntime()
     behind.wall_ms = runtime.wall_ms - 86_400_000
-    with EventStreamWriter(StreamLog(manager._store, LOG, behind)) as writer:
+    with EventStreamWriter(StreamLog(root_of(manager).store, LOG, behind)) as writer:
         writer.write_event(encode_change(TableKey(b"late"), b"value"), "late").result()
     fold(log, folded, ttl_ms=3_600_000)
     assert values(folded.read()) == {"late": b"value"}, "a clock that was a day behind"
@@ -301,5 +302,5 @@ def test_folds_at_any_time_agree_with_a_dict(batches: Any, run_bytes: int) -> No
     fold(log, folded, run_bytes=run_bytes)
     found = {key: value for key, value in expected.items() if value is not None}
     assert values(opened(manager, runtime)[1].read()) == found
-    reader = StreamManager(manager._store.url, runtime=runtime).key_value_table(NAME)
+    reader = StreamManager(root_of(manager).store.url, runtime=runtime).key_value_table(NAME)
     assert {entry.key: entry.value for entry in reader.entries()} == found

@@ -24,7 +24,7 @@ from pravega_spark.key_value.entry import TableEntry
 from pravega_spark.key_value.index import TableIndex
 from pravega_spark.key_value.key_value_table import KeyValueTable
 from pravega_spark.key_value.updates import TablePut
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.simulated_kills import Killed, kill
@@ -47,7 +47,7 @@ def manager(runtime: FakeRuntime) -> StreamManager:
 
 def other_of(manager: StreamManager) -> StreamManager:
     """A manager of the same root as another process has it: nothing is shared in memory."""
-    return StreamManager(manager.root, runtime=manager._runtime)
+    return StreamManager(manager.root, runtime=root_of(manager).runtime)
 
 
 def table_of(

@@ -15,6 +15,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.key_value.shared_table import table_configuration
+from pravega_spark.manager import root_of
 from pravega_spark.retention.run import RetentionOptions, run_retention
 from tests.harness.failpoints import PROJECT, variables
 from tests.harness.folded_tables import scanned
@@ -53,12 +54,12 @@ def test_no_entry_is_lost_or_doubled_wherever_a_fold_is_killed(tmp_path: Path) -
             table.remove(f"k{number}").result()
             expected.pop(f"k{number}", None)
         assert fold_in_a_process(tmp_path, point) == -signal.SIGKILL
-        log = StreamLog(manager._store, LOG)
+        log = StreamLog(root_of(manager).store, LOG)
         run_retention(log, RetentionOptions(root={}))
         reader = StreamManager(str(tmp_path)).key_value_table(NAME)
         assert {entry.key: entry.value for entry in reader.entries()} == expected, point
     assert fold_in_a_process(tmp_path, "") == 0
-    log = StreamLog(manager._store, LOG)
+    log = StreamLog(root_of(manager).store, LOG)
     state = folded_table(log, table_configuration(log.view())).read()
     assert {key.primary.decode(): one.value for key, one in scanned(state).items()} == expected
     run_retention(log, RetentionOptions(root={}))

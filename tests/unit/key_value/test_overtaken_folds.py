@@ -20,6 +20,7 @@ from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_table import FoldedTable, folded_table
 from pravega_spark.key_value.shared_table import table_configuration
 from pravega_spark.key_value.snapshot import table_snapshot
+from pravega_spark.manager import root_of
 from pravega_spark.retention.run import RetentionOptions, run_retention
 from pravega_spark.scaling.commit import scale_stream
 from pravega_spark.values.segments import KeyRange
@@ -40,7 +41,7 @@ class Table:
         self.manager.create_key_value_table(T, KeyValueTableConfiguration("string"))
 
     def opened(self) -> tuple[StreamLog, FoldedTable]:
-        log = StreamLog(self.manager._store, LOG, self.runtime)
+        log = StreamLog(root_of(self.manager).store, LOG, self.runtime)
         return log, folded_table(log, table_configuration(log.view()))
 
     def put(self, key: str) -> None:

@@ -14,7 +14,7 @@ from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.key_value import key_value_table
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.key_value_table import KeyValueTable
-from pravega_spark.manager import StreamManager
+from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 WAIT = 30.0
@@ -33,8 +33,7 @@ def store() -> Spy:
 
 @pytest.fixture
 def table(store: Spy) -> KeyValueTable:
-    manager = StreamManager("memory://unused", runtime=SYSTEM)
-    manager._store = store
+    manager = manager_on(store, SYSTEM)
     manager.create_scope("s")
     manager.create_key_value_table("s/t", KeyValueTableConfiguration("string"))
     return manager.key_value_table("s/t")

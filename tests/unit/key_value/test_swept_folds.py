@@ -13,9 +13,9 @@ from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.key_value.key_value_table import KeyValueTable
 from pravega_spark.key_value.updates import TablePut
-from pravega_spark.manager import StreamManager
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 
 T = "s/t"
@@ -25,8 +25,7 @@ class Process:
     """A process with the table open: its own manager, logs and index."""
 
     def __init__(self, store: object, runtime: FakeRuntime) -> None:
-        self.manager = StreamManager("memory://unused", runtime=runtime)
-        self.manager._store = store  # type: ignore[assignment]
+        self.manager = manager_on(store, runtime)
 
     def open(self) -> KeyValueTable:
         return self.manager.key_value_table(T)

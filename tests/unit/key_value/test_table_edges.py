@@ -20,7 +20,7 @@ from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.entry import KeyVersion
 from pravega_spark.key_value.key_value_table import KeyValueTable
 from pravega_spark.key_value.updates import TableInsert, TablePut, TableRemove
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 
 T = "s/t"
@@ -63,7 +63,7 @@ def manager() -> StreamManager:
 
 
 def other_of(manager: StreamManager) -> StreamManager:
-    return StreamManager(manager.root, runtime=manager._runtime)
+    return StreamManager(manager.root, runtime=root_of(manager).runtime)
 
 
 def contents(manager: StreamManager) -> dict[Any, bytes]:

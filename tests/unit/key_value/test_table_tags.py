@@ -11,7 +11,7 @@ from pravega_spark.errors import (
     StaleIdentity,
 )
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.simulated_kills import Killed, kill
@@ -30,7 +30,7 @@ def manager() -> StreamManager:
 
 
 def other_of(manager: StreamManager) -> StreamManager:
-    return StreamManager(manager.root, runtime=manager._runtime)
+    return StreamManager(manager.root, runtime=root_of(manager).runtime)
 
 
 def test_tags_are_added_and_removed_and_tables_are_found_by_them(manager: StreamManager) -> None:

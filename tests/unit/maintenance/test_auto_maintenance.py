@@ -27,6 +27,7 @@ from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.maintenance import auto
 from pravega_spark.maintenance.auto import AutoMaintenance, SharePace
 from pravega_spark.manager import StreamManager
+from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 pytestmark = pytest.mark.slow
@@ -175,8 +176,7 @@ def test_appends_make_the_same_storage_calls_with_and_without() -> None:
     counts = []
     for maintain in ("off", "auto"):
         store = Spy(MemoryStore())
-        manager = StreamManager("memory://unused", maintain="off")
-        manager._store = store
+        manager = manager_on(store)
         manager._maintain = maintain
         manager.create_scope("s")
         manager.create_stream("s/t")

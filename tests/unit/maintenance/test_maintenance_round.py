@@ -34,7 +34,7 @@ from pravega_spark.maintenance import round
 from pravega_spark.maintenance import work as maintenance_work
 from pravega_spark.maintenance.round import RoundRequest, RoundStop, maintain_root
 from pravega_spark.maintenance.work import retention_due
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.retention.plan import StreamAmounts
 from pravega_spark.values.segments import StreamCut
 from tests.harness.backup_world import manager_of
@@ -84,7 +84,7 @@ def looked_at(manager: StreamManager, **options: Any) -> Mapping[str, int]:
 def settled(manager: StreamManager) -> None:
     """Do rounds until no stream is looked at for an hour; the tables of scopes always are."""
     for hours in (0, 0, 1, 2):
-        manager._runtime.sleep(hours * HOUR)
+        root_of(manager).runtime.sleep(hours * HOUR)
         manager.maintain()
 
 
@@ -92,7 +92,7 @@ def test_one_round_does_all_kinds(manager: StreamManager, clock: FakeRuntime) ->
     manager.create_stream("s/kept", ONE_BYTE)
     write(manager, "s/kept", b"first", b"last")
     manager.create_stream("s/busy", StreamConfiguration(ScalingPolicy.by_event_rate(2, 4, 1)))
-    load(reopen(manager._stream("s/busy")), seconds=900, rate=9)
+    load(reopen(root_of(manager).stream("s/busy")), seconds=900, rate=9)
     writer = manager.create_transactional_writer("s/kept")
     transaction = writer.begin_transaction(lease="10 s")
     transaction.write_event(b"never", "k")
@@ -456,7 +456,7 @@ def test_stream_whose_events_have_all_expired_is_due_after_idle_time(
     manager.create_stream("s/t", StreamConfiguration(ScalingPolicy.fixed(1), policy))
     write(manager, "s/t", b"first", b"second")
     explained = manager.retention("s/t").explain()
-    view = manager._stream("s/t").view()
+    view = root_of(manager).stream("s/t").view()
     stays = replace(explained.stays, seconds=2 * HOUR)
     now_ms = view.timestamp_ms + int(2 * HOUR * 1_000)
     settings = EffectiveSettings(sample_every_ms=10**9)
@@ -477,7 +477,7 @@ def test_age_of_an_amount_is_that_of_events_before_its_end(
         for number in range(8):
             writer.write_event(b"%d" % number, str(number)).result()
     clock.sleep(HOUR)
-    stream, tail = manager._stream("s/t"), manager.tail("s/t")
+    stream, tail = root_of(manager).stream("s/t"), manager.tail("s/t")
     view = stream.view()
     amounts = StreamAmounts.read(stream, view, VersionAges.read(stream.log))
     start = StreamCut("s/t", tail.life, {0: middle.positions[0], 1: 0})

@@ -17,6 +17,7 @@ from pravega_spark.maintenance import auto
 from pravega_spark.values.names import FOLD_SUBSCRIBER
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
+from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 NAME, LOG = "shop/stock", "shop/_kv_tables/stock"
@@ -34,8 +35,7 @@ def store(clock: FakeRuntime) -> Spy:
 
 @pytest.fixture
 def manager(store: Spy, clock: FakeRuntime) -> StreamManager:
-    manager = StreamManager(store.url, runtime=clock)
-    manager._store = store
+    manager = manager_on(store, clock)
     manager.create_scope("shop")
     configuration = KeyValueTableConfiguration(key_type="string")
     manager.create_key_value_table(NAME, configuration)

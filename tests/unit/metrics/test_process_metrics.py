@@ -20,7 +20,7 @@ from pravega_spark.engine.store.retries import Retries
 from pravega_spark.engine.stream.fencing import fence
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import IllegalState, InvalidInput, StoreUnavailable, StreamSealed
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.metrics.catalog import APPEND_BUCKETS, PROCESS_METRICS
 from pravega_spark.metrics.process_counters import ProcessCounters
 from pravega_spark.metrics.prometheus import ProcessMetrics, start_metrics
@@ -219,7 +219,7 @@ def test_lost_race_is_counted_once_and_nothing_is_written_twice(
     manager: StreamManager, registry: CollectorRegistry
 ) -> None:
     def overtake() -> None:
-        other = StreamLog(manager._store, "metered/a")  # as another process opens it
+        other = StreamLog(root_of(manager).store, "metered/a")  # as another process opens it
         fence(other, 1, "token")
 
     with manager.create_writer("metered/a") as writer, at_failpoint("append.staged", overtake):

@@ -15,12 +15,13 @@ from pravega_spark.config.policies import RetentionPolicy, StreamConfiguration
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import InvalidInput, InvalidName
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.metrics import measurement
 from pravega_spark.metrics.catalog import ROOT_METRICS
 from pravega_spark.metrics.prometheus import RootMetrics, root_metrics
 from pravega_spark.values.segments import StreamCut
 from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 Values = Callable[..., "float | None"]
@@ -197,9 +198,8 @@ def test_maintenance_shows_its_age_and_what_is_overdue(
 
 def watched(manager: StreamManager) -> tuple[StreamManager, Spy]:
     """Return another manager of the root, and the store that counts its calls."""
-    other, spy = StreamManager(manager.root), Spy(manager._store)
-    other._store = spy
-    return other, spy
+    spy = Spy(root_of(manager).store)
+    return manager_on(spy), spy
 
 
 def calls_of_a_scrape(metrics: RootMetrics, spy: Spy) -> list[str]:
@@ -290,7 +290,7 @@ def test_damaged_stream_is_counted_and_logged_and_the_others_are_measured(
     manager.create_stream("s/b")
     write(manager, b"1", stream="s/b")
     broken, _ = watched(manager)
-    manager._store.put("s/a/events/_delta_log/00000000000000000001.json", b"{not a commit")
+    root_of(manager).store.put("s/a/events/_delta_log/00000000000000000001.json", b"{not a commit")
     with caplog.at_level(logging.WARNING, logger="pravega_spark"):
         text = root_metrics(broken).text().decode()
     assert 'pravega_scrape_errors{kind="stream"} 1.0' in text

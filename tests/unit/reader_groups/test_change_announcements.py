@@ -8,6 +8,7 @@ from pravega_spark.reader_groups.lifecycle import ABANDONED_MS, FOLDER
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 
@@ -24,9 +25,7 @@ class World:
 
     def manager(self, store: Store | None = None) -> StreamManager:
         """Return the manager of another process."""
-        made = StreamManager("memory://unused", runtime=self.runtime)
-        made._store = store or self.store
-        return made
+        return manager_on(store or self.store, self.runtime)
 
     def announced(self) -> list[str]:
         return [entry.key for entry in self.store.list(FOLDER)]

@@ -8,19 +8,11 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import CorruptLog, RootChanged, StoreError
-from pravega_spark.manager import StreamManager
 from tests.harness.group_world import OpenGroup, World
+from tests.harness.roots import manager_at
 
 FOLDER = "s/_reader_groups/g"
-
-
-def manager_at(root: Path) -> StreamManager:
-    """A manager as another process has it, with its own store."""
-    made = StreamManager(root)
-    made._store = LocalStore(str(root))
-    return made
 
 
 def test_reader_of_a_lost_group_reads_until_its_lease_ends_and_creates_nothing() -> None:

@@ -8,18 +8,11 @@ from shutil import rmtree
 
 import pytest
 
-from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import CorruptLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from tests.harness.folder_state import wait_for_maintenance
-
-
-def manager_at(root: Path) -> StreamManager:
-    """A manager as another process has it, with its own store."""
-    manager = StreamManager(root)
-    manager._store = LocalStore(str(root))
-    return manager
+from tests.harness.roots import manager_at
 
 
 def group_at(root: Path) -> ReaderGroup:

@@ -14,11 +14,13 @@ from pravega_spark import StreamManager
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import ReinitializationRequired, RootChanged
+from pravega_spark.manager import root_of
 from pravega_spark.reader_groups import transitions
 from pravega_spark.reader_groups.reader import EventStreamReader
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.reader_groups.table import GroupCodec, _open_states
 from tests.harness.group_world import World
+from tests.harness.roots import manager_on
 
 FEW, MANY = 4, 40
 FOLDER = "s/_reader_groups/g"
@@ -99,7 +101,7 @@ def test_readers_of_all_handles_in_a_process_share_one_copy(tmp_path: Path) -> N
 def test_copy_of_a_group_that_nobody_uses_is_not_kept(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     group = group_of(manager, 1)
-    key = manager._store, FOLDER
+    key = root_of(manager).store, FOLDER
     assert _open_states._used.get(key) is group._lifecycle.sync
     del group
     gc.collect()
@@ -114,8 +116,7 @@ def test_group_whose_folder_was_replaced_is_opened_anew(tmp_path: Path) -> None:
     while not hint.exists():  # written in the background, which would begin the folder again
         time.sleep(0.01)
     (tmp_path / "root" / FOLDER).rename(tmp_path / "away")
-    elsewhere = StreamManager(tmp_path / "root")
-    elsewhere._store = LocalStore(str(tmp_path / "root"))  # as another process has it
+    elsewhere = manager_on(LocalStore(str(tmp_path / "root")))  # as another process has it
     elsewhere.create_reader_group("s/g", ["s/t"], checkpoint_interval=None)
     for number in range(3):
         elsewhere.reader_group("s/g").update(refresh=f"{number + 1} s")

@@ -11,7 +11,7 @@ from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.errors import HeldBySubscriber, TruncatedData
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.retention.decision import RetentionRule
 from pravega_spark.retention.explanation import policy_text
 from pravega_spark.retention.run import explain_retention, parse_options, run_retention
@@ -197,5 +197,5 @@ def test_dead_subscriber_keeps_no_data_under_a_policy_by_time() -> None:
             writer.write_event(b"x" * 10).result()
         runtime.sleep(3 * 86_400)
         manager.retention("s/t").run()
-    stream = open_stream(manager._store, "s/t", runtime)
+    stream = open_stream(root_of(manager).store, "s/t", runtime)
     assert stream.view().head == at(2), "the two events of the last seven days stay"

@@ -7,6 +7,7 @@ import pytest
 from pravega_spark import StreamManager
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream
+from pravega_spark.manager import root_of
 from pravega_spark.serve.watch import FIRST_COMMITS, StreamWatch
 from tests.harness.spy_store import Spy
 from tests.harness.web_world import new_manager
@@ -26,7 +27,7 @@ def write(manager: StreamManager, events: int) -> None:
 
 def test_a_look_without_news_is_one_call_and_a_shared_one_is_none(manager: StreamManager) -> None:
     write(manager, 5)
-    spy = Spy(manager._store)
+    spy = Spy(root_of(manager).store)
     watch = StreamWatch(StreamLog(spy, "nyc/f"))
     watch.look()
     spy.calls.clear()
@@ -41,7 +42,7 @@ def test_a_look_without_news_is_one_call_and_a_shared_one_is_none(manager: Strea
 
 
 def test_a_look_at_news_reads_each_new_commit_once(manager: StreamManager) -> None:
-    spy = Spy(manager._store)
+    spy = Spy(root_of(manager).store)
     watch = StreamWatch(StreamLog(spy, "nyc/f"))
     before = watch.look().version
     write(manager, 7)
@@ -54,7 +55,7 @@ def test_a_look_at_news_reads_each_new_commit_once(manager: StreamManager) -> No
 
 def test_the_first_look_knows_the_traffic_of_the_last_commits(manager: StreamManager) -> None:
     write(manager, 60)
-    watch = StreamWatch(StreamLog(manager._store, "nyc/f"))
+    watch = StreamWatch(StreamLog(root_of(manager).store, "nyc/f"))
     row = watch.row(watch.look())
     assert row.events_per_second > 0
     assert sum(value or 0 for value in row.series) * 60 == pytest.approx(60)
@@ -65,7 +66,7 @@ def test_a_long_log_is_not_read_from_its_beginning(manager: StreamManager) -> No
     with manager.create_writer("nyc/f") as writer:
         for _ in range(FIRST_COMMITS + 40):
             writer.write_event(b"x", routing_key="a").result()
-    spy = Spy(manager._store)
+    spy = Spy(root_of(manager).store)
     stream = StreamLog(spy, "nyc/f")
     stream.view()
     spy.calls.clear()
@@ -76,7 +77,7 @@ def test_a_long_log_is_not_read_from_its_beginning(manager: StreamManager) -> No
 
 
 def test_later_traffic_is_counted_by_segment_over_a_scale(manager: StreamManager) -> None:
-    watch = StreamWatch(StreamLog(manager._store, "nyc/f"))
+    watch = StreamWatch(StreamLog(root_of(manager).store, "nyc/f"))
     watch.look()
     write(manager, 10)
     manager.scale_stream("nyc/f", seal=[0], key_ranges=[(0.0, 0.5), (0.5, 1.0)])
@@ -92,7 +93,7 @@ def test_later_traffic_is_counted_by_segment_over_a_scale(manager: StreamManager
 
 def test_a_stream_that_is_made_again_begins_anew(manager: StreamManager) -> None:
     write(manager, 10)
-    watch = StreamWatch(StreamLog(manager._store, "nyc/f"))
+    watch = StreamWatch(StreamLog(root_of(manager).store, "nyc/f"))
     watch.look()
     manager.seal_stream("nyc/f")
     manager.delete_stream("nyc/f")

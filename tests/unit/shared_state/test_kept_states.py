@@ -13,6 +13,7 @@ from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.releases import run_release
+from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 S = "s/state"
@@ -29,9 +30,8 @@ def one(_: int, updates: list[int]) -> None:
 class World:
     def __init__(self, policy: RetentionPolicy | None = None, store: Any = None) -> None:
         self.runtime = FakeRuntime()
-        self.manager = manager_of(self.runtime)
-        if store is not None:
-            self.manager._store = store
+        runtime = self.runtime
+        self.manager = manager_of(runtime) if store is None else manager_on(store, runtime)
         self.manager.create_scope("s")
         self.manager.create_stream(S, StreamConfiguration(ScalingPolicy.fixed(1), policy))
 

@@ -8,6 +8,7 @@ from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.stream.history import history_log
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchTransaction
+from pravega_spark.manager import root_of
 from pravega_spark.txn.manifests import chunk_folder
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime, manager_of
 
@@ -18,7 +19,7 @@ def made_by(runtime: FakeRuntime) -> tuple[StreamManager, StreamLog]:
     manager = manager_of(runtime)
     manager.create_scope("s")
     manager.create_stream("s/t", StreamConfiguration(ScalingPolicy.fixed(2)))
-    return manager, StreamLog(manager._store, "s/t", runtime)
+    return manager, StreamLog(root_of(manager).store, "s/t", runtime)
 
 
 def files_of(stream: StreamLog, transaction_id: str) -> list[str]:

@@ -19,6 +19,7 @@ from pravega_spark.errors import (
     StoreError,
     TxnFailed,
 )
+from pravega_spark.manager import root_of
 from pravega_spark.txn.transaction import Transaction
 from pravega_spark.values.limits import MAX_EVENT_BYTES
 from tests.harness.fake_runtime import FakeRuntime, manager_of
@@ -108,7 +109,7 @@ def test_rows_have_their_own_times_or_that_of_the_call(manager: StreamManager) -
         txn.write_table(pa.table({"event": [b"y"]}))
     times = {event.data: event.timestamp_us for event in manager.read(RAW)}
     assert times[b"x"] == int(NOON.timestamp()) * 1_000_000
-    assert times[b"y"] == manager._runtime.now_us()
+    assert times[b"y"] == root_of(manager).runtime.now_us()
 
 
 @pytest.mark.parametrize("failure", ["column", "row", "size", "storage", "storage at the end"])

@@ -18,7 +18,7 @@ from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import StoreError
 from pravega_spark.event_reader import EventReader
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.values.segments import StreamCut
 from tests.harness.fault_plans import Rule
 from tests.harness.small_streams import make_stream, reopen, scale, write
@@ -182,7 +182,7 @@ def test_reported_commit_is_on_its_way_to_the_disk_before_it_is_read(
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
     manager.create_stream("s/t")
-    other, disk = StreamLog(manager._store, "s/t", SYSTEM), _Disk(manager._store)
+    other, disk = StreamLog(root_of(manager).store, "s/t", SYSTEM), _Disk(root_of(manager).store)
     stream = reopen(other, disk)
     tail: LogTail = stream.tail
     may_read = threading.Event()

@@ -12,8 +12,8 @@ from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.log.stored_state import state_key
 from pravega_spark.engine.runtime.json_codec import to_json
-from pravega_spark.manager import StreamManager
 from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.roots import manager_on
 from tests.harness.small_streams import make_stream, reopen, write
 from tests.harness.small_tables import FILE_BYTES, event_add, put, table_log
 from tests.harness.spy_store import Spy
@@ -115,8 +115,7 @@ def test_information_of_a_stream_reads_each_commit_once() -> None:
     stream = make_stream(store, runtime)
     for n in range(30):
         write(stream, [("k", b"%d" % n)])
-    manager = StreamManager("memory://unused", runtime=runtime)
-    manager._store = store
+    manager = manager_on(store, runtime)
     handle = manager.stream("s/t")
     vars(handle)["_log_of"] = {"s/t": reopen(stream)}.get  # as with the system's clock: kept open
     store.calls.clear()

@@ -25,7 +25,7 @@ from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CorruptLog, ForkedProcess, NoSuchStream, RootChanged, StoreError
 from pravega_spark.event_reader import EventReader
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.values.events import Event
 from pravega_spark.values.limits import POLL_WATCHED_SECONDS
 from pravega_spark.values.segments import StreamCut
@@ -374,8 +374,8 @@ def on_disk(path: Path) -> tuple[StreamLog, StreamLog, Spy]:
     manager = StreamManager(path)
     manager.create_scope("s")
     manager.create_stream("s/t")
-    other = StreamLog(manager._store, "s/t", SYSTEM)
-    spy = Spy(manager._store)
+    other = StreamLog(root_of(manager).store, "s/t", SYSTEM)
+    spy = Spy(root_of(manager).store)
     stream = reopen(other, spy)
     stream.view()
     return stream, other, spy
@@ -525,7 +525,7 @@ def test_many_followers_of_many_streams_share_one_thread_and_few_polls(tmp_path:
     names = [f"s/t{n}" for n in range(streams)]
     for name in names:
         manager.create_stream(name)
-    spies = [Spy(manager._store) for _ in names]
+    spies = [Spy(root_of(manager).store) for _ in names]
     opened = [StreamLog(spy, name, SYSTEM) for spy, name in zip(spies, names, strict=True)]
     before = threading.active_count()
     with ThreadPoolExecutor(count) as pool:

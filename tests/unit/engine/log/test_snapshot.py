@@ -20,6 +20,7 @@ from pravega_spark.engine.log.snapshot import (
     new_table,
 )
 from pravega_spark.errors import CorruptLog, ForeignTable
+from pravega_spark.manager import root_of
 from tests.harness.small_tables import add_ids
 
 
@@ -144,7 +145,7 @@ def test_what_reads_a_stream_looks_at_no_id_of_a_writer(
     manager.create_stream("s/t")
     with manager.create_writer("s/t", writer_id="w") as writer:
         writer.write_event(b"x", routing_key="k").result()
-    log = manager._stream("s/t").log
+    log = root_of(manager).stream("s/t").log
     known = add_ids(log, 200)
     log._follower.snapshot = replace(known, domains=NotWalked(known.domains))  # type: ignore[arg-type]
     look(manager)

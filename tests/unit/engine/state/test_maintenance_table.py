@@ -35,7 +35,7 @@ from pravega_spark.engine.state.state_table import TableChange
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CorruptLog, StoreError
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.values.limits import (
     CLAIM_MS,
     RECORD_FAILURE_CHARACTERS,
@@ -430,8 +430,8 @@ def test_manager_shows_the_record_of_its_root_and_writes_none(clock: FakeRuntime
     manager = manager_of(clock)
     manager.create_scope("s")
     assert [info.finished_ms for info in manager.maintenance()] == [None] * len(MaintenanceKind)
-    assert manager._store.folders("") == ["s"]
-    table_of(manager._store, clock).finish_now(SCALING, ALL, JOB, 0, 3)
+    assert root_of(manager).store.folders("") == ["s"]
+    table_of(root_of(manager).store, clock).finish_now(SCALING, ALL, JOB, 0, 3)
     (scaling,) = (info for info in manager.maintenance() if info.kind is SCALING)
     assert (scaling.streams, scaling.is_overdue) == (3, False)
     assert manager.list_scopes() == ["s"], "the record is no scope"

@@ -34,10 +34,11 @@ from pravega_spark.errors import (
     RootChanged,
     StoreReadOnly,
 )
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 
@@ -299,7 +300,7 @@ def test_processes_that_change_different_settings_lose_nothing(tmp_path: Path) -
 
 
 def test_process_keeps_the_table_of_a_root_open(root: Path) -> None:
-    store = StreamManager(root)._store
+    store = root_of(StreamManager(root)).store
     assert open_settings(store) is open_settings(store)
     assert open_settings(store, FakeRuntime()) is not open_settings(store, SYSTEM)
     other = MemoryStore()
@@ -316,8 +317,8 @@ def test_files_of_the_table_do_not_grow_with_the_changes(sweep: str) -> None:
 
     def files_after(changes: int) -> int:
         runtime = FakeRuntime()
-        manager = StreamManager("memory://unused", runtime=runtime)
-        manager._store = store = memory(runtime)
+        store = memory(runtime)
+        manager = manager_on(store, runtime)
         manager.create_scope("s")
         for number in range(changes):
             grace = 3_600 + number

@@ -20,16 +20,12 @@ from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.root_marker import MARKER_KEY, check_same
 from pravega_spark.errors import CommitUnknown, CorruptLog, RootChanged, StoreError, StoreRefused
+from pravega_spark.manager import root_of
 from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.roots import manager_on
 from tests.harness.small_streams import all_events
 from tests.harness.small_tables import put, table_log
 from tests.harness.spy_store import Spy
-
-
-def manager_of(store: Store) -> StreamManager:
-    manager = StreamManager("memory://unused")
-    manager._store = store
-    return manager
 
 
 def set_up(root: Path, events: int = 2) -> StreamManager:
@@ -44,7 +40,7 @@ def set_up(root: Path, events: int = 2) -> StreamManager:
 
 def elsewhere(root: Path) -> StreamManager:
     """A manager as another process has it, with its own store."""
-    return manager_of(LocalStore(str(root)))
+    return manager_on(LocalStore(str(root)))
 
 
 def remove(root: Path) -> None:
@@ -70,7 +66,7 @@ def test_removed_root_accepts_nothing_and_gets_no_folder(
 ) -> None:
     root = tmp_path / "root"
     manager = set_up(root)
-    stream = manager._stream("s/t")
+    stream = root_of(manager).stream("s/t")
     writer = manager.create_writer("s/t")
     transactional = manager.create_transactional_writer("s/t")
     transaction = transactional.begin_transaction()
@@ -84,7 +80,7 @@ def test_removed_root_accepts_nothing_and_gets_no_folder(
     calls: dict[str, Callable[[], Any]] = {
         "writer": lambda: writer.write_event(b"lost").result(30),
         "reader": stream.view,
-        "scope": lambda: manager._scope("s").create() or manager.create_stream("s/other"),
+        "scope": lambda: root_of(manager).scope("s").create() or manager.create_stream("s/other"),
         "transaction": write_in_transaction,
     }
     with pytest.raises((RootChanged, LookupError)) as raised:
@@ -111,7 +107,7 @@ def test_root_that_was_restored_is_used_again(tmp_path: Path) -> None:
 
 def test_replaced_root_in_one_process_starts_empty(tmp_path: Path) -> None:
     manager = set_up(tmp_path / "root")
-    old, known = manager.create_writer("s/t"), manager._stream("s/t")
+    old, known = manager.create_writer("s/t"), root_of(manager).stream("s/t")
     remove(tmp_path / "root")
     set_up(tmp_path / "root", events=1)
     with pytest.raises(RootChanged, match="removed, moved, unmounted or replaced"):
@@ -131,10 +127,10 @@ def test_root_replaced_by_another_process_accepts_no_writes_for_the_first(
     """Even if the new stream's log has the version that the writer knows as the newest one."""
     root = tmp_path / "root"
     first = LocalStore(str(root))
-    manager = manager_of(first)
+    manager = manager_on(first)
     manager.create_scope("s")
     manager.create_stream("s/t")
-    known = manager._stream("s/t")
+    known = root_of(manager).stream("s/t")
     known.view()
     wait_for_maintenance()
     remove(root)
@@ -189,10 +185,10 @@ def test_log_removed_during_a_commit_is_not_created_again(
 
 def test_emptied_store_without_folders_is_noticed_when_the_root_is_probed() -> None:
     store = MemoryStore()
-    manager = manager_of(store)
+    manager = manager_on(store)
     manager.create_scope("s")
     manager.create_stream("s/t")
-    known = manager._stream("s/t")
+    known = root_of(manager).stream("s/t")
     known.view()
     store.delete([entry.key for entry in store.list("")])
     with pytest.raises(RootChanged):
@@ -201,7 +197,7 @@ def test_emptied_store_without_folders_is_noticed_when_the_root_is_probed() -> N
         ensure_probed(store)
     again = MemoryStore.named(store.url.removeprefix("memory://"))
     assert again is not store
-    assert manager_of(again).create_scope("other")
+    assert manager_on(again).create_scope("other")
     with pytest.raises(RootChanged):
         known.view()
     with pytest.raises(RootChanged):
@@ -246,7 +242,7 @@ def copied(source: MemoryStore, to: Store) -> Store:
 
 def filled_memory() -> MemoryStore:
     store = MemoryStore()
-    manager = manager_of(store)
+    manager = manager_on(store)
     manager.create_scope("s")
     manager.create_stream("s/t")
     with manager.create_writer("s/t") as writer:
@@ -261,7 +257,7 @@ def marker(store: Store) -> dict[str, Any]:
 
 def test_root_copied_to_refused_storage_is_read_only() -> None:
     store = copied(filled_memory(), Overwriting())
-    manager = manager_of(store)
+    manager = manager_on(store)
     assert [event.data for event in manager.read("s/t")] == [b"0"]
     before = {entry.key: store.get(entry.key) for entry in store.list("")}
     for call in (
@@ -279,29 +275,29 @@ def test_root_copied_to_good_storage_is_probed_there_once(monkeypatch: pytest.Mo
     monkeypatch.setattr(MemoryStore, "storage", "another")
     store = Spy(copied(source, MemoryStore()))
     for number in (1, 2):
-        with manager_of(store).create_writer("s/t") as writer:
+        with manager_on(store).create_writer("s/t") as writer:
             writer.write_event(b"%d" % number).result(30)
         assert store.count("put_if_absent", "_probe/") == 2 + 8 * 2
     assert marker(store)["storage"] == ["memory", "another"]
     assert marker(store)["root"] == marker(source)["root"]
-    assert [event.data for event in manager_of(store).read("s/t")] == [b"0", b"1", b"2"]
+    assert [event.data for event in manager_on(store).read("s/t")] == [b"0", b"1", b"2"]
 
 
 def test_marker_of_an_older_version_is_completed_by_the_next_write() -> None:
     store = filled_memory()
     old = {"format": 1, "probed_ms": 7, "racers": 8, "races": 2}
     store.put(MARKER_KEY, json.dumps(old).encode())
-    manager = manager_of(Spy(store))
+    manager = manager_on(Spy(store))
     with manager.create_writer("s/t") as writer:
         writer.write_event(b"1").result(30)
     assert marker(store) == {**old, "root": "probed-7", "storage": ["memory"]}
-    check_same(manager._store)
+    check_same(root_of(manager).store)
 
 
 def test_every_reader_and_writer_checks_the_format() -> None:
     store = filled_memory()
     store.put(MARKER_KEY, json.dumps({**marker(store), "format": 2}).encode())
-    manager = manager_of(Spy(store))
+    manager = manager_on(Spy(store))
     for call in (
         lambda: list(manager.read("s/t")),
         lambda: manager.create_writer("s/t"),
@@ -315,7 +311,7 @@ def test_every_reader_and_writer_checks_the_format() -> None:
 
 def test_marker_is_read_once_and_never_by_an_append() -> None:
     store = Spy(filled_memory())
-    manager = manager_of(store)
+    manager = manager_on(store)
     with manager.create_writer("s/t") as writer:
         for number in range(3):
             writer.write_event(b"%d" % number).result(30)
@@ -336,11 +332,11 @@ def test_events_are_readable_after_a_move_within_the_storage(tmp_path: Path) -> 
     set_up(tmp_path / "root")
     move(tmp_path / "root")
     calls = Spy(LocalStore(str(tmp_path / "elsewhere")))
-    manager = manager_of(calls)
+    manager = manager_on(calls)
     with manager.create_writer("s/t") as writer:
         writer.write_event(b"2").result(30)
     assert calls.count("put_if_absent", "_probe/") == 0
-    assert len(all_events(manager._stream("s/t"))) == 3
+    assert len(all_events(root_of(manager).stream("s/t"))) == 3
 
 
 def test_a_changed_link_to_another_root_redirects_no_write(

@@ -21,11 +21,12 @@ from pravega_spark.errors import (
     InvalidInput,
     StreamSealed,
 )
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.values.limits import MAX_TAGS
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 
@@ -37,9 +38,7 @@ RATE = ScalingPolicy.by_event_rate(100)
 
 def manager_of(store: Any) -> StreamManager:
     """A manager as another process has it, without any state in memory."""
-    made = StreamManager("memory://unused", runtime=FakeRuntime())
-    made._store = store
-    return made
+    return manager_on(store, FakeRuntime())
 
 
 @pytest.fixture
@@ -356,7 +355,7 @@ def test_stream_of_an_early_version_of_the_package_has_version_0_until_its_updat
 
 
 def test_record_without_a_configuration_version_is_read(manager: StreamManager) -> None:
-    text = manager._stream(S).view().snapshot.domains[STREAM_DOMAIN]
+    text = root_of(manager).stream(S).view().snapshot.domains[STREAM_DOMAIN]
     early = json.loads(text)
     early["configurationVersion"] = 7
     assert decode_stream(json.dumps(early)).configuration_version == 7

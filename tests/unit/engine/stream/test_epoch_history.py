@@ -14,11 +14,12 @@ from pravega_spark.engine.stream.history import HistoryRow, append_history, hist
 from pravega_spark.engine.stream.records import encode_epoch
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import CorruptLog, DataLoss, InvalidInput, NoSuchSegment, NoSuchStream
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.values.segments import Epoch, StreamCut
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 
@@ -32,8 +33,7 @@ class World:
     def __init__(self) -> None:
         self.runtime = FakeRuntime()
         self.store = Spy(memory(self.runtime))
-        self.manager = StreamManager("memory://unused", runtime=self.runtime)
-        self.manager._store = self.store
+        self.manager = manager_on(self.store, self.runtime)
         self.manager.create_scope("s")
         self.expected: list[Epoch] = []
         self.create()
@@ -62,7 +62,7 @@ class World:
     @property
     def oldest(self) -> int:
         """The oldest epoch of the state."""
-        return self.manager._stream(S).view().oldest_epoch
+        return root_of(self.manager).stream(S).view().oldest_epoch
 
     def numbers(self, *args: int | None, **options: int | None) -> list[int]:
         return [epoch.number for epoch in self.manager.epochs(S, *args, **options)]
@@ -160,7 +160,7 @@ def test_newest_files_of_a_long_history_suffice_for_its_newest_epochs() -> None:
     world.store.calls.clear()
     assert world.numbers(start=18)[0] == 18
     files = {key for _, key in world.store.calls if "/metadata/data/" in key}
-    with history_log(world.manager._stream(S)).files() as live:
+    with history_log(root_of(world.manager).stream(S)).files() as live:
         every = [add for add in live.all() if add.partition["record"] == "epoch"]
     assert len(files) <= 9 < len(every)
 
@@ -203,7 +203,7 @@ def test_history_of_an_earlier_life_is_not_read() -> None:
 def test_epoch_that_a_restore_dropped_is_not_taken_for_its_successor() -> None:
     world = World()
     world.scale(2)
-    stream = world.manager._stream(S)
+    stream = root_of(world.manager).stream(S)
     dropped = world.expected[0]
     append_history(stream, [HistoryRow("epoch", 1, "pravega.epoch.1", encode_epoch(dropped))])
     world.truncate()
@@ -277,7 +277,7 @@ def test_missing_or_damaged_file_of_the_history_is_named(world: World) -> None:
 
 
 def test_history_that_begins_late_gives_what_it_has(world: World) -> None:
-    stream = world.manager._stream(S)
+    stream = root_of(world.manager).stream(S)
     view = stream.view()
     for key in [key for key in world.store.inner._objects if "/metadata/" in key]:  # type: ignore[attr-defined]
         world.store.delete([key])

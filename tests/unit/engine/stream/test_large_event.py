@@ -32,6 +32,7 @@ from pravega_spark.errors import (
     StreamSealed,
     TruncatedData,
 )
+from pravega_spark.manager import root_of
 from pravega_spark.values.events import Event
 from pravega_spark.values.limits import MAX_LARGE_EVENT_BYTES
 from tests.harness.failpoints import at_failpoint
@@ -83,7 +84,7 @@ def sweep(manager: StreamManager, runtime: FakeRuntime) -> Any:
 
 
 def the_object(manager: StreamManager) -> str:
-    (key,) = objects(manager._store, STREAM)
+    (key,) = objects(root_of(manager).store, STREAM)
     return key
 
 
@@ -218,7 +219,7 @@ def test_what_is_no_payload_is_refused_and_leaves_nothing(manager: StreamManager
             writer.write_event(LARGE, "k", expected=manager.stream(STREAM).tail())
         writer.write_event(b"still usable").result()
     assert values(manager.read(STREAM)) == [b"still usable"]
-    assert objects(manager._store, STREAM) == set()
+    assert objects(root_of(manager).store, STREAM) == set()
     with pytest.raises(InvalidInput, match="large_events"):
         manager.create_writer(STREAM, large_events="yes")  # type: ignore[arg-type]
 
@@ -248,7 +249,7 @@ def test_the_limit_holds_for_bytes_and_for_unknown_lengths(
                 writer.write_event(source)
             assert caught.value.limit_bytes == 1_000
         writer.write_event(bytes(1_000)).result()
-    assert len(objects(manager._store, STREAM)) == 1
+    assert len(objects(root_of(manager).store, STREAM)) == 1
 
 
 def test_a_serializer_may_make_a_large_event(manager: StreamManager) -> None:
@@ -271,7 +272,7 @@ def test_sizes_and_lag_count_the_whole_payload(manager: StreamManager) -> None:
     live = stream.storage().part(StorageKind.LIVE)
     assert live.files == 3
     assert live.size_bytes > size
-    stored = list(manager._store.list("s/t/events/data"))
+    stored = list(root_of(manager).store.list("s/t/events/data"))
     assert live.size_bytes == sum(entry.size for entry in stored)
 
 
@@ -282,14 +283,14 @@ def test_a_truncated_event_takes_its_object_along_and_no_sooner(
     event = next(iter(manager.read(STREAM)))
     stream = manager.stream(STREAM)
     stream.truncate("s/t@1:0#0=1")
-    assert len(objects(manager._store, STREAM)) == 1
+    assert len(objects(root_of(manager).store, STREAM)) == 1
     part = stream.storage().part(StorageKind.RETAINED)
     assert part.files == 1
     assert part.size_bytes > len(LARGE)
     swept = sweep(manager, runtime)
     assert swept.files == 1
     assert swept.size_bytes == part.size_bytes
-    assert objects(manager._store, STREAM) == set()
+    assert objects(root_of(manager).store, STREAM) == set()
     assert stream.storage().part(StorageKind.SWEPT).size_bytes == part.size_bytes
     with pytest.raises(TruncatedData):
         event.data  # noqa: B018
@@ -302,14 +303,14 @@ def test_sweeps_keep_live_objects_and_delete_those_without_a_commit(
     manager: StreamManager, runtime: FakeRuntime
 ) -> None:
     write(manager, LARGE)
-    live = objects(manager._store, STREAM)
-    log = open_stream(manager._store, STREAM, runtime)
+    live = objects(root_of(manager).store, STREAM)
+    log = open_stream(root_of(manager).store, STREAM, runtime)
     for _ in range(3):
         orphan = f"s/t/events/data/v{log.view().version:020d}/dead.event"
-        manager._store.put(orphan, OTHER)
-        manager._store.put(f"{orphan}-{len(OTHER)}.parquet", b"chunk")
+        root_of(manager).store.put(orphan, OTHER)
+        root_of(manager).store.put(f"{orphan}-{len(OTHER)}.parquet", b"chunk")
         swept = sweep(manager, runtime)  # the first one lists all files, the others what is new
-        assert objects(manager._store, STREAM) == live
+        assert objects(root_of(manager).store, STREAM) == live
         assert swept.size_bytes >= len(OTHER)
         retained_versions(log)
     (first, *_) = manager.read(STREAM)
@@ -326,14 +327,14 @@ def test_compaction_never_merges_a_large_event(
         write(manager, b"b%d" % n)
     write(manager, OTHER)
     write(manager, b"end")
-    before, kept = values(manager.read(STREAM)), objects(manager._store, STREAM)
+    before, kept = values(manager.read(STREAM)), objects(root_of(manager).store, STREAM)
     runtime.sleep(1_000)
     result = manager.stream(STREAM).compact(target="16 KiB")
     assert result.ranges == 2
     assert result.files_after == 5
     assert values(manager.read(STREAM)) == before
     sweep(manager, runtime)
-    assert objects(manager._store, STREAM) == kept
+    assert objects(root_of(manager).store, STREAM) == kept
     assert values(manager.read(STREAM)) == [*before, b"later"]
 
 
@@ -342,7 +343,7 @@ def test_a_range_with_a_large_event_is_left_as_it_is(manager: StreamManager) -> 
     from pravega_spark.compaction.result import MergeRange
 
     write(manager, b"a", LARGE, b"b")
-    stream = open_stream(manager._store, STREAM)
+    stream = open_stream(root_of(manager).store, STREAM)
     merged = merge_range(stream, MergeRange(STREAM, 1, 0, 0, 3, 3, 0))
     assert merged.chunk is None
     assert merged.reason
@@ -352,7 +353,7 @@ def test_a_damaged_short_or_lost_object_is_named_and_gives_no_bytes(
     manager: StreamManager,
 ) -> None:
     write(manager, b"before", LARGE, b"after")
-    key, store = the_object(manager), manager._store
+    key, store = the_object(manager), root_of(manager).store
     damaged = LARGE[:300] + b"\xff" + LARGE[301:]
     cases: list[tuple[bytes | None, type[Exception], str]] = [
         (damaged, CorruptChunk, r"other bytes in \[256, 320\)"),
@@ -388,7 +389,7 @@ def test_a_damaged_short_or_lost_object_is_named_and_gives_no_bytes(
 
 def test_undamaged_blocks_of_a_damaged_object_can_be_read(manager: StreamManager) -> None:
     write(manager, LARGE)
-    manager._store.put(the_object(manager), LARGE[:700] + b"\xff" + LARGE[701:])
+    root_of(manager).store.put(the_object(manager), LARGE[:700] + b"\xff" + LARGE[701:])
     (event,) = manager.read(STREAM)
     with event.open() as file:
         assert file.read(500) == LARGE[:500]
@@ -402,7 +403,7 @@ def test_a_read_behind_the_end_of_a_short_object_tells_no_wrong_size(
     manager: StreamManager, left: int
 ) -> None:
     write(manager, LARGE)
-    manager._store.put(the_object(manager), LARGE[:left])
+    root_of(manager).store.put(the_object(manager), LARGE[:left])
     (event,) = manager.read(STREAM)
     with event.open() as file:
         file.seek(6 * BLOCK + 1)  # in the third window, which begins at 6 blocks
@@ -439,7 +440,7 @@ def test_deleting_the_stream_deletes_its_objects(
     manager.delete_stream(STREAM)
     runtime.sleep(10_000)
     manager.sweep_scope("s", grace="1 minute", retain="1 minute")
-    assert objects(manager._store, STREAM) == set()
+    assert objects(root_of(manager).store, STREAM) == set()
     manager.create_stream(STREAM)
     write(manager, OTHER)
     assert values(manager.read(STREAM)) == [OTHER]
@@ -470,12 +471,12 @@ def test_an_aborted_transaction_leaves_no_object(
     txn = writer.begin_transaction()
     txn.write_event(LARGE, "k")
     txn.flush()
-    assert len(objects(manager._store, STREAM)) == 1
+    assert len(objects(root_of(manager).store, STREAM)) == 1
     part = manager.stream(STREAM).storage().part(StorageKind.OPEN_TRANSACTIONS)
     assert part.size_bytes > len(LARGE)
     txn.abort()
     manager.sweep_transactions(STREAM)
-    assert objects(manager._store, STREAM) == set()
+    assert objects(root_of(manager).store, STREAM) == set()
 
 
 def test_objects_of_open_transactions_survive_sweeps(
@@ -509,7 +510,7 @@ def test_a_split_during_the_upload_moves_the_event_without_a_copy(
     writer.close()
     assert pointer.segment_id != 0
     assert values(manager.read(STREAM)) == [b"first", LARGE]
-    assert len(objects(manager._store, STREAM)) == 1
+    assert len(objects(root_of(manager).store, STREAM)) == 1
 
 
 def test_a_transaction_that_a_scale_overtook_keeps_its_objects(manager: StreamManager) -> None:
@@ -520,7 +521,7 @@ def test_a_transaction_that_a_scale_overtook_keeps_its_objects(manager: StreamMa
     write(manager, b"new")
     txn.commit()
     assert sorted(values(manager.read(STREAM))) == sorted([LARGE, b"new"])
-    assert len(objects(manager._store, STREAM)) == 1
+    assert len(objects(root_of(manager).store, STREAM)) == 1
 
 
 def test_writer_ids_continue_after_a_large_event(manager: StreamManager) -> None:
@@ -541,7 +542,7 @@ def test_a_sealed_stream_reads_nothing_of_the_payload(manager: StreamManager) ->
     source = io.BytesIO(LARGE)
     with pytest.raises(StreamSealed):
         writer.write_event(source)
-    assert objects(manager._store, STREAM) == set()
+    assert objects(root_of(manager).store, STREAM) == set()
 
 
 def test_a_horizon_that_overtakes_an_upload_fails_the_writer(
@@ -560,7 +561,7 @@ def test_a_horizon_that_overtakes_an_upload_fails_the_writer(
     writer.close()
     runtime.sleep(90_000)  # a day later a sweep lists all folders again
     sweep(manager, runtime)
-    assert objects(manager._store, STREAM) == set()
+    assert objects(root_of(manager).store, STREAM) == set()
     assert values(manager.read(STREAM)) == [b"meanwhile", b"later", b"later"]
 
 
@@ -577,7 +578,7 @@ def test_a_backup_and_its_restore_hold_the_payloads(manager: StreamManager) -> N
     for key in objects(target, STREAM):
         target.put(key, b"torn")
     manager.backup(target.url)
-    assert objects(target, STREAM) == objects(manager._store, STREAM)
+    assert objects(target, STREAM) == objects(root_of(manager).store, STREAM)
     copy = StreamManager(target.url)
     assert values(copy.read(STREAM)) == expected
     _, second, third, _ = copy.read(STREAM)
@@ -591,10 +592,10 @@ def test_a_backup_and_its_restore_hold_the_payloads(manager: StreamManager) -> N
 def test_a_backup_of_a_lost_payload_fails_and_names_it(manager: StreamManager) -> None:
     write(manager, LARGE)
     key = the_object(manager)
-    manager._store.put(key, LARGE[:-1])
+    root_of(manager).store.put(key, LARGE[:-1])
     with pytest.raises(DataLoss, match=f"has {len(LARGE) - 1} bytes instead of {len(LARGE)}"):
         manager.backup("memory://lost-copy")
-    manager._store.delete([key])
+    root_of(manager).store.delete([key])
     with pytest.raises(DataLoss, match="does not exist"):
         manager.backup("memory://lost-copy")
 
@@ -619,15 +620,15 @@ def test_a_retained_version_keeps_the_objects_that_it_names(
         write(manager, b"more")
     runtime.sleep(90_000)  # the sweep lists all files, and only the truncation is not old enough
     stream.sweep(grace="1 minute", retain="2 days")
-    log = open_stream(manager._store, STREAM, runtime)
+    log = open_stream(root_of(manager).store, STREAM, runtime)
     assert any(version.named for version in retained_versions(log))
-    assert len(objects(manager._store, STREAM)) == 1
+    assert len(objects(root_of(manager).store, STREAM)) == 1
 
 
 def test_a_staged_large_event_of_a_split_segment_moves_with_its_object(
     manager: StreamManager, runtime: FakeRuntime
 ) -> None:
-    log = open_stream(manager._store, STREAM, runtime)
+    log = open_stream(root_of(manager).store, STREAM, runtime)
     view = log.view()
     stored = store_large_event(log, view.life, iter([memoryview(LARGE)]), "k")
     chunk = replace(stored.chunk, segment_id=0)
@@ -637,7 +638,7 @@ def test_a_staged_large_event_of_a_split_segment_moves_with_its_object(
     assert landed.segment_id != 0
     (event,) = manager.read(STREAM)
     assert (event.is_large, event.data, event.routing_key) == (True, LARGE, "k")
-    assert len(objects(manager._store, STREAM)) == 1
+    assert len(objects(root_of(manager).store, STREAM)) == 1
 
 
 @pytest.mark.parametrize("columns", [None, ["routing_key"], ["event"]])

@@ -8,8 +8,9 @@ from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.state.maintenance_table import JOB, MaintenanceTable
 from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 RETENTION, SCALING, TRANSACTIONS, *_ = MaintenanceKind
@@ -29,8 +30,7 @@ def store(clock: FakeRuntime) -> Spy:
 
 @pytest.fixture
 def manager(store: Spy, clock: FakeRuntime) -> StreamManager:
-    made = StreamManager("memory://unused", runtime=clock)
-    made._store = store
+    made = manager_on(store, clock)
     made.create_scope("s")
     plain = StreamConfiguration()
     kept = StreamConfiguration(retention=RetentionPolicy.by_time("7 days"))
@@ -41,7 +41,7 @@ def manager(store: Spy, clock: FakeRuntime) -> StreamManager:
 
 
 def overdue(manager: StreamManager, name: str) -> dict[MaintenanceKind, str]:
-    stream = manager._stream(f"s/{name}")
+    stream = root_of(manager).stream(f"s/{name}")
     return overdue_maintenance(stream, stream.view())
 
 
@@ -86,7 +86,7 @@ def test_an_explanation_says_it_and_equals_that_of_a_run(
 def test_a_stream_that_needs_nothing_costs_no_call_and_a_damaged_record_no_error(
     manager: StreamManager, store: Spy, clock: FakeRuntime
 ) -> None:
-    stream = manager._stream("s/plain")
+    stream = root_of(manager).stream("s/plain")
     view = stream.view()
     store.calls.clear()
     assert overdue_maintenance(stream, view) == {}

@@ -8,7 +8,7 @@ import pytest
 
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import InvalidInput, TruncatedData
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from tests.harness.small_streams import scale, write
 
 _roots = itertools.count()
@@ -24,7 +24,7 @@ def manager() -> StreamManager:
 
 
 def test_the_cut_of_each_version_is_the_tail_that_it_had(manager: StreamManager) -> None:
-    stream = open_stream(manager._store, "s/a")
+    stream = open_stream(root_of(manager).store, "s/a")
     tails = {manager.stream_info("s/a").version: manager.tail("s/a")}
     for n in range(6):
         if n == 3:
@@ -55,7 +55,7 @@ def test_a_version_that_is_not_there_is_refused(manager: StreamManager) -> None:
 
 
 def test_a_version_that_a_sweep_has_dropped_is_not_retained(manager: StreamManager) -> None:
-    stream = open_stream(manager._store, "s/a")
+    stream = open_stream(root_of(manager).store, "s/a")
     for _ in range(5):
         write(stream, [("k", b"12345")])
     old = stream.view().version

@@ -11,7 +11,7 @@ import pytest
 from pravega_spark.engine.stream.history import HistoryRow, append_history
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import TruncatedData
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.reader_groups.configuration import StreamCutRange
 from pravega_spark.values.events import Event
 from pravega_spark.values.segments import END, SegmentRange, StreamCut
@@ -119,13 +119,13 @@ def test_a_group_goes_back_to_a_checkpoint_at_the_end_of_a_passed_segment(tmp_pa
 def test_a_late_row_of_another_life_does_not_win(tmp_path: Path) -> None:
     manager = world(tmp_path)
     cut = scaled(manager, 4)
-    epoch = open_stream(manager._store, S).view().since(0)
+    epoch = open_stream(root_of(manager).store, S).view().since(0)
     assert epoch is not None
     cells = [[s.segment_id, 0.0, 1.0] for s in epoch.epoch(1).segments]
     value = {"reference": 1, "created": 1, "segments": cells, "splits": 0, "merges": 0}
     late = {**value, "life": 7, "ends": {str(MIDDLE): 0}}
     append_history(
-        open_stream(manager._store, S),
+        open_stream(root_of(manager).store, S),
         [HistoryRow("epoch", 10**6, "pravega.epoch.1", json.dumps(late))],
     )
     with pytest.raises(TruncatedData) as info:

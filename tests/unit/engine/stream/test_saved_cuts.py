@@ -18,7 +18,7 @@ from pravega_spark.errors import (
     NoSuchStream,
     TruncatedData,
 )
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.values.segments import StreamCut
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.small_streams import scale, write
@@ -32,7 +32,7 @@ def manager() -> StreamManager:
     made = StreamManager(f"memory://saved-cuts-{next(_roots)}")
     made.create_scope("s")
     made.create_stream("s/a")
-    write(open_stream(made._store, "s/a"), [("k", b"12345")] * 10)
+    write(open_stream(root_of(made).store, "s/a"), [("k", b"12345")] * 10)
     return made
 
 
@@ -98,7 +98,7 @@ def test_a_stream_has_no_more_saved_cuts_than_the_limit(
 
 def test_a_saved_cut_holds_no_data(manager: StreamManager) -> None:
     saved = manager.save_cut("s/a", "mark", "s/a@1:0#0=2")
-    scale(open_stream(manager._store, "s/a"), [0], [(0.0, 0.5), (0.5, 1.0)])
+    scale(open_stream(root_of(manager).store, "s/a"), [0], [(0.0, 0.5), (0.5, 1.0)])
     manager.truncate_stream("s/a", manager.tail("s/a"))
     assert manager.saved_cut("s/a", "mark") == saved
     with pytest.raises(TruncatedData):

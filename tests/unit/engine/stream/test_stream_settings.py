@@ -15,9 +15,10 @@ from pravega_spark.engine.state.settings_table import SETTINGS_TABLE, SettingsTa
 from pravega_spark.engine.state.state_table import TableChange
 from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.errors import CorruptLog, InvalidConfiguration
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 S = "s/t"
@@ -39,9 +40,7 @@ class World:
 
     def process(self) -> StreamManager:
         """A manager as another process has it, without any state in memory."""
-        made = StreamManager("memory://unused", runtime=self.runtime)
-        made._store = self.store
-        return made
+        return manager_on(self.store, self.runtime)
 
     def write(self, count: int = 1) -> None:
         with self.manager.create_writer(S) as writer:
@@ -98,7 +97,7 @@ def sample_every(world: World, **flags: Any) -> bool:
 
 def expire(world: World, **flags: Any) -> bool:
     """Whether a subscriber that was silent for three hours is removed."""
-    log = world.manager._stream(S)
+    log = root_of(world.manager).stream(S)
     subscribe(log, "s/slow", 0)
     publish(log, "s/slow", 0, world.manager.head(S))
     world.write()
@@ -147,7 +146,7 @@ def keep_records(world: World, **flags: Any) -> bool:
     world.runtime.sleep(3 * HOUR)
     world.write()
     world.manager.sweep_stream(S, grace="1 hour", **flags)
-    return world.manager._stream(S).view().writer("named") is None
+    return root_of(world.manager).stream(S).view().writer("named") is None
 
 
 def keep_records_of_a_run(world: World, sweep: Callable[[World], object] | None = None) -> bool:
@@ -160,7 +159,7 @@ def keep_records_of_a_run(world: World, sweep: Callable[[World], object] | None 
         world.manager.retention(S).run(grace="1 hour")
     else:
         sweep(world)
-    return world.manager._stream(S).view().writer("named") is None
+    return root_of(world.manager).stream(S).view().writer("named") is None
 
 
 def keep_records_of_a_round(world: World) -> bool:

@@ -21,7 +21,7 @@ from pravega_spark.engine.stream.stored_bytes import StorageKind
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.errors import NoSuchStream
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.scaling.auto import explain_scaling, run_scaling
 from pravega_spark.spark.monitor.metadata import reader as metadata_reader
 from pravega_spark.spark.monitor.metadata import streams
@@ -582,8 +582,8 @@ def test_the_frame_of_maintenance_has_a_row_for_each_kind_and_lag_says_what_is_o
     for name in ("s/kept", "s/plain"):
         with manager.create_writer(name) as writer:
             writer.write_event(b"x", "k").result()
-    record = open_maintenance(manager._store)
-    started_ms = manager._store.time_ms() - 5_000
+    record = open_maintenance(root_of(manager).store)
+    started_ms = root_of(manager).store.time_ms() - 5_000
     failures = {"stream s/kept": "StoreError: disk full"}
     record.finish_now(MaintenanceKind.RETENTION, (None,), "job", started_ms, 2, failures)
     retention, scaling, transactions, *_ = rows(manager, "Maintenance")

@@ -1,0 +1,23 @@
+"""Managers of a store that a test has made: one that counts, fails, or is another process's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pravega_spark import StreamManager
+from pravega_spark.engine.root import Root
+from pravega_spark.engine.runtime.system import SYSTEM, Runtime
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.local import LocalStore
+
+
+def manager_on(store: Store, runtime: Runtime = SYSTEM) -> StreamManager:
+    """Return a manager of this store, which knows nothing of it yet, like another process's."""
+    made = StreamManager("memory://unused", runtime=runtime)
+    made._root = Root(store, runtime)
+    return made
+
+
+def manager_at(root: Path) -> StreamManager:
+    """Return a manager of a local root as another process has it, with its own store."""
+    return manager_on(LocalStore(str(root)))
