@@ -21,10 +21,10 @@ from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.encode import key_texts
-from pravega_spark.engine.writing.futures import WriteFuture
+from pravega_spark.engine.writing.futures import WriteFuture, future_of
 from pravega_spark.engine.writing.outcomes import EventPointers
 from pravega_spark.errors import EventTooLarge, IllegalState, InvalidInput, SchemaMismatch
-from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.event_writer import EventStreamWriter, queue_of
 from pravega_spark.primitives.process_locks import new_rlock
 from pravega_spark.schemas.column_casts import without_views
 from pravega_spark.schemas.dead_letters import letter_of_row, letter_text
@@ -424,7 +424,7 @@ class DeadLetterWriter(EventStreamWriter):
 
     @property
     def _has_open_letters(self) -> bool:
-        return self._letters is not None and not self._letters._queue.is_settled
+        return self._letters is not None and not queue_of(self._letters).is_settled
 
     def _settle_letters(self) -> None:
         if self._letters is not None:
@@ -461,8 +461,8 @@ class DeadLetterWriter(EventStreamWriter):
     @contextmanager
     def _own_turn(self) -> Iterator[None]:
         """Hold the order of rows; raise IllegalState in a callback, where it could not wait."""
-        queues = [self._queue] if self._letters is None else [self._queue, self._letters._queue]
-        if any(queue.pending.is_own_thread for queue in queues):
+        writers = [self] if self._letters is None else [self, self._letters]
+        if any(queue_of(writer).pending.is_own_thread for writer in writers):
             raise IllegalState(
                 f"the writer of stream {self._name} has dead letters, so it cannot write in a "
                 "callback of one of its futures, where it could wait for itself; write on another "
@@ -518,9 +518,7 @@ class _Settled:
 
 
 def _settled(result: Any) -> WriteFuture[Any]:
-    future: WriteFuture[Any] = WriteFuture()
-    future._outcomes, future._number = _Settled(result), 0  # type: ignore[assignment]
-    return future
+    return future_of(_Settled(result))  # type: ignore[arg-type]
 
 
 def _letter(bad: BadRow, event: Any) -> bytes:

@@ -26,6 +26,7 @@ from pravega_spark.engine.writing.futures import (
     ConditionalWrite,
     OpenTable,
     WriteFuture,
+    future_of,
     only_part,
 )
 from pravega_spark.engine.writing.noted_times import NotedTimes
@@ -172,7 +173,8 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         if time_us is not None:
             self._encoder.accept(time_us)
         time_ns = self._now_ns()
-        # Before the event is queued: from then on a commit may complete the future.
+        # Before the event is queued: from then on a commit may complete the future. In line, as
+        # future_of does it: a call would double the cost of a write.
         future: WriteFuture[EventPointer] = self._future()
         future._outcomes = outcomes = queue.outcomes
         future._number = number = next(queue.numbers)
@@ -199,9 +201,8 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         stored = store_large_event(self._stream, self._committer.life, pieces, routing_key)
         self._check_usable()
         self._encoder.accept(time_us)
-        future: WriteFuture[EventPointer] = self._future()
-        future._outcomes = outcomes = queue.outcomes
-        future._number = number = next(queue.numbers)
+        outcomes, number = queue.outcomes, next(queue.numbers)
+        future = future_of(outcomes, number, self._future)
         queue.put(LargeEvent(stored, number, outcomes))
         queue.accepted_bytes += WRITER_EVENT_BYTES
         return future
@@ -227,16 +228,12 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
             return self._write_if(self._expected(expected), data, routing_key, latest.us)
         if not data:
             self._check_usable()
-            empty: WriteFuture[tuple[EventPointer, ...]] = WriteFuture()
-            empty._number = 0
-            empty._complete(DurableGroup(None, 0))
-            return empty
+            return future_of(DurableGroup(None, 0))
         queue, size = self._queue, total + len(data) * WRITER_EVENT_BYTES
         if queue.accepted_bytes + size > queue.limit_bytes:
             self._wait_for_room(size)
         self._encoder.accept(latest.us)
-        future: WriteFuture[tuple[EventPointer, ...]] = WriteFuture()
-        future._outcomes, future._number = queue.pending, 0
+        future = future_of(queue.pending)
         queue.put(AtomicWrite(data, routing_key, self._now_ns(), future))
         queue.accepted_bytes += size
         return future
@@ -267,9 +264,8 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         if expected is not None:
             return self._write_if(self._expected(expected), rows, None, rows.latest_us)
         self._check_usable()
-        future: WriteFuture[EventPointers] = WriteFuture()
-        future._outcomes = outcome = OpenTable(queue.pending, len(rows))
-        future._number = 0
+        outcome = OpenTable(queue.pending, len(rows))
+        future = future_of(outcome)
         for part in rows.parts(self._buffer_bytes, self._now_ns(), outcome):
             if queue.accepted_bytes + part.size_bytes > queue.limit_bytes:
                 self._wait_for_room(part.size_bytes)
@@ -281,13 +277,6 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
 
     def _expected(self, expected: ExpectedPosition) -> ExpectedPosition:
         return check_expected(expected, self._name, self._committer.life)
-
-    def _write_revision(
-        self, value: Any, at: EventPointer, *, begins_state: bool
-    ) -> WriteFuture[EventPointer]:
-        """Write a value without a routing key to the segment of a checked position."""
-        events = [self._encoder.event(value)]
-        return self._write_if(at, events, is_single=True, begins_state=begins_state)
 
     def _write_if(
         self,
@@ -326,8 +315,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         if queue.accepted_bytes + write.size_bytes > queue.limit_bytes:
             self._wait_for_room(write.size_bytes)
         self._encoder.accept(latest_us)
-        future: WriteFuture[Any] = WriteFuture()
-        future._outcomes, future._number = outcome, 0
+        future = future_of(outcome)
         queue.put(write)
         queue.accepted_bytes += write.size_bytes
         return future
@@ -401,6 +389,19 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         if not queue.pending.is_own_thread:
             queue.pending.condition.wait_for(lambda: not queue.is_full(size))
         self._check_usable()
+
+
+def queue_of(writer: EventStreamWriter) -> WriteQueue:
+    """Return the queue of a writer, for rooms that open writers of their own."""
+    return writer._queue
+
+
+def write_revision(
+    writer: EventStreamWriter, value: Any, at: EventPointer, *, begins_state: bool
+) -> WriteFuture[EventPointer]:
+    """Write a value without a routing key to the segment of a checked position."""
+    events = [writer._encoder.event(value)]
+    return writer._write_if(at, events, is_single=True, begins_state=begins_state)
 
 
 def _newest_format(stream: StreamLog, committer: BatchCommitter) -> EventFormat:

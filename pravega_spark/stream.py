@@ -718,7 +718,7 @@ class Stream:
             life=life,
             times=EventTimes.of(event_time, event_time_delay),
         )
-        self._on_open(writer, lambda opened: opened._closed)
+        self._on_open(writer, lambda opened: opened.is_closed)
         return writer
 
     def transaction(
@@ -814,7 +814,7 @@ class Stream:
         rows that do not fit a typed stream go to the stream ``<stream>-dlq``, as JSON with the
         reason; see ``DeadLetterWriter``. Raises StreamSealed, InvalidName, FencingTokenMismatch.
         """
-        from pravega_spark.event_writer import EventStreamWriter
+        from pravega_spark.event_writer import EventStreamWriter, queue_of
 
         view = self._view_to_use()
         options: dict[str, Any] = {
@@ -829,7 +829,7 @@ class Stream:
             writer = EventStreamWriter(self._log(), writer_id, **options)
         else:
             writer = self._dead_letter_writer(bad_records, view, writer_id, options)
-        self._on_open(writer._queue, lambda queue: queue.is_closed)
+        self._on_open(queue_of(writer), lambda queue: queue.is_closed)
         return writer
 
     def _dead_letter_writer(

@@ -30,7 +30,7 @@ from pravega_spark.engine.writing.append import AppendResult
 from pravega_spark.engine.writing.batch import WriteBatch
 from pravega_spark.engine.writing.committer import BatchCommitter, BatchPositions
 from pravega_spark.engine.writing.encode import TableRows
-from pravega_spark.engine.writing.futures import OpenTable, WriteFuture
+from pravega_spark.engine.writing.futures import OpenTable, future_of
 from pravega_spark.engine.writing.identity import SessionBatch
 from pravega_spark.engine.writing.queue import WriteQueue
 from pravega_spark.engine.writing.stage import RoutedEvents
@@ -311,10 +311,8 @@ class BlockQueue(WriteQueue):
         ends = np.minimum(np.arange(count + 1, dtype=np.int64) * BLOCK_BYTES, size)
         buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
         blocks = pa.chunked_array([pa.Array.from_buffers(pa.binary(), count, buffers)])
-        future: WriteFuture[Any] = WriteFuture()
-        future._outcomes = outcome = OpenTable(self.pending, count)
-        future._number = 0
-        future.add_done_callback(self._send_held_if_idle)
+        outcome = OpenTable(self.pending, count)
+        future_of(outcome).add_done_callback(self._send_held_if_idle)
         return TableRows(
             None, blocks, size_bytes=_needed(size), time_ns=self._runtime.now_ns(), outcome=outcome
         )

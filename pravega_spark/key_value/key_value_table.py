@@ -9,7 +9,7 @@ from typing import Any, overload
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import ObjectClosed, PravegaSparkError, TruncatedData
-from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.event_writer import EventStreamWriter, queue_of
 from pravega_spark.key_value.change_log import TableChangeLog
 from pravega_spark.key_value.changes import (
     IN_CHUNK,
@@ -286,7 +286,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
                 with translated():
                     self._flush(writer, timeout)
             except PravegaSparkError:
-                is_refused = writer._queue.pending.is_own_thread  # in a callback
+                is_refused = queue_of(writer).pending.is_own_thread  # in a callback
                 if self._is_lost(writer) and not is_refused:
                     self._lost = None
                 raise
@@ -301,7 +301,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
             if not self._is_closed:
                 raise
             writer.close()  # which waits for a close of another thread
-            writer._queue.raise_failure()  # one that a future has told, too
+            queue_of(writer).raise_failure()  # one that a future has told, too
 
     def _write(self, payload: bytes, routing_key: str) -> PutFuture:
         writer = None
@@ -317,7 +317,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
 
     def _is_lost(self, writer: EventStreamWriter) -> bool:
         """Return whether a writer has failed; the next put then opens another one."""
-        failure = writer._queue.failure
+        failure = queue_of(writer).failure
         if failure is None:
             return False
         with self._index.lock:
@@ -327,7 +327,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
 
     def _is_known(self, writer: EventStreamWriter) -> bool:
         """Return whether a failure was reported before this call: then it can be made."""
-        is_known = writer._queue.is_failure_repeated
+        is_known = queue_of(writer).is_failure_repeated
         return self._is_lost(writer) and is_known
 
     def _open_writer(self) -> EventStreamWriter:

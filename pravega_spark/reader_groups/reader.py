@@ -130,7 +130,8 @@ class EventStreamReader(NotPicklable):
         log = sync.table.log
         self._runtime = log.runtime
         self._guard = ProcessGuard(f"reader {reader_id}")
-        self._closed = False
+        self.is_closed = False
+        """Whether it was closed."""
         self._is_leaving = False
         """Whether a close has begun, and has not said to the group that the reader is gone."""
         self._shown: Marker | None = None
@@ -138,7 +139,7 @@ class EventStreamReader(NotPicklable):
         self._membership = membership
         self._selector = SegmentSelector(streams, lambda: membership.state, reader_id)
         self._finds = UntoldFinds(streams, membership, self._selector)
-        self._transaction = ReaderTransaction(membership, self._selector, self._check_usable)
+        self.participant = ReaderTransaction(membership, self._selector, self._check_usable)
         self._windows = GroupWindows(streams)
         self._extender: LeaseExtender | None = None
         if max_poll_interval_ms is not None:
@@ -226,7 +227,7 @@ class EventStreamReader(NotPicklable):
         reader whose transaction nobody has ended. Raises ReinitializationRequired.
         """
         self._check_usable()
-        self._transaction.rewind()
+        self.participant.rewind()
 
     def keep_alive(self) -> None:
         """Extend the lease although the application asks for no event yet; moves no position.
@@ -313,7 +314,7 @@ class EventStreamReader(NotPicklable):
             self._membership.warn("closed %s; its last events may be read again: %s", error)
 
     def _leave(self, offsets: Mapping[SegmentKey, int]) -> None:
-        if self._closed and not self._is_leaving:
+        if self.is_closed and not self._is_leaving:
             return
         self._guard.check()
         self._end()
@@ -327,11 +328,11 @@ class EventStreamReader(NotPicklable):
 
     def _check_usable(self) -> None:
         self._guard.check()
-        if self._closed:
+        if self.is_closed:
             raise ObjectClosed(f"reader {self.reader_id} was closed; create another one.")
 
     def _end(self) -> None:
-        self._closed = True
+        self.is_closed = True
         self._selector.end()
         if self._extender is not None:
             self._extender.stop()
@@ -348,7 +349,7 @@ class EventStreamReader(NotPicklable):
         refreshes, has_ended = membership.refreshes, membership.lease.has_ended
         monotonic = self._runtime.monotonic
         began = now = monotonic()
-        is_over, is_first = False, self._transaction.check_may_read()
+        is_over, is_first = False, self.participant.check_may_read()
         selector.before_last = None
         while True:
             membership.called_at = now
@@ -382,7 +383,7 @@ class EventStreamReader(NotPicklable):
             self._finds.tell()
             if membership.state.is_at_end:
                 return None, True, None
-            if self._transaction.is_at_unacknowledged_end:
+            if self.participant.is_at_unacknowledged_end:
                 return None, False, None
             grace = _REFRESH_GRACE_SECONDS if refreshes.is_running else 0.0
             if is_over or not self._wait(None if timeout is None else began + timeout + grace):

@@ -185,7 +185,7 @@ class ReaderGroup(NotPicklable):
             subscriptions=self._lifecycle.subscriptions,
             deserializer=deserializer,
         )
-        self._on_open(reader, lambda opened: opened._closed)
+        self._on_open(reader, lambda opened: opened.is_closed)
         return reader
 
     def reader_offline(self, reader_id: str, position: Position | str | None = None) -> bool:

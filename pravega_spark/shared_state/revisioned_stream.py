@@ -28,7 +28,7 @@ from pravega_spark.errors import (
     StreamSealed,
     TruncatedData,
 )
-from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.event_writer import EventStreamWriter, write_revision
 from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.values.checks import check_function, shown
 from pravega_spark.values.events import Deserializer
@@ -238,10 +238,6 @@ class RevisionedStream(ClosedByBlock, NotPicklable):
         """
         return self._written(self._checked(latest).pointer, value)
 
-    def _write_state(self, latest: Revision, value: bytes) -> Revision | None:
-        """Write a value conditionally at which a state begins: retention keeps the newest one."""
-        return self._written(latest.pointer, value, begins_state=True)
-
     def write_unconditionally(self, value: Any) -> Revision:
         """Write a value after the last one without a condition; return the revision after it."""
         written = self._written(self._revision(ANY_OFFSET).pointer, value)
@@ -259,7 +255,8 @@ class RevisionedStream(ClosedByBlock, NotPicklable):
                 )
             writer = self._writer = self._writer or self._opened()
         try:
-            pointer = writer._write_revision(value, expected, begins_state=begins_state).result()
+            written = write_revision(writer, value, expected, begins_state=begins_state)
+            pointer = written.result()
         except ConditionFailed as refused:
             if isinstance(refused.actual, StreamCut):
                 raise self._scaled() from refused
@@ -376,6 +373,16 @@ class RevisionedStream(ClosedByBlock, NotPicklable):
                 f"{segment_text(self._segment_id)}; fetch one of this stream."
             )
         return found
+
+
+def first_revision(log: RevisionedStream) -> Revision:
+    """Return the revision before every value that the stream has had."""
+    return log._revision(0)
+
+
+def write_state(log: RevisionedStream, latest: Revision, value: bytes) -> Revision | None:
+    """Write a value conditionally at which a state begins: retention keeps the newest one."""
+    return log._written(latest.pointer, value, begins_state=True)
 
 
 def _offset(revision: Revision | None) -> int | None:

@@ -19,7 +19,12 @@ from pravega_spark.engine.writing.encode import Serializer, json_serializer
 from pravega_spark.errors import IllegalState, InvalidInput, TooBusy, TruncatedData
 from pravega_spark.event_reader import json_deserializer
 from pravega_spark.primitives.process_locks import new_rlock
-from pravega_spark.shared_state.revisioned_stream import Revision, RevisionedStream
+from pravega_spark.shared_state.revisioned_stream import (
+    Revision,
+    RevisionedStream,
+    first_revision,
+    write_state,
+)
 from pravega_spark.values.checks import check_function, check_list
 from pravega_spark.values.events import Deserializer
 from pravega_spark.values.handles import ClosedByBlock, NotPicklable
@@ -124,8 +129,7 @@ class StateSynchronizer(ClosedByBlock, NotPicklable):
         self._guard.check()
         with self._lock:
             value = encode_initial(self._bytes(state))
-            first = self._log._revision(0)
-            written = self._log._write_state(first, value)
+            written = write_state(self._log, first_revision(self._log), value)
             if written is None:
                 self.fetch_updates()
                 self._known()  # what is there must begin with a state
@@ -263,8 +267,10 @@ class StateSynchronizer(ClosedByBlock, NotPicklable):
 
     def _write(self, local: _Local[Any], value: bytes) -> Revision | None:
         """Write a value on top of what is known, and apply it; None if another was first."""
-        write = self._log._write_state if is_initial(value) else self._log.write_conditionally
-        written = write(local.revision, value)
+        if is_initial(value):
+            written = write_state(self._log, local.revision, value)
+        else:
+            written = self._log.write_conditionally(local.revision, value)
         if written is not None:
             self._adopt(self._next(local, written, value))
         return written

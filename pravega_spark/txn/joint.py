@@ -29,8 +29,21 @@ from pravega_spark.txn import settlement
 from pravega_spark.txn.decision_log import DECISIONS_TABLE, DecisionLog, JointRecord
 from pravega_spark.txn.lifecycle import ASKED_BY_APPLICATION
 from pravega_spark.txn.settlement import PositionParticipants, ReaderParticipant
-from pravega_spark.txn.transaction import Transaction
-from pravega_spark.txn.writer import TransactionalWriter, parse_limits
+from pravega_spark.txn.transaction import (
+    Transaction,
+    abort_part,
+    carry_out_part,
+    end_part,
+    find_record,
+)
+from pravega_spark.txn.writer import (
+    TransactionalWriter,
+    begin_part,
+    check_session,
+    inherited_of,
+    life_of,
+    parse_limits,
+)
 from pravega_spark.values.checks import check_list, check_text, check_timestamp_us, shown
 from pravega_spark.values.handles import ClosedByBlock, CommittedByBlock, NotPicklable
 from pravega_spark.values.limits import DEFAULT_LEASE
@@ -260,13 +273,12 @@ class JointTransaction(CommittedByBlock, NotPicklable):
             )
 
     def _carry_out(self, record: JointRecord) -> None:
-        def carry_out(part: Transaction) -> None:
-            settlement.carry_out(part._stream, self._decisions, record)
-
         token = record.token
         mine = {reader.group: partial(reader.carry_out, token) for reader in self._readers}
         other = [group for group in record.groups if group not in mine]
-        calls = [partial(carry_out, part) for part in self._parts.values()]
+        calls = [
+            partial(carry_out_part, part, self._decisions, record) for part in self._parts.values()
+        ]
         calls += [partial(self._positions.carry_out, token, group) for group in other]
         self._each(_call, [*calls, *mine.values()])
         failpoint("joint.carried-out")
@@ -298,8 +310,8 @@ class JointTransaction(CommittedByBlock, NotPicklable):
 
         def abort(part: Transaction) -> None:
             with suppress(PravegaSparkError):
-                settlement.abort_part(part._stream, part._id, "the joint transaction was aborted")
-                part._find()
+                abort_part(part, "the joint transaction was aborted")
+                find_record(part)
 
         self._each(abort, list(self._parts.values()))
 
@@ -342,24 +354,23 @@ def _part_status(part: Transaction) -> TransactionStatus | None:
 def _is_aborted(part: Transaction) -> bool:
     """Read whether an undecided part has ended; one storage call if nothing changed."""
     try:
-        part._find()
+        found = find_record(part)
     except (NoSuchStream, NoSuchTransaction, StaleIdentity):
         return True
-    return part._final is TransactionStatus.ABORTED
+    return isinstance(found, TransactionOutcome) and not found.committed
 
 
 def _left_out(part: Transaction) -> list[TxnFailed]:
     """End the handle of a committed part; return the error if events of it were left out."""
     try:
-        _, found = part._find()
+        found = find_record(part)
     except (NoSuchStream, StaleIdentity):
         return []
     if isinstance(found, TransactionOutcome):
         try:
-            part._check_committed(found, part._buffer.staged, part._buffer.unstaged)
+            end_part(part, found)
         except TxnFailed as error:
             return [error]
-        part._mark_done()
     return []
 
 
@@ -411,14 +422,12 @@ class JointWriter(ClosedByBlock, NotPicklable):
         """
         tied = [self._participant(reader) for reader in check_list("readers", readers)]
         limits = parse_limits(lease, max_execution)
-        for writer in self._writers.values():
-            writer._check_usable()
+        lives = {name: life_of(writer) for name, writer in self._writers.items()}
         token = self._runtime.token()
-        lives = {name: writer._life for name, writer in self._writers.items()}
         begun: dict[str, Transaction] = {}
 
         def begin(name: str) -> None:
-            begun[name] = self._writers[name]._begin(*limits, token)
+            begun[name] = begin_part(self._writers[name], limits, token)
 
         try:
             for reader in tied:
@@ -434,7 +443,7 @@ class JointWriter(ClosedByBlock, NotPicklable):
             with suppress(PravegaSparkError):
                 self._decisions.abort(token, "its begin failed")
                 for part in begun.values():
-                    settlement.abort_part(part._stream, part._id, "its begin failed")
+                    abort_part(part, "its begin failed")
             raise
         return JointTransaction(
             decisions=self._decisions,
@@ -450,11 +459,11 @@ class JointWriter(ClosedByBlock, NotPicklable):
         """Raise WriterFenced if a newer writer of the id is open in one of the streams."""
         for writer in self._writers.values():
             with suppress(NoSuchStream, StaleIdentity):
-                writer._check_session()
+                check_session(writer)
 
     def _participant(self, reader: Any) -> ReaderParticipant:
         """Return what a reader of this root does in a transaction. Raises InvalidInput."""
-        found: ReaderParticipant | None = getattr(reader, "_transaction", None)
+        found: ReaderParticipant | None = getattr(reader, "participant", None)
         if found is None or not hasattr(found, "reader_id"):
             raise InvalidInput(
                 f"{shown(reader)} is not a reader of a group; pass what ReaderGroup.create_reader "
@@ -487,7 +496,7 @@ def open_joint_writer(
 
     The writers have done so in their streams; other streams of such a transaction are not touched.
     """
-    inherited = {record.token: record for one in writers.values() for record in one._inherited}
+    inherited = {record.token: record for one in writers.values() for record in inherited_of(one)}
     for record in inherited.values():
         for group in record.groups:
             positions.carry_out(record.token, group)

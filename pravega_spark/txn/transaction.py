@@ -44,8 +44,9 @@ from pravega_spark.engine.writing.stage import RoutedEvents, stage_large_event, 
 from pravega_spark.errors import InvalidInput, TxnFailed
 from pravega_spark.primitives.process_locks import new_rlock
 from pravega_spark.txn import commit as txn_commit
-from pravega_spark.txn import lifecycle
+from pravega_spark.txn import lifecycle, settlement
 from pravega_spark.txn.commit import known_decisions
+from pravega_spark.txn.decision_log import DecisionLog, JointRecord
 from pravega_spark.txn.leases import Lease, extend_lease
 from pravega_spark.txn.lifecycle import AddedWrite
 from pravega_spark.txn.manifests import PLAIN_WRITE, Manifest, ManifestKind, Manifests, chunk_folder
@@ -502,29 +503,8 @@ class Transaction(CommittedByBlock, NotPicklable):
             self._buffer.stage()
             chunks = self._buffer.staged
             if chunks:
-                self._add_chunks(chunks)
+                add_staged(self, chunks)
                 self._buffer.forget(chunks)
-
-    def _add_chunks(self, chunks: Sequence[StagedChunk], write: Manifest = PLAIN_WRITE) -> bool:
-        """Add staged chunks of this transaction's folder as one write, all or none.
-
-        Returns False for a repetition: the transaction already holds them, from a call without an
-        answer, or the number of ``write`` is not above its writer's last. Raises TxnFailed if it
-        accepts no more and does not hold them, InvalidInput for chunks that do not belong to it.
-        """
-        chunks = tuple(chunks)
-        self._buffer.check(chunks)
-        self._guard.check()
-        with self._lock:
-            failpoint("txn.staged")
-            added = AddedWrite(False, chunks)
-            if self._outcome is None:
-                with self._reporting_end(chunks):
-                    added = lifecycle.add_write(self._manifests, chunks, write)
-            _, found = self._find()
-            if isinstance(found, TransactionOutcome):
-                self._check_committed(found, added.chunks)
-            return added.is_new
 
     def _check_committed(
         self, outcome: TransactionOutcome, chunks: Sequence[StagedChunk], unstaged: int = 0
@@ -540,17 +520,6 @@ class Transaction(CommittedByBlock, NotPicklable):
         self._guard.check()
         with self._lock:
             extend_lease(self._lease, self._manifests, self.status)
-
-    def _keep_alive(self) -> bool:
-        """Restart the lease in the background; return False if it need not be extended again.
-
-        Takes no lock, so that a long write cannot let the lease run out.
-        """
-        if self._lease is None or self._end_reported or self._guard.is_forked:
-            return False
-        known = self._stream.log.snapshot
-        ended = self._manifests.is_prepared or (known is not None and self._id not in known.open)
-        return not ended and self._lease.extended()
 
     def prepare(self) -> None:
         """First phase of a two-phase commit: flush, and accept no more events.
@@ -696,3 +665,77 @@ class Transaction(CommittedByBlock, NotPicklable):
         """Show the id and the last known status; makes no storage call."""
         state = self._final.value if self._final else "not known to have ended"
         return f"<Transaction {self._id} of {self._stream.name}: {state}>"
+
+
+# What those that hold a transaction do with it, apart from the user: they are no verbs of his.
+
+
+def id_of(transaction: Transaction) -> str:
+    """Return the id; only who reads ``Transaction.id`` may pass it to another process."""
+    return transaction._id
+
+
+def mark_unshared(transaction: Transaction) -> None:
+    """Note that no other process writes into a transaction until somebody reads its id."""
+    transaction._manifests.is_shared = False
+
+
+def keep_alive(transaction: Transaction) -> bool:
+    """Restart the lease in the background; return False if it need not be extended again.
+
+    Takes no lock, so that a long write cannot let the lease run out.
+    """
+    lease = transaction._lease
+    if lease is None or transaction._end_reported or transaction._guard.is_forked:
+        return False
+    known = transaction._stream.log.snapshot
+    has_ended = known is not None and transaction._id not in known.open
+    return not transaction._manifests.is_prepared and not has_ended and lease.extended()
+
+
+def add_staged(
+    transaction: Transaction, chunks: Sequence[StagedChunk], write: Manifest = PLAIN_WRITE
+) -> bool:
+    """Add staged chunks of the transaction's folder as one write, all or none.
+
+    Returns False for a repetition: the transaction already holds them, from a call without an
+    answer, or the number of ``write`` is not above its writer's last. Raises TxnFailed if it
+    accepts no more and does not hold them, InvalidInput for chunks that do not belong to it.
+    """
+    chunks = tuple(chunks)
+    transaction._buffer.check(chunks)
+    transaction._guard.check()
+    with transaction._lock:
+        failpoint("txn.staged")
+        added = AddedWrite(False, chunks)
+        if transaction._outcome is None:
+            with transaction._reporting_end(chunks):
+                added = lifecycle.add_write(transaction._manifests, chunks, write)
+        _, found = transaction._find()
+        if isinstance(found, TransactionOutcome):
+            transaction._check_committed(found, added.chunks)
+        return added.is_new
+
+
+# Parts of a joint transaction
+
+
+def find_record(part: Transaction) -> OpenTransaction | TransactionOutcome:
+    """Return the newest record of a part, whose handle knows from then on if it has ended."""
+    return part._find()[1]
+
+
+def carry_out_part(part: Transaction, decisions: DecisionLog, record: JointRecord) -> None:
+    """Commit or abort a part as the joint transaction was decided."""
+    settlement.carry_out(part._stream, decisions, record)
+
+
+def abort_part(part: Transaction, reason: str) -> None:
+    """Abort a part of a joint transaction that is aborted."""
+    settlement.abort_part(part._stream, part._id, reason)
+
+
+def end_part(part: Transaction, outcome: TransactionOutcome) -> None:
+    """End the handle of a committed part; raise TxnFailed if events of it were left out."""
+    part._check_committed(outcome, part._buffer.staged, part._buffer.unstaged)
+    part._mark_done()

@@ -22,7 +22,7 @@ from pravega_spark.errors import InvalidConfiguration, ObjectClosed, PravegaSpar
 from pravega_spark.primitives.process_locks import new_rlock
 from pravega_spark.txn import commit, leases, lifecycle, settlement, sweeper
 from pravega_spark.txn.decision_log import JointRecord
-from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.transaction import Transaction, id_of, keep_alive, mark_unshared
 from pravega_spark.values.checks import check_flag, check_function, shown
 from pravega_spark.values.handles import ClosedByBlock, NotPicklable
 from pravega_spark.values.limits import (
@@ -71,8 +71,8 @@ class LeaseKeeper:
         """Keep an open transaction alive."""
         first = self._stream.runtime.monotonic() + FIRST_PING_SECONDS
         with self._changed:
-            self._open[transaction._id] = transaction
-            self._due[transaction._id] = first
+            self._open[id_of(transaction)] = transaction
+            self._due[id_of(transaction)] = first
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name=f"pravega-pings-{self._stream.name}", daemon=True
@@ -83,7 +83,7 @@ class LeaseKeeper:
 
     def keep_handle(self, transaction: Transaction) -> None:
         """Keep the handle of a transaction whose id the user has read. Takes no lock."""
-        name = transaction._id
+        name = id_of(transaction)
         if name in self._due:
             self._identified[name] = transaction
             if name not in self._due:  # it ended during the call
@@ -92,7 +92,7 @@ class LeaseKeeper:
     def remove(self, transaction: Transaction) -> None:
         """Stop extending the lease of a transaction that has ended."""
         with self._changed:
-            self._drop(transaction._id)
+            self._drop(id_of(transaction))
 
     def _drop(self, name: str) -> None:
         self._open.pop(name, None)
@@ -135,20 +135,20 @@ class LeaseKeeper:
         """
         pause = leases.ping_interval_seconds(transaction.lease_ms)
         try:
-            if not transaction._keep_alive():
+            if not keep_alive(transaction):
                 return inf
         except Exception as error:  # one failure must not stop the pings of other transactions
-            level = logging.DEBUG if transaction._id in self._failing else logging.WARNING
+            level = logging.DEBUG if id_of(transaction) in self._failing else logging.WARNING
             logger.log(
                 level,
                 "could not extend the lease of %r: %s",
                 transaction,
                 error,
-                extra=log_fields("ping", self._stream.name, transaction=transaction._id),
+                extra=log_fields("ping", self._stream.name, transaction=id_of(transaction)),
             )
-            self._failing.add(transaction._id)
+            self._failing.add(id_of(transaction))
             return min(pause, _RETRY_SECONDS)
-        self._failing.discard(transaction._id)
+        self._failing.discard(id_of(transaction))
         return pause
 
     def close(self) -> None:
@@ -213,7 +213,8 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
         self._deletion: Future[None] | None = None
         self._lock = new_rlock()
         self._swept_at = stream.runtime.monotonic()
-        self._closed = False
+        self.is_closed = False
+        """Whether it was closed; open transactions then keep no lease."""
 
     def _open(self, writer_id: str) -> WriterRecord:
         """Open a session, and end the transactions that older sessions of the id left open."""
@@ -279,14 +280,8 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
             joint_token=joint_token,
         )
         transaction = self._open_handle(opened.transaction_id)
-        transaction._manifests.is_shared = False  # until somebody reads the id
+        mark_unshared(transaction)
         return transaction
-
-    def _check_session(self) -> None:
-        """Raise WriterFenced if a newer session of the writer's id is open."""
-        if self._record is not None:
-            view = self._stream.view(life=self._life)
-            lifecycle.check_session(view, self._record)
 
     def get_transaction(self, transaction_id: str) -> Transaction:
         """Open a transaction by its id, begun by this or another process.
@@ -318,7 +313,7 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
         """Stop the lease of an ended transaction; at times, delete remains in the background."""
         self._leases.remove(transaction)
         with self._lock:
-            self._ended.append(transaction._id)
+            self._ended.append(id_of(transaction))
             is_due = len(self._ended) >= self._delete_at
             if is_due and (self._deletion is None or self._deletion.done()):
                 self._deletion = self._stream.runtime.start(self._delete_remains)
@@ -373,9 +368,9 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
         if self._guard.pid != os.getpid():
             return  # in a forked child: a thread of the parent may hold the locks
         with self._lock:
-            if self._closed:
+            if self.is_closed:
                 return
-            self._closed = True
+            self.is_closed = True
         self._leases.close()
         if self._deletion is not None:
             wait([self._deletion])
@@ -403,11 +398,36 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
 
     def _check_usable(self) -> None:
         self._guard.check()
-        if self._closed:
+        if self.is_closed:
             raise ObjectClosed(
                 f"the transactional writer of stream {self._stream.name} was closed; create a new "
                 "one."
             )
+
+
+# What a joint writer does with the writers of its streams
+
+
+def life_of(writer: TransactionalWriter) -> int:
+    """Return the life of the stream that an open writer is for. Raises ObjectClosed."""
+    writer._check_usable()
+    return writer._life
+
+
+def begin_part(writer: TransactionalWriter, limits: tuple[int, int], token: str) -> Transaction:
+    """Begin a part of a joint transaction, with a lease and a maximum execution time in ms."""
+    return writer._begin(*limits, token)
+
+
+def check_session(writer: TransactionalWriter) -> None:
+    """Raise WriterFenced if a newer session of the writer's id is open."""
+    if writer._record is not None:
+        lifecycle.check_session(writer._stream.view(life=writer._life), writer._record)
+
+
+def inherited_of(writer: TransactionalWriter) -> list[JointRecord]:
+    """Return decided transactions of older sessions, whose parts the writer carried out."""
+    return writer._inherited
 
 
 def parse_limits(lease: str | float, limit: str | float | None) -> tuple[int, int]:

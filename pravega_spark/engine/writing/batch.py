@@ -22,7 +22,12 @@ from pravega_spark.engine.chunks.format import RAW, EventFormat, SmallEvent, Typ
 from pravega_spark.engine.chunks.tiny import LoneEvent
 from pravega_spark.engine.stream.watermarks import TimeNote
 from pravega_spark.engine.writing.encode import TableRows
-from pravega_spark.engine.writing.futures import ConditionalWrite, EventOutcomes, WriteFuture
+from pravega_spark.engine.writing.futures import (
+    ConditionalWrite,
+    EventOutcomes,
+    WriteFuture,
+    complete,
+)
 from pravega_spark.engine.writing.outcomes import DurableEvents, DurableGroup, EventPositions, Run
 from pravega_spark.engine.writing.stage import StoredEvent
 from pravega_spark.errors import ConditionFailed
@@ -379,7 +384,7 @@ class WriteBatch:
             first = None
             if positions is not None and count:
                 first = positions.pointer(row, cache=False)
-            future._complete(DurableGroup(first, count))
+            complete(future, DurableGroup(first, count))
 
     def refuse(self, error: ConditionFailed) -> None:
         """Complete the only write of the batch, a conditional one, with its refusal."""

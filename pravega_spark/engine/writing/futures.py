@@ -360,14 +360,9 @@ class WriteFuture(Future[_Result]):
     __slots__ = ("_number", "_outcomes")
     __init__ = object.__init__  # no Python call for each write
 
-    # The writer sets both fields, since a call would double the cost of a write.
     _outcomes: PendingWrites | EventOutcomes | OpenTable | ConditionalOutcome | DurableGroup
     _number: int
     """The write's number in its EventOutcomes; unused by atomic writes and barriers."""
-
-    def _complete(self, outcome: DurableGroup) -> None:
-        """Set the outcome of an atomic write or a barrier; waiting threads are notified later."""
-        self._outcomes = outcome
 
     def _outcome(self) -> _Outcome | None:
         return self._outcomes.find(self._number)
@@ -493,3 +488,22 @@ class WriteFuture(Future[_Result]):
     def reset_after_fork(self) -> None:
         """In a forked child: drop locks that a thread of the parent may hold."""
         self.__dict__.clear()
+
+
+def future_of(
+    outcomes: PendingWrites | EventOutcomes | OpenTable | ConditionalOutcome | DurableGroup,
+    number: int = 0,
+    kind: type[WriteFuture[Any]] = WriteFuture,
+) -> WriteFuture[Any]:
+    """Return the future of a write, by where its outcome will be, or the outcome itself.
+
+    ``EventStreamWriter.write_event`` sets both fields in line: a call would double its cost.
+    """
+    future = kind()
+    future._outcomes, future._number = outcomes, number
+    return future
+
+
+def complete(future: WriteFuture[Any], outcome: DurableGroup) -> None:
+    """Set the outcome of an atomic write or a barrier; waiting threads are notified later."""
+    future._outcomes = outcome

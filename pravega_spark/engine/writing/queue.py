@@ -34,7 +34,12 @@ from pravega_spark.engine.writing.batch import (
     entry_of,
 )
 from pravega_spark.engine.writing.committer import BatchCommitter, BatchPositions, PreparedBatch
-from pravega_spark.engine.writing.futures import EventOutcomes, PendingWrites, WriteFuture
+from pravega_spark.engine.writing.futures import (
+    EventOutcomes,
+    PendingWrites,
+    WriteFuture,
+    future_of,
+)
 from pravega_spark.engine.writing.outcomes import FailedWrites
 from pravega_spark.engine.writing.threads import WRITER_POOL
 from pravega_spark.errors import (
@@ -140,8 +145,7 @@ class WriteQueue:
         """
         if close and self.notes_time:
             note = TimeNote(self._committer.mark_id, None, leaves=True)
-        future: WriteFuture[Any] = WriteFuture()
-        future._outcomes, future._number = self.pending, 0
+        future = future_of(self.pending)
         barrier = Barrier(future, note, close)
         if wakes:
             self.put(barrier)

@@ -54,7 +54,7 @@ from pravega_spark.spark.write.task_run import TaskRun, application
 from pravega_spark.txn import lifecycle
 from pravega_spark.txn.lifecycle import check_accepts_writes, last_write
 from pravega_spark.txn.manifests import PLAIN_WRITE, Manifest, Manifests, chunk_folder
-from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.transaction import Transaction, add_staged
 
 
 def plan(
@@ -106,7 +106,7 @@ def add_chunks(
     transaction = Transaction(stream, transaction_id)
     if identity is None:
         if chunks:
-            transaction._add_chunks(chunks)
+            add_staged(transaction, chunks)
         return True
     write = replace(PLAIN_WRITE, writer=identity.writer_id, number=identity.number)
     last = last_write(Manifests(stream, transaction_id).read(), write)
@@ -116,7 +116,7 @@ def add_chunks(
     if not chunks:
         return True
     write = replace(write, origin=identity.source.origin(None).encode())
-    return transaction._add_chunks(chunks, write)
+    return add_staged(transaction, chunks, write)
 
 
 def _check_same(
