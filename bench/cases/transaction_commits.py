@@ -20,7 +20,7 @@ from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.txn.manifests import chunk_folder
-from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.transaction import Transaction, add_staged
 
 FLUSH_ROWS = 335_544
 """Events of 100 bytes that a transaction flushes at once, 32 MiB."""
@@ -43,7 +43,7 @@ def large_commit(context: Context) -> Iterator[Figure]:
 
         def fill(transaction: Transaction) -> None:
             for number in range(flushes):
-                transaction._add_chunks(_link(context, stream, transaction, originals, number))
+                add_staged(transaction, _link(context, stream, transaction, originals, number))
 
         sides: dict[str, Side] = {
             "large": lambda: commit(fill),

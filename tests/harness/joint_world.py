@@ -39,7 +39,7 @@ class JointProcess:
 
     def begin(self, *names: str, readers: Sequence[EventStreamReader] = ()) -> JointTransaction:
         """Begin a joint transaction, without a thread that keeps it alive."""
-        tied = [reader._transaction for reader in readers]
+        tied = [reader.participant for reader in readers]
         lives = {name: self.stream(name).view().life for name in names}
         token, limit_ms = self.runtime.token(), 100 * LEASE_MS
         for one in tied:

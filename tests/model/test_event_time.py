@@ -23,7 +23,7 @@ from pravega_spark.config.descriptions import Watermark
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.runtime import failpoints
 from pravega_spark.errors import InvalidTime
-from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.event_writer import EventStreamWriter, queue_of
 from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.txn.transaction import Transaction
 from pravega_spark.txn.writer import TransactionalWriter
@@ -165,7 +165,7 @@ class World:
         writer = self.writers.pop(name, None)
         if writer is None:
             return
-        has_noted, shown = writer._queue.notes_time, self.model.shown()
+        has_noted, shown = queue_of(writer).notes_time, self.model.shown()
         writer.close()
         mark = self.model.marks.get(name)
         if has_noted and mark is not None:

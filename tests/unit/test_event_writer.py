@@ -32,7 +32,7 @@ from pravega_spark.errors import (
     StreamSealed,
     WriterFenced,
 )
-from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.event_writer import EventStreamWriter, queue_of
 from pravega_spark.values.limits import (
     MAX_ATOMIC_WRITE_BYTES,
     MAX_EVENT_BYTES,
@@ -416,7 +416,7 @@ def fail_body(writer: EventStreamWriter) -> None:
 
 
 def wait_for_failure(writer: EventStreamWriter) -> None:
-    while writer._queue.failure is None:
+    while queue_of(writer).failure is None:
         time.sleep(0.001)
 
 

@@ -18,7 +18,7 @@ from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.writing import threads
 from pravega_spark.engine.writing.queue import WriteQueue
 from pravega_spark.errors import StoreFull
-from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.event_writer import EventStreamWriter, queue_of
 from tests.harness.fault_plans import Rule
 from tests.harness.small_streams import make_stream
 from tests.harness.spy_store import Spy
@@ -333,7 +333,7 @@ def test_collected_writer_commits_its_events_and_ends() -> None:
     stream = make_stream(runtime=SYSTEM)
     writer = EventStreamWriter(stream)
     futures = [writer.write_event(b"%d" % n, "k") for n in range(100)]
-    queue = writer._queue
+    queue = queue_of(writer)
     del writer
     gc.collect()
     assert [future.result(30).offset for future in futures] == list(range(100))
@@ -346,7 +346,7 @@ def test_failure_of_a_collected_writer_is_logged(caplog: pytest.LogCaptureFixtur
     store.rules.add(Rule(StoreFull("disk full"), "put", "*/data/*"))
     writer = EventStreamWriter(stream, "w")
     writer.write_event(b"1", "k")
-    queue = writer._queue
+    queue = queue_of(writer)
     del writer
     gc.collect()
     wait_until_ended(queue)
@@ -366,11 +366,11 @@ def test_writes_of_a_thread_after_the_last_flush_are_logged_with_the_cause(
 
     store.hook = wait_until_written
     writer.write_event(b"1", "k")
-    writer._queue.begin_exit(close=True)
+    queue_of(writer).begin_exit(close=True)
     writer.write_event(b"2", "k")
     written.set()
-    wait_until_ended(writer._queue)
-    writer._queue.report_exit(30.0)
+    wait_until_ended(queue_of(writer))
+    queue_of(writer).report_exit(30.0)
     (record,) = caplog.records
     expected = "lost 1 writes: a thread wrote them after the process had begun to end"
     assert expected in record.getMessage()

@@ -47,7 +47,7 @@ from pravega_spark.reader_groups.reader import EventStreamReader
 from pravega_spark.retention.stream_retention import StreamRetention
 from pravega_spark.scaling.auto import StreamScaling
 from pravega_spark.txn.joint import JointTransaction
-from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.transaction import Transaction, add_staged, keep_alive
 from pravega_spark.txn.writer import TransactionalWriter
 from pravega_spark.values.segments import EventPointer, SegmentRange, StreamCut
 from tests.harness.failpoints import at_failpoint
@@ -679,7 +679,7 @@ HANDLES = [
                 transaction.flush(),
             ],
             "flush": lambda transaction, w: [transaction.write_event(b"x"), transaction.flush()],
-            "_add_chunks": lambda transaction, w: transaction._add_chunks([]),
+            "_add_staged": lambda transaction, w: add_staged(transaction, []),
             "ping": lambda transaction, w: transaction.ping(),
             "prepare": lambda transaction, w: transaction.prepare(),
             "commit": lambda transaction, w: transaction.commit(),
@@ -833,6 +833,8 @@ def test_handle_of_an_ended_life_does_nothing_in_the_next(
             call(made, world)
     elif name == "close_at":
         made.close_at(made.position)
+    elif name == "_keep_alive":
+        keep_alive(made)
     elif (handle.kind, name) in REFUSED:
         with pytest.raises((io.UnsupportedOperation, IllegalState)):
             REFUSED[handle.kind, name](made)

@@ -23,6 +23,7 @@ from pravega_spark.errors import (
     PravegaSparkError,
     StoreError,
 )
+from pravega_spark.event_writer import queue_of
 from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.txn import transaction as txn_transaction
 from pravega_spark.txn.writer import TransactionalWriter
@@ -96,8 +97,8 @@ def test_a_note_shares_the_commit_of_its_event(manager: StreamManager) -> None:
     with manager.create_writer(S, "w", event_time=int) as writer:
         before = version(manager)
         writer._encoder.accept(5_000)
-        assert writer._queue.is_idle, "the note waits for its event"
-        assert writer._queue.has_work
+        assert queue_of(writer).is_idle, "the note waits for its event"
+        assert queue_of(writer).has_work
         writer.write_event(b"10", "k").result()
         assert version(manager) == before + 1
         writer.flush()

@@ -29,7 +29,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.event_time import watermark_update
 from pravega_spark.event_time.stream_time import StreamTime
-from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.event_writer import EventStreamWriter, queue_of
 from pravega_spark.manager import root_of
 from pravega_spark.values.segments import StreamCut
 from tests.harness.fake_runtime import FakeRuntime, manager_of
@@ -100,7 +100,7 @@ class _held:
     """Keeps the writer's threads from taking a part of what is written in the block."""
 
     def __init__(self, writer: EventStreamWriter) -> None:
-        self._queue = writer._queue
+        self._queue = queue_of(writer)
 
     def __enter__(self) -> None:
         self._queue.is_idle = False

@@ -13,7 +13,7 @@ from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import TruncatedData
-from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.event_writer import EventStreamWriter, queue_of
 from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.txn.transaction import Transaction
 from pravega_spark.values.segments import END, EventPointer
@@ -80,7 +80,7 @@ class History:
             name = self.chance.choice(list(self.feeds))
             feed = self.feeds.pop(name)
             feed.writer.close()
-            if feed.writer._queue.notes_time:
+            if queue_of(feed.writer).notes_time:
                 self.noted += feed.unnoted
 
     def transact(self) -> None:

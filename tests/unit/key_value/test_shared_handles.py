@@ -10,7 +10,7 @@ import pytest
 from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import IllegalState, ObjectClosed, PravegaSparkError, StoreFull
-from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.event_writer import EventStreamWriter, queue_of
 from pravega_spark.key_value import key_value_table
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.key_value_table import KeyValueTable
@@ -104,7 +104,7 @@ def test_a_flush_tells_a_failure_that_the_put_of_another_thread_has_raised(
     table.put("b", "2")
     writer = table._writer
     assert writer is not None
-    while writer._queue.failure is None:
+    while queue_of(writer).failure is None:
         threading.Event().wait(0.001)
     told: list[PravegaSparkError] = []
 

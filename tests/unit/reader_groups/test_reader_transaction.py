@@ -641,7 +641,7 @@ def test_commit_whose_positions_are_not_recorded_is_not_done(
 
     txn = a.begin(3)
     with monkeypatch.context() as patched:
-        patched.setattr(a.reader._transaction, "carry_out", fail)
+        patched.setattr(a.reader.participant, "carry_out", fail)
         with pytest.raises(StoreError):
             txn.commit()
     assert (world.processed(), world.offset()) == ([b"0", b"1", b"2"], 0)

@@ -9,6 +9,7 @@ import pytest
 
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.errors import IllegalState
+from pravega_spark.shared_state.revisioned_stream import write_state
 from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.folder_state import wait_for_maintenance
@@ -107,7 +108,7 @@ def test_to_say_that_a_state_begins_costs_no_call() -> None:
     latest = log.write_unconditionally(b"U")
     wait_for_maintenance()
     store.calls.clear()
-    latest = log._write_state(latest, b"I0") or latest
+    latest = write_state(log, latest, b"I0") or latest
     calls = [operation for operation, _ in store.calls]
     store.calls.clear()
     assert log.write_conditionally(latest, b"U")

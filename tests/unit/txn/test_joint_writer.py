@@ -11,8 +11,10 @@ import pytest
 from pravega_spark.config.descriptions import TransactionStatus
 from pravega_spark.errors import InvalidName, TxnFailed, WriterFenced
 from pravega_spark.manager import StreamManager
+from pravega_spark.txn import joint
 from pravega_spark.txn.joint import JointTransaction, JointWriter, open_joint_writer
-from pravega_spark.txn.writer import TransactionalWriter
+from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.writer import TransactionalWriter, begin_part
 from tests.harness.failpoints import at_failpoint
 from tests.harness.joint_world import JointWorld
 from tests.harness.processing_world import OUT, ProcessingWorld
@@ -130,13 +132,13 @@ def test_a_writer_that_hung_between_the_begins_of_its_parts_is_fenced(
 ) -> None:
     older = opened()
     last = older._writers[B]
-    begin = last._begin
 
-    def hang(*arguments: object) -> object:
-        opened()
-        return begin(*arguments)  # type: ignore[arg-type]
+    def hang(writer: TransactionalWriter, limits: tuple[int, int], token: str) -> Transaction:
+        if writer is last:
+            opened()
+        return begin_part(writer, limits, token)
 
-    monkeypatch.setattr(last, "_begin", hang)
+    monkeypatch.setattr(joint, "begin_part", hang)
     with pytest.raises(WriterFenced):
         older.begin_transaction()
     check_ended(world, [])

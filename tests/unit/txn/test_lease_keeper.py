@@ -13,7 +13,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.txn import leases
 from pravega_spark.txn import writer as txn_writer
-from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.transaction import Transaction, keep_alive
 from pravega_spark.txn.writer import LeaseKeeper, TransactionalWriter
 from tests.harness.fault_plans import Rule
 from tests.harness.small_streams import make_stream, reopen
@@ -118,17 +118,17 @@ def test_ping_that_failed_is_sent_again_after_a_second(world: World, lease_ms: i
 
 
 def test_transaction_that_ends_during_its_ping_does_not_stop_other_pings(
-    pinged: Pinged,
+    pinged: Pinged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = (pinged.writer.begin_transaction() for _ in range(2))
-    keep_alive = one._keep_alive
 
-    def ending() -> bool:
-        kept = keep_alive()
-        one.commit()
+    def ending(transaction: Transaction) -> bool:
+        kept = keep_alive(transaction)
+        if transaction is one:
+            one.commit()
         return kept
 
-    one._keep_alive = ending  # type: ignore[method-assign]
+    monkeypatch.setattr(txn_writer, "keep_alive", ending)
     until(lambda: one.status is COMMITTED)
     before = pinged.pings(two)
     until(lambda: pinged.pings(two) > before + 3)

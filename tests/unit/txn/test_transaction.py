@@ -25,7 +25,7 @@ from pravega_spark.errors import (
     TxnFailed,
 )
 from pravega_spark.txn import sweeper
-from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.transaction import Transaction, add_staged, keep_alive
 from pravega_spark.values.limits import MAX_EVENT_BYTES
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
@@ -604,14 +604,14 @@ def test_ping_beyond_the_maximum_execution_time_fails_at_any_wall_clock(
     world: World,
 ) -> None:
     txn = begun(world.stream, execution_ms=3 * LEASE_MS)
-    assert txn._keep_alive()
+    assert keep_alive(txn)
     world.runtime.wall_ms += 10 * LEASE_MS  # the clock jumps while two minutes pass
     world.runtime.elapsed += 2 * LEASE_MS / 1_000
     txn.ping()
-    assert txn._keep_alive()
+    assert keep_alive(txn)
     world.runtime.wall_ms -= 20 * LEASE_MS
     world.runtime.elapsed += 1
-    assert not txn._keep_alive()
+    assert not keep_alive(txn)
     with pytest.raises(PingFailed, match=r"maximum execution time before another lease of 60 s"):
         txn.ping()
     txn.commit()
@@ -619,11 +619,11 @@ def test_ping_beyond_the_maximum_execution_time_fails_at_any_wall_clock(
 
 def test_keep_alive_reads_the_age_once_and_stops_once_the_end_is_known(world: World) -> None:
     txn = begun(world.stream)
-    assert ("time_ms", "") in world.calls(txn._keep_alive)
-    assert world.calls(txn._keep_alive) == [("put", "manifest")]
+    assert ("time_ms", "") in world.calls(lambda: keep_alive(txn))
+    assert world.calls(lambda: keep_alive(txn)) == [("put", "manifest")]
     other = Transaction(world.stream, txn.id)
     other.commit()
-    assert world.calls(lambda: not txn._keep_alive() or 1 / 0) == []
+    assert world.calls(lambda: not keep_alive(txn) or 1 / 0) == []
 
 
 # ----------------------------------------------------------------------------------- bad input
@@ -731,7 +731,7 @@ def test_forked_child_is_refused_promptly_even_if_the_lock_was_held(world: World
         txn.abort,
         txn.prepare,
         txn.ping,
-        lambda: txn._add_chunks([]),
+        lambda: add_staged(txn, []),
         lambda: txn.status,
     ]
 
@@ -742,7 +742,7 @@ def test_forked_child_is_refused_promptly_even_if_the_lock_was_held(world: World
                 results.put("no error")
             except Exception as error:
                 results.put(type(error).__name__)
-        results.put(txn._keep_alive())
+        results.put(keep_alive(txn))
 
     found = results_of_child(child, len(calls) + 1, txn._lock)
     assert found == [ForkedProcess.__name__] * len(calls) + [False]

@@ -21,7 +21,7 @@ from pravega_spark.errors import (
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.txn import sweeper
 from pravega_spark.txn.manifests import PLAIN_WRITE, Manifest, chunk_folder
-from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.transaction import Transaction, add_staged
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
@@ -215,25 +215,25 @@ def staged_for(txn: Transaction, stream: StreamLog, *events: bytes) -> list[Stag
 def test_staged_chunks_enter_once_however_often_they_are_added(world: World) -> None:
     txn = begun(world.stream)
     chunks = staged_for(txn, world.stream, b"x", b"y")
-    assert txn._add_chunks(chunks)
-    assert not txn._add_chunks(chunks)
-    assert not Transaction(world.process(), txn.id)._add_chunks(chunks)
+    assert add_staged(txn, chunks)
+    assert not add_staged(txn, chunks)
+    assert not add_staged(Transaction(world.process(), txn.id), chunks)
     txn.commit()
-    assert not txn._add_chunks(chunks)
+    assert not add_staged(txn, chunks)
     assert world.events() == [b"x", b"y"]
 
 
 def test_numbered_write_enters_once_and_each_writer_counts_alone(world: World) -> None:
     txn = begun(world.stream)
     other = Transaction(world.process(), txn.id)
-    assert txn._add_chunks(staged_for(txn, world.stream, b"1"), numbered("q", 1))
-    assert not other._add_chunks(staged_for(txn, world.stream, b"1 again"), numbered("q", 1))
-    assert other._add_chunks([], numbered("q", 2))
-    assert not txn._add_chunks(staged_for(txn, world.stream, b"2 again"), numbered("q", 2))
-    assert other._add_chunks(staged_for(txn, world.stream, b"r"), numbered("r", 0))
-    assert not txn._add_chunks(staged_for(txn, world.stream, b"r again"), numbered("r", 0))
+    assert add_staged(txn, staged_for(txn, world.stream, b"1"), numbered("q", 1))
+    assert not add_staged(other, staged_for(txn, world.stream, b"1 again"), numbered("q", 1))
+    assert add_staged(other, [], numbered("q", 2))
+    assert not add_staged(txn, staged_for(txn, world.stream, b"2 again"), numbered("q", 2))
+    assert add_staged(other, staged_for(txn, world.stream, b"r"), numbered("r", 0))
+    assert not add_staged(txn, staged_for(txn, world.stream, b"r again"), numbered("r", 0))
     txn.commit()
-    assert not other._add_chunks(staged_for(txn, world.stream, b"late"), numbered("q", 1))
+    assert not add_staged(other, staged_for(txn, world.stream, b"late"), numbered("q", 1))
     assert world.events() == [b"1", b"r"]
 
 
@@ -249,7 +249,7 @@ def test_chunk_that_no_commit_could_append_is_refused(world: World, wrong: dict[
     with pytest.raises(
         InvalidInput, match=f"does not belong to transaction {txn.id}, whose chunks are"
     ):
-        txn._add_chunks(chunks)
+        add_staged(txn, chunks)
     assert world.folder(txn) == []
 
 
@@ -258,12 +258,12 @@ def test_repeated_write_into_a_transaction_being_aborted_raises(
 ) -> None:
     txn = begun(world.stream)
     chunks = staged_for(txn, world.stream, b"x")
-    txn._add_chunks(chunks, numbered("q", 1))
+    add_staged(txn, chunks, numbered("q", 1))
     decide_abort(world.process(), txn.id)
     for writer, number in ((None, 0), ("q", 1)):
         other = Transaction(world.process(), txn.id)
         with pytest.raises(TxnFailed, match="is ABORTING and accepts no more events"):
-            other._add_chunks(chunks, numbered(writer, number))
+            add_staged(other, chunks, numbered(writer, number))
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
@@ -280,9 +280,9 @@ def test_write_that_missed_the_commit_is_never_reported_as_entered(
         drive_to(state, world.process(), txn.id, delete_remains=deleted)
 
     with at_failpoint("txn.staged", finish), pytest.raises(TxnFailed, match=txn.id):
-        txn._add_chunks(chunks)
+        add_staged(txn, chunks)
     with pytest.raises(TxnFailed, match=txn.id):
-        txn._add_chunks(chunks)
+        add_staged(txn, chunks)
     assert world.events() == ([b"x"] if end == "commit" else [])
 
 
@@ -328,4 +328,4 @@ def test_deleted_commit_makes_the_outcome_of_late_writes_unknown(world: World) -
         writer.write_event(b"later")
     world.store.inner.delete([world.stream.log.reader.key(version)])
     with pytest.raises(CommitUnknown, match="no longer holds, so it is unknown whether 1 events"):
-        txn._add_chunks(chunks)
+        add_staged(txn, chunks)

@@ -7,7 +7,7 @@ import pytest
 from pravega_spark.config.descriptions import TransactionStatus
 from pravega_spark.errors import InvalidConfiguration, TxnFailed
 from pravega_spark.txn import leases, sweeper
-from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.transaction import Transaction, keep_alive
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
@@ -105,7 +105,7 @@ def test_transaction_beyond_its_maximum_execution_time_expires_with_its_lease(wo
     world.runtime.sleep(LEASE)
     txn.ping()
     world.runtime.sleep(0.5)
-    assert not txn._keep_alive()
+    assert not keep_alive(txn)
     assert expired(world) == {}
     world.run_out()
     assert expired(world) == {txn.id: "its maximum execution time ran out"}

@@ -13,7 +13,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import StoreError
 from pravega_spark.txn import leases as txn_leases
 from pravega_spark.txn import sweeper
-from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.transaction import Transaction, keep_alive
 from tests.harness.fault_plans import Rule
 from tests.harness.outages import FAIL, HANG, Outages
 from tests.harness.small_streams import reopen
@@ -74,7 +74,7 @@ class Processes:
 
     def _ping(self, owner: Owner) -> None:
         try:
-            owner.txn._keep_alive()
+            keep_alive(owner.txn)
             owner.next_ping = self.clock.monotonic() + PING
         except StoreError:
             owner.next_ping = self.clock.monotonic() + 1.0
@@ -200,11 +200,11 @@ def test_pings_of_a_judge_count_as_calls_and_one_that_fails_as_an_outage() -> No
     watch, began = watch_of(processes.judge.store), processes.clock.monotonic()
     for _ in range(4):
         processes.clock.sleep(LEASE / 2 - 1)
-        own._keep_alive()
+        keep_alive(own)
     assert watch.watched_since(LEASE) == began
     processes.outages.begin(1.0, FAIL)
     with pytest.raises(StoreError):
-        own._keep_alive()
+        keep_alive(own)
     assert watch.outage_ended(LEASE) == processes.clock.monotonic()
 
 

@@ -9,7 +9,7 @@ import pytest
 from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.watermarks import mark_of
-from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.event_writer import EventStreamWriter, queue_of
 from tests.harness.large_streams import lower_limits
 from tests.harness.small_streams import all_events, make_stream
 
@@ -25,14 +25,14 @@ def test_a_note_a_time_and_a_close_behind_a_large_event_are_of_its_commit(
     stream = make_stream(MemoryStore(), SYSTEM, segments=1)
     with EventStreamWriter(stream, "w", large_events=True) as writer:
         before = stream.view().version
-        writer._queue.is_idle = False  # all is queued before a thread looks
+        queue_of(writer).is_idle = False  # all is queued before a thread looks
         futures: list[Any] = [writer.write_event(b"first", "k"), writer.write_event(LARGE, "k")]
         futures.append(writer.note_time(5_000))
-        futures.append(writer._queue.add_barrier(None if closes else "noted", close=closes))
+        futures.append(queue_of(writer).add_barrier(None if closes else "noted", close=closes))
         if not closes:
             futures.append(writer.write_event(b"behind", "k"))
-        writer._queue.is_idle = True
-        writer._queue.wake()
+        queue_of(writer).is_idle = True
+        queue_of(writer).wake()
         for future in futures:
             future.result(WAIT)
     view = stream.view()

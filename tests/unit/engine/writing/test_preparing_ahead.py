@@ -17,7 +17,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing import queue
 from pravega_spark.engine.writing.batch import WriteBatch
 from pravega_spark.errors import StoreFull, WriterFenced
-from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.event_writer import EventStreamWriter, queue_of
 from pravega_spark.values.segments import EventPointer
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
@@ -35,7 +35,7 @@ class RemoteMemory(MemoryStore):
 
 def wait_until_prepared(writer: EventStreamWriter) -> None:
     until = time.monotonic() + WAIT
-    while not writer._queue._prepared:
+    while not queue_of(writer)._prepared:
         assert time.monotonic() < until
         time.sleep(0.001)
 
@@ -235,7 +235,7 @@ def test_local_writer_prepares_ahead_only_if_much_waits(monkeypatch: pytest.Monk
 
         store.hook = wait_in_the_first_put
         writer.write_event(b"2", "k0")
-        while not writer._queue._batches:
+        while not queue_of(writer)._batches:
             time.sleep(0.001)
         writer.write_event(b"3", "k0")
         gate.set()

@@ -17,7 +17,7 @@ from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.futures import SignalSafeCondition, WriteFuture
 from pravega_spark.errors import IllegalState, ObjectClosed, StoreFull, TooBusy
-from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.event_writer import EventStreamWriter, queue_of
 from pravega_spark.values.segments import EventPointer
 from tests.harness.fault_plans import Rule
 from tests.harness.small_streams import all_events, events_of, make_stream
@@ -230,7 +230,7 @@ class SlowNumber:
     """Write numbers; between taking number 2 and returning it, ``action`` runs."""
 
     def __init__(self, writer: EventStreamWriter, action: Callable[[], object]) -> None:
-        self.numbers, self.action = writer._queue.numbers, action
+        self.numbers, self.action = queue_of(writer).numbers, action
 
     def __iter__(self) -> SlowNumber:
         return self
@@ -262,7 +262,7 @@ def test_write_overtaken_by_others_is_completed_by_its_own_batch(
         assert pause.reached.wait(WAIT)
         if committed:
             pause.go()
-        writer._queue.numbers = SlowNumber(writer, action)  # type: ignore[assignment]
+        queue_of(writer).numbers = SlowNumber(writer, action)  # type: ignore[assignment]
         mine = [writer.write_event(b"%d" % n, f"k{n}") for n in (1, 2, 3)]
         events = dict(zip([first, *mine], [b"0", b"1", b"2", b"3"], strict=True))
         events |= {future: b"other %d" % n for n, future in enumerate(others)}
@@ -279,7 +279,7 @@ def test_write_that_finishes_after_the_close_fails_with_object_closed() -> None:
     _, stream = stream_of()
     writer = EventStreamWriter(stream)
     done = [writer.write_event(b"0", "k"), writer.write_event(b"1", "k")]
-    writer._queue.numbers = SlowNumber(writer, writer.close)  # type: ignore[assignment]
+    queue_of(writer).numbers = SlowNumber(writer, writer.close)  # type: ignore[assignment]
     late = writer.write_event(b"2", "k")
     assert isinstance(late.exception(0), ObjectClosed)
     assert [future.result(0).offset for future in done] == [0, 1]
@@ -290,7 +290,7 @@ def test_write_that_finishes_after_the_close_fails_with_object_closed() -> None:
 def test_interrupt_right_after_the_events_are_queued_wakes_the_thread(events: list[bytes]) -> None:
     _, stream = stream_of()
     writer = EventStreamWriter(stream)
-    queue, extend = writer._queue, writer._queue.extend
+    queue, extend = queue_of(writer), queue_of(writer).extend
 
     def interrupted(entry: Any) -> None:
         while not queue.is_idle:

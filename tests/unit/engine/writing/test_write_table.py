@@ -19,7 +19,7 @@ from pravega_spark.errors import (
     PravegaSparkError,
     StoreFull,
 )
-from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.event_writer import EventStreamWriter, queue_of
 from pravega_spark.values.limits import MAX_EVENT_BYTES, WRITER_BATCH_BYTES
 from pravega_spark.values.segments import EventPointer
 from tests.harness.fault_plans import Rule
@@ -97,20 +97,20 @@ def test_table_waits_for_room_in_the_buffer_and_enters_it_in_parts() -> None:
     stream = make_stream(store, SYSTEM)
     writer = EventStreamWriter(stream, buffer_bytes=4_000)
     sizes: list[int] = []
-    complete = writer._queue.put
+    complete = queue_of(writer).put
 
     def put(rows: Any) -> None:
         sizes.append(rows.size_bytes)
-        waiting.append(writer._queue.accepted_bytes - writer._queue._completed_bytes)
+        waiting.append(queue_of(writer).accepted_bytes - queue_of(writer)._completed_bytes)
         complete(rows)
 
-    writer._queue.put = put  # type: ignore[assignment, method-assign]
+    queue_of(writer).put = put  # type: ignore[assignment, method-assign]
     events = [b"e" * 84] * 400
     writer.write_table(table_of(events)).result(WAIT)
     assert sum(sizes) == 400 * 100
     assert max(sizes) <= 4_000
     assert max(waiting) <= 4_000
-    del writer._queue.put
+    del queue_of(writer).put
     writer.close()
     assert len(all_events(stream)) == 400
 
