@@ -153,8 +153,7 @@ class KnownDecisions:
 
 def known_decisions(stream: StreamLog) -> KnownDecisions:
     """Return what this process knows of a stream's decisions."""
-    known: KnownDecisions = stream.kept.setdefault(KnownDecisions, KnownDecisions())
-    return known
+    return stream.kept(KnownDecisions, KnownDecisions)
 
 
 def oldest_open(view: StreamView) -> set[str]:

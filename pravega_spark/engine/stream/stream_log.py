@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from pravega_spark.engine.chunks.chunk import ChunkRef, first_gap
@@ -45,6 +45,7 @@ def events_path(name: str) -> str:
     return f"{name}/events"
 
 
+_Kept = TypeVar("_Kept")
 _Value = TypeVar("_Value")
 
 LOOK_UPS_OF_A_MOVING_HEAD = 32
@@ -68,20 +69,18 @@ class StreamLog:
         self._past = partial(_past_layout, store, name, runtime)
         self.shared: WeakValueDictionary[object, object] = WeakValueDictionary()
         """What users of the open stream share in this process, as long as one of them holds it."""
-        self.kept: dict[object, Any] = {}
-        """What this process keeps with the open stream, to which it may refer.
+        self._kept: dict[type, object] = {}
 
-        In a mapping with weak keys what refers to its key would keep it forever.
+    def kept(self, kind: type[_Kept], make: Callable[[], _Kept]) -> _Kept:
+        """Return what a room above keeps with the open stream, one of each kind; made once.
+
+        It may refer to the stream: in a mapping with weak keys that would keep the key forever.
         """
-
-    @property
-    def append_group(self) -> object | None:
-        """What joins the appends of this process's writers (``writing.append_group``), or None."""
-        return self.__dict__.get("_append_group")
-
-    def attach_group(self, group: object) -> object:
-        """Set the group unless another thread has set one; return the one that holds."""
-        return self.__dict__.setdefault("_append_group", group)
+        found = self._kept.get(kind)
+        if found is None:
+            found = self._kept.setdefault(kind, make())  # of two threads, the first one
+        assert isinstance(found, kind)
+        return found
 
     def now_ms(self) -> int:
         """Return the time of a commit that is made now, in ms since 1970."""

@@ -25,6 +25,7 @@ import re
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from pravega_spark.engine.chunks.chunk import NO_BOUNDS
@@ -843,8 +844,4 @@ class AppendGroup:
 
 def group_of(stream: StreamLog) -> AppendGroup:
     """Return the group of an open stream, which all of its writers in this process share."""
-    found = stream.append_group
-    if found is None:  # of two threads, the first one sets it
-        found = stream.attach_group(AppendGroup(stream))
-    assert isinstance(found, AppendGroup)
-    return found
+    return stream.kept(AppendGroup, partial(AppendGroup, stream))

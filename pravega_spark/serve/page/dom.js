@@ -44,3 +44,10 @@ export function table(headings, rows, options = {}) {
   return h("div", { class: "scroll" },
     h("table", { class: options.class }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
 }
+
+export const column = (width, ...cards) => h("div", { class: `column ${width}` }, cards);
+
+export function card(title, text, body, more) {
+  return h("section", { class: "card", "aria-label": title },
+    h("header", {}, h("h2", {}, title), text && h("p", {}, text), more && h("span", { class: "more" }, more)), body);
+}

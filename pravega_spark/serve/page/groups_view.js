@@ -1,8 +1,7 @@
 // Reader groups: the list, and one group with its segments.
 
-import { h, table, wide } from "./dom.js";
+import { card, column, h, table, wide } from "./dom.js";
 import { get } from "./server.js";
-import { card, column } from "./stream_view.js";
 import { tile } from "./streams_view.js";
 import { lag } from "./stream_panels.js";
 import * as format from "./format.js";

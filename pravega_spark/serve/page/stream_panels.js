@@ -1,8 +1,7 @@
 // The panels below a stream's picture. Each asks its own path, and draws again after a change.
 
-import { h, table, wide } from "./dom.js";
+import { card, h, table, wide } from "./dom.js";
 import { get } from "./server.js";
-import { card } from "./stream_view.js";
 import * as format from "./format.js";
 
 const empty = (text) => h("p", { class: "empty" }, text);

@@ -1,6 +1,6 @@
 // One stream: what comes in, its segments over time, who reads, what is kept, and what was done.
 
-import { h } from "./dom.js";
+import { card, column, h } from "./dom.js";
 import { get } from "./server.js";
 import { area } from "./charts.js";
 import { drawPicture } from "./picture.js";
@@ -125,11 +125,4 @@ export function streamView(scope, stream) {
       if (version !== null && row.version !== version) soon();
     },
   };
-}
-
-export const column = (width, ...cards) => h("div", { class: `column ${width}` }, cards);
-
-export function card(title, text, body, more) {
-  return h("section", { class: "card", "aria-label": title },
-    h("header", {}, h("h2", {}, title), text && h("p", {}, text), more && h("span", { class: "more" }, more)), body);
 }

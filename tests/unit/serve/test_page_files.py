@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 
 import pytest
 from starlette.testclient import TestClient
@@ -33,6 +34,14 @@ def test_every_address_of_the_page_is_a_deep_link(client: TestClient, path: str)
 
 def test_the_api_has_a_page_of_its_own(client: TestClient) -> None:
     assert "docs.js" in client.get("/api/docs").text
+
+
+def test_scripts_import_each_other_without_a_circle() -> None:
+    imports = re.compile(r"""(?:^import\s|\sfrom\s|\bimport\()[^"']*["']\./([\w.]+)["']""", re.M)
+    graph = {name: set(imports.findall((FOLDER / name).read_text())) for name in SCRIPTS}
+    assert graph["app.js"] >= {"dom.js", "stream_view.js"}
+    assert set().union(*graph.values()) <= graph.keys()
+    TopologicalSorter(graph).prepare()  # raises CycleError, which shows a circle
 
 
 @pytest.mark.parametrize("name", FILES)
