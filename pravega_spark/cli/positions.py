@@ -16,8 +16,6 @@ anything else                     a stream cut, as ``stream describe`` prints it
 from __future__ import annotations
 
 import re
-import time
-from datetime import datetime, timezone
 
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.stream.view import StreamView
@@ -26,7 +24,7 @@ from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.values.checks import shown
 from pravega_spark.values.names import is_cut_name
 from pravega_spark.values.segments import StreamCut
-from pravega_spark.values.units import parse_duration_ms
+from pravega_spark.values.times import parse_timestamp
 
 _COUNT = re.compile(r"([+-])([0-9]+)")
 
@@ -76,19 +74,10 @@ def _before_end(view: StreamView, events: int) -> StreamCut:
 
 
 def _time_us(text: str) -> int:
-    value = text[1:].strip()
-    if value.startswith("-"):
-        ago_ms = parse_duration_ms(f"the time {shown(text)}", value[1:])
-        return (time.time_ns() // 1_000_000 - ago_ms) * 1_000
-    if value.isdigit():
-        return int(value) * 1_000
     try:
-        found = datetime.fromisoformat(value.replace("Z", "+00:00"))
-    except ValueError as error:
+        return parse_timestamp("a position", text[1:]).resolve_us()
+    except InvalidInput:
         raise InvalidInput(
             f"{shown(text)} is not a valid time: write @2026-11-01T12:00:00, milliseconds as in "
             "@1793534400000, or @-2h for two hours ago."
-        ) from error
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=timezone.utc)
-    return round(found.timestamp() * 1_000_000)
+        ) from None

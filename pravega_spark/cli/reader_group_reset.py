@@ -36,7 +36,8 @@ from pravega_spark.reader_groups.state import GroupState
 from pravega_spark.values.checks import shown
 from pravega_spark.values.names import is_cut_name
 from pravega_spark.values.segments import END, NOT_REACHED, StreamCut, segment_text
-from pravega_spark.values.units import parse_duration_ms, parse_timestamp
+from pravega_spark.values.times import Timestamp, parse_timestamp
+from pravega_spark.values.units import parse_duration_ms
 
 _ISO_DURATION = re.compile(
     r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
@@ -108,13 +109,12 @@ def checkpoint(source: ResetSource, _: bool) -> dict[str, StreamCut]:
 
 def at_time(source: ResetSource, text: str) -> dict[str, StreamCut]:
     """Return the cuts before the first events at or after a time, the tail if there are none."""
-    return _at_us(source, parse_timestamp("option --to-datetime", text).resolve_us())
+    return _at_us(source, parse_timestamp("--to-datetime", text).resolve_us())
 
 
 def ago(source: ResetSource, text: str) -> dict[str, StreamCut]:
     """Return the cuts of a time ago, given as ``90 min``, or as Kafka writes it: ``PT1H30M``."""
-    time_ago = parse_timestamp("option --by-duration", f"-{_duration_ms(text)} ms")
-    return _at_us(source, time_ago.resolve_us())
+    return _at_us(source, Timestamp(ago_ms=_duration_ms(text)).resolve_us())
 
 
 def _at_us(source: ResetSource, time_us: int) -> dict[str, StreamCut]:

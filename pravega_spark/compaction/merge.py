@@ -35,6 +35,7 @@ from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.commit_builder import chunk_add
+from pravega_spark.engine.stream.read import reading_error
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import (
@@ -235,21 +236,10 @@ def _range(rng: MergeRange, part: Sequence[ChunkRef]) -> MergeRange:
 
 def _damage(stream: StreamLog, ref: ChunkRef) -> str:
     """Return why a chunk cannot be read; empty if it can."""
-    try:
-        for _ in reader.read(
-            stream.store,
-            stream.path,
-            ref,
-            ref.base_offset,
-            ref.end,
-            event_format=stream.event_format,
-        ):
-            pass
-    except (Damaged, KeyUnavailable) as error:
-        return str(error)
-    except FileNotFoundError as error:
+    error = reading_error(stream, ref)
+    if isinstance(error, FileNotFoundError):
         return f"a file that the log names is lost ({error}). Restore it from a copy."
-    return ""
+    return str(error or "")
 
 
 COMPACT, REWRITE_HEAD = "COMPACT", "REWRITE HEAD"

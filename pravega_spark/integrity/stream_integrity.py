@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pravega_spark.engine.chunks import reader
 from pravega_spark.engine.chunks.chunk import ChunkRef, first_gap
 from pravega_spark.engine.stream.archived_records import archive_folder, read_archived
+from pravega_spark.engine.stream.read import reading_error
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import Damaged, KeyUnavailable, KmsUnavailable
+from pravega_spark.errors import Damaged, KmsUnavailable
 from pravega_spark.integrity.log_integrity import (
     DamagedObject,
     Integrity,
@@ -130,23 +130,10 @@ def _needs_chunks(stream: StreamLog, manifests: Manifests) -> bool:
 
 def _unreadable(stream: StreamLog, ref: ChunkRef) -> str:
     """Return why the events of a chunk cannot be read; empty if they can."""
-    try:
-        for _ in reader.read(
-            stream.store,
-            stream.path,
-            ref,
-            ref.base_offset,
-            ref.end,
-            event_format=stream.event_format,
-        ):
-            pass
-    except KmsUnavailable:  # it says nothing about the chunk
-        raise
-    except (Damaged, KeyUnavailable) as error:
-        return str(error)
-    except FileNotFoundError:
-        return "the file is missing"
-    return ""
+    error = reading_error(stream, ref)
+    if isinstance(error, KmsUnavailable):  # it says nothing about the chunk
+        raise error
+    return "the file is missing" if isinstance(error, FileNotFoundError) else str(error or "")
 
 
 def _is_needed(stream: StreamLog, segment_id: int, offset: int) -> bool:

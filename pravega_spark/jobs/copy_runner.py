@@ -7,11 +7,9 @@ stopped one that keeps running, 1 if it failed or something is not installed, 2 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import json
 import re
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
@@ -20,10 +18,9 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError
-from pravega_spark.jobs import early_signals
-from pravega_spark.jobs.job_runner import INTERRUPTED, is_on_databricks, start_listening
-from pravega_spark.jobs.launcher_stderr import complain, launcher_stderr
+from pravega_spark.errors import InvalidInput, NotFound
+from pravega_spark.jobs.job_runner import INTERRUPTED, errors_of_spark, run_in_spark
+from pravega_spark.jobs.launcher_stderr import complain
 from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.primitives.printable import printable_lines
 from pravega_spark.values.limits import DELTA_PACKAGE, KAFKA_PACKAGE
@@ -160,28 +157,9 @@ class _Sums:
 
 def run_copy(prog: str, arguments: Namespace, copy: Copy) -> int:
     """Copy to the end of the source, or with ``--interval`` until a signal; return the status."""
-    missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
-    if missing:
-        what = f"{', '.join(missing)} not found"
-        complain(prog, f"{what}: the job needs pip install 'pravega-spark[jobs]'.")
-        return 1
-    early_signals.listen()
-    sys.stderr = launcher_stderr()
-    try:
-        copy.check()
-    except PravegaSparkError as error:
-        complain(prog, error)
-        return 2
-    stop = StopSignal()
     packages = [PACKAGES[copy.kind]] if copy.kind in PACKAGES else []
-    spark = None if stop.take_early() else start_listening(prog, stop, packages)
-    try:
-        return copy_rows(prog, arguments, copy, spark, stop)
-    finally:
-        stop.disarm()
-        if spark is not None and not is_on_databricks():
-            with contextlib.suppress(Exception):
-                spark.stop()
+    work = partial(copy_rows, prog, arguments, copy)
+    return run_in_spark(prog, copy.check, work, required=REQUIRED, packages=packages)
 
 
 def copy_rows(
@@ -210,7 +188,7 @@ def copy_rows(
     except (InvalidInput, NotFound) as error:
         complain(prog, error)
         return 2
-    except _errors_of_spark() as error:
+    except errors_of_spark() as error:
         if not stop.is_set:
             sums.failed = 1
             complain(prog, text_of(error, prog, copy.kind, copy.what))
@@ -270,10 +248,3 @@ def _behind(progress: Mapping[str, Any]) -> int | None:
         if text is not None:
             return int(text)
     return None
-
-
-def _errors_of_spark() -> tuple[type[Exception], ...]:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    return PravegaSparkError, PySparkException, Py4JError

@@ -112,7 +112,27 @@ def run(prog: str, arguments: Namespace, work: Round, zeros: Mapping[str, int]) 
 
     ``zeros`` names all counts of a round; the sums start with them.
     """
-    missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
+
+    def every_round(spark: SparkSession | None, stop: StopSignal) -> int:
+        return rounds(prog, arguments, spark=spark, work=work, zeros=zeros, stop=stop)
+
+    return run_in_spark(prog, partial(_find, prog, arguments), every_round, required=REQUIRED)
+
+
+def run_in_spark(
+    prog: str,
+    check: Callable[[], object],
+    work: Callable[[SparkSession | None, StopSignal], int],
+    *,
+    required: Sequence[str],
+    packages: Sequence[str] = (),
+) -> int:
+    """Do a job's work in a Spark session that begins and ends with it; return the exit status.
+
+    ``check`` raises for unusable input before Spark starts. Without a session a signal has stopped
+    the job before its work.
+    """
+    missing = [name for name in required if importlib.util.find_spec(name) is None]
     if missing:
         what = f"{', '.join(missing)} not found"
         complain(prog, f"{what}: the job needs pip install 'pravega-spark[jobs]'.")
@@ -120,13 +140,13 @@ def run(prog: str, arguments: Namespace, work: Round, zeros: Mapping[str, int]) 
     early_signals.listen()
     sys.stderr = launcher_stderr()
     try:
-        _find(prog, arguments)
+        check()
     except PravegaSparkError as error:
         return _refused(prog, error)
     stop = StopSignal()
-    spark = None if stop.take_early() else start_listening(prog, stop)
+    spark = None if stop.take_early() else start_listening(prog, stop, packages)
     try:
-        return rounds(prog, arguments, spark=spark, work=work, zeros=zeros, stop=stop)
+        return work(spark, stop)
     finally:
         stop.disarm()
         if spark is not None and not is_on_databricks():
@@ -335,7 +355,7 @@ def _round(
             told=told,
         )
         report = _recorded(prog, arguments, given, partial(work, spark, given))
-    except _errors_of_a_round() as error:
+    except errors_of_spark() as error:
         if stop.is_set:
             return None
         if (
@@ -367,7 +387,8 @@ def _recorded(
     return report
 
 
-def _errors_of_a_round() -> tuple[type[Exception], ...]:
+def errors_of_spark() -> tuple[type[Exception], ...]:
+    """Return the errors with which work in Spark fails, which are imported only then."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

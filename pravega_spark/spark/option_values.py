@@ -13,12 +13,8 @@ from pravega_spark.values.checks import shown
 from pravega_spark.values.limits import CHUNK_EVENTS
 from pravega_spark.values.names import is_cut_name, is_number, split_stream
 from pravega_spark.values.segments import StreamCut, parse_segment
-from pravega_spark.values.units import (
-    Timestamp,
-    parse_duration_ms,
-    parse_size_bytes,
-    parse_timestamp,
-)
+from pravega_spark.values.times import Timestamp, parse_timestamp
+from pravega_spark.values.units import parse_duration_ms, parse_size_bytes
 
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
@@ -159,7 +155,10 @@ def regular_expression(name: str, text: str) -> str:
 
 def timestamp(name: str, text: str) -> Timestamp:
     """Parse epoch milliseconds, an ISO-8601 time or date (UTC by default), or ``-1h``."""
-    return parse_timestamp(f"option {name}", text)
+    try:
+        return parse_timestamp(f"option {name}", text)
+    except InvalidInput as error:
+        raise InvalidOption(str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)

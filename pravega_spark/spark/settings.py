@@ -23,7 +23,7 @@ from pravega_spark.spark.option_values import (
 )
 from pravega_spark.values.names import check_scope, split_group, split_stream
 from pravega_spark.values.segments import StreamCut
-from pravega_spark.values.units import Timestamp
+from pravega_spark.values.times import Timestamp
 
 _TIMEOUTS = {
     "retryTimeout": "retry_timeout",

@@ -239,9 +239,9 @@ CLOCK_STEP_MS = 60_000
 MAX_CLOCK_JUMP = "7 days"
 """How far a clock may have advanced unobserved, with no boot clock to confirm it."""
 CLOCK_RECORD_MS = 60_000
+"""How often a root's clock record is renewed at most."""
 TABLE_CLOCK_SECONDS = 10.0
 """How long a table with a ttl judges by the boot clock before it reads the believed time again."""
-"""How often a root's clock record is renewed at most."""
 
 # Scaling and retention
 

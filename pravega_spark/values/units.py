@@ -1,16 +1,12 @@
-"""Durations, sizes and times: parse texts such as '7 days', '10 GB' and '-1h', and show them."""
+"""Durations and sizes: parse texts such as '7 days' and '10 GB', and show them."""
 
 from __future__ import annotations
 
 import math
 import re
-import time
-from dataclasses import dataclass
-from datetime import datetime, timezone
 
-from pravega_spark.errors import InvalidConfiguration, InvalidInput, InvalidOption
+from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.values.checks import shown
-from pravega_spark.values.names import is_number
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -66,40 +62,6 @@ def duration_text(value_ms: int) -> str:
         if value_ms and value_ms % size_ms == 0:
             return f"{value_ms // size_ms} {unit}{'s' if value_ms != size_ms else ''}"
     return f"{value_ms} ms" if value_ms % 1_000 else f"{value_ms // 1_000} s"
-
-
-@dataclass(frozen=True, slots=True)
-class Timestamp:
-    """A point in time: absolute, or ``ago_ms`` before the moment at which it is resolved."""
-
-    absolute_us: int = 0
-    ago_ms: int | None = None
-
-    def resolve_us(self) -> int:
-        """Return the time in microseconds since 1970."""
-        if self.ago_ms is None:
-            return self.absolute_us
-        return time.time_ns() // 1_000 - self.ago_ms * 1_000
-
-
-def parse_timestamp(what: str, text: str) -> Timestamp:
-    """Parse epoch milliseconds, an ISO-8601 time or date (UTC by default), or ``-1h``."""
-    text = text.strip()
-    if is_number(text):
-        return Timestamp(int(text) * 1_000)
-    try:
-        if text.startswith("-"):
-            return Timestamp(ago_ms=parse_duration_ms(what, text[1:]))
-        found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
-    except (ValueError, InvalidInput):
-        raise InvalidOption(
-            f"{what}: {shown(text)} is not a time; write milliseconds since 1970, "
-            "'2026-03-01T12:00:00Z', '2026-03-01', or '-1h' for an hour ago."
-        ) from None
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=timezone.utc)
-    since = found - datetime(1970, 1, 1, tzinfo=timezone.utc)
-    return Timestamp((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
 
 
 def parse_size_bytes(what: str, value: str | int) -> int:
@@ -159,12 +121,6 @@ def time_text(seconds: float) -> str:
 def age_text(seconds: float) -> str:
     """Return an age as text; a negative one is that of a time in the future."""
     return time_text(seconds) if seconds >= 0 else f"{time_text(-seconds)} in the future"
-
-
-def utc_text(time_ms: int) -> str:
-    """Return a time in ms since 1970 as text, such as ``2026-11-22 18:05 UTC``."""
-    at = datetime.fromtimestamp(time_ms / 1_000, timezone.utc)
-    return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def count_text(number: int, what: str) -> str:

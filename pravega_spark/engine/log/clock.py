@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from weakref import WeakSet
 
 from pravega_spark.engine.runtime.json_codec import to_json
@@ -24,6 +24,7 @@ from pravega_spark.values.limits import (
     CLOCK_STEP_MS,
     MAX_CLOCK_JUMP,
 )
+from pravega_spark.values.times import utc_text
 from pravega_spark.values.units import parse_duration_ms
 
 logger = own_logger(__name__)
@@ -139,7 +140,7 @@ def read_clock(
             "StreamManager.confirm_clock() or run the retention job with --confirm-clock.",
             without_credentials(store.url),
             length_text(storage_ms - record.believed_ms),
-            time_text(storage_ms),
+            utc_text(storage_ms),
             extra=log_fields("read clock", root=without_credentials(store.url)),
         )
     if keep and (known is None or _is_outdated(known, record)):
@@ -185,7 +186,7 @@ def confirm_clock(store: Store, runtime: Runtime, limit: str | float | None = No
     logger.info(
         "confirmed the clock of %s: it is %s",
         without_credentials(store.url),
-        time_text(now_ms),
+        utc_text(now_ms),
         extra=log_fields("confirm clock", root=without_credentials(store.url)),
     )
     return now_ms
@@ -226,12 +227,3 @@ def _stored(store: Store) -> ClockRecord | None:
 def length_text(length_ms: int) -> str:
     """Return a length of time for a message, in hours, minutes and seconds."""
     return str(timedelta(seconds=abs(length_ms) // 1_000))
-
-
-def time_text(time_ms: int) -> str:
-    """Return a time for a message: ``2026-03-01 12:04:11 UTC``."""
-    try:
-        time = datetime.fromtimestamp(time_ms / 1_000, timezone.utc)
-    except (ValueError, OverflowError, OSError):
-        return f"{time_ms} ms since 1970"
-    return f"{time:%Y-%m-%d %H:%M:%S} UTC"

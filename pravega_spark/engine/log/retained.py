@@ -31,7 +31,7 @@ from pravega_spark.engine.log.commit import Log, Proposal
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.runtime.json_codec import to_json
 from pravega_spark.values.limits import CLOCK_SKEW_MS
-from pravega_spark.values.units import utc_text
+from pravega_spark.values.times import utc_text
 
 UNDATED = (
     "The dates of their commits' objects cannot be right: they lie in the future, or far before "
@@ -202,7 +202,7 @@ def pin_text(pin: Pin, ages: VersionAges) -> str:
         return f"A backup held version {pin.version}, but its time is over: the next sweep ends it."
     return (
         f"A backup holds version {pin.version} until it is complete, or at the latest until "
-        f"{utc_text(end_ms)}. If it was killed, wait until then: the next sweep "
+        f"{utc_text(end_ms, 'minutes')}. If it was killed, wait until then: the next sweep "
         "releases the version."
     )
 

@@ -35,7 +35,6 @@ import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import Final
 
@@ -78,6 +77,7 @@ from pravega_spark.values.limits import (
     STATE_FILE_COMMITS,
     SWEEP_PROBES,
 )
+from pravega_spark.values.times import utc_text
 from pravega_spark.values.units import count_text, duration_text, size_text, time_text
 
 logger = own_logger(__name__)
@@ -453,10 +453,9 @@ class PendingFiles:
 
     def __str__(self) -> str:
         """Return what waits, why, and from when on the first of it can be deleted."""
-        when = datetime.fromtimestamp(self.from_ms / 1_000, timezone.utc)
         size = size_text(self.size_bytes)
         files = count_text(self.files, "file")
-        return f"{files}, {size}: {self.reason}; from {when:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{files}, {size}: {self.reason}; from {utc_text(self.from_ms)}"
 
 
 @dataclass(frozen=True, slots=True)

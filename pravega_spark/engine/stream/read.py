@@ -25,7 +25,14 @@ from pravega_spark.engine.runtime.observers import observers
 from pravega_spark.engine.runtime.tracing import count_events, span
 from pravega_spark.engine.stream.stream_log import StreamLog, truncated
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import DataLoss, InvalidInput, PravegaSparkError, TruncatedData
+from pravega_spark.errors import (
+    Damaged,
+    DataLoss,
+    InvalidInput,
+    KeyUnavailable,
+    PravegaSparkError,
+    TruncatedData,
+)
 from pravega_spark.values.events import Deserializer, Event
 from pravega_spark.values.handles import NotPicklable
 from pravega_spark.values.limits import READ_BATCH_EVENTS
@@ -441,6 +448,26 @@ class _RangeReader:
         end = min(end, self._rng.end)
         self._on_loss(replace(self._rest(), end=end), error)
         self._at = end
+
+
+def reading_error(
+    stream: StreamLog, ref: ChunkRef
+) -> Damaged | KeyUnavailable | FileNotFoundError | None:
+    """Read a whole chunk; return why it cannot be read, or None if it can."""
+    rows = chunk_reader.read(
+        stream.store,
+        stream.path,
+        ref,
+        ref.base_offset,
+        ref.end,
+        event_format=stream.event_format,
+    )
+    try:
+        for _ in rows:
+            pass
+    except (Damaged, KeyUnavailable, FileNotFoundError) as error:
+        return error
+    return None
 
 
 def _report(stream: str, batch: pa.RecordBatch) -> None:

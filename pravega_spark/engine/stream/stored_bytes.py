@@ -21,7 +21,8 @@ from pravega_spark.engine.store.base import Entry
 from pravega_spark.engine.stream.history import history_log
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.values.units import duration_text, utc_text
+from pravega_spark.values.times import utc_text
+from pravega_spark.values.units import duration_text
 
 
 class StorageKind(enum.Enum):
@@ -252,9 +253,10 @@ def _with_date(kept: str, version: int, keep_ms: int, ages: VersionAges) -> _Rea
     from_ms = ages.written_ms(version) + keep_ms
     if from_ms <= ages.now_ms:
         return f"{kept} A sweep now deletes the first of them: none has run since.", from_ms
+    when = utc_text(from_ms, "minutes")
     return (
-        f"{kept} By the settings a sweep deletes the first of them from {utc_text(from_ms)} on; "
-        "one that is given shorter times, earlier."
+        f"{kept} By the settings a sweep deletes the first of them from {when} on; one that is "
+        "given shorter times, earlier."
     ), from_ms
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timezone
 from typing import ParamSpec, TypeVar
 
 from pravega_spark.engine.layout.epochs import Layout, Lineage, no_such_segment
@@ -56,6 +55,7 @@ from pravega_spark.errors import (
 from pravega_spark.primitives.lazy_property import lazy_property
 from pravega_spark.values.names import log_title
 from pravega_spark.values.segments import END, Epoch, StreamCut, segment_epoch
+from pravega_spark.values.times import utc_text
 
 _Call = ParamSpec("_Call")
 _Record = TypeVar("_Record")
@@ -316,8 +316,7 @@ class StreamView:
         last = self.record.truncation
         if last is None:
             return ""
-        time = datetime.fromtimestamp(last.time_ms / 1_000, timezone.utc)
-        return f" by {last.by} at version {last.version} ({time:%Y-%m-%d %H:%M:%S} UTC)"
+        return f" by {last.by} at version {last.version} ({utc_text(last.time_ms)})"
 
     @lazy_property
     def tail(self) -> StreamCut:

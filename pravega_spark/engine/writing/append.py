@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import NamedTuple, cast
 
 import pyarrow as pa
@@ -65,6 +64,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.values.checks import check_whole, is_whole, shown
 from pravega_spark.values.segments import EventPointer, Segment, StreamCut, segment_text
+from pravega_spark.values.times import utc_text
 
 ExpectedPosition = StreamCut | EventPointer | int
 """Where the stream, a segment, or the writer must be: its position just before the write."""
@@ -384,10 +384,7 @@ def sealed_error(view: StreamView) -> StreamSealed:
 
 def _sealed_at(view: StreamView) -> str:
     sealed_ms = view.record.sealed_ms
-    if sealed_ms is None:
-        return ""
-    time = datetime.fromtimestamp(sealed_ms / 1_000, timezone.utc)
-    return f" at {time:%Y-%m-%d %H:%M:%S} UTC"
+    return "" if sealed_ms is None else f" at {utc_text(sealed_ms)}"
 
 
 Recuts = dict[tuple[str, int], list[StagedChunk]]

@@ -35,7 +35,7 @@ EVENT_COLUMNS = StructType(
 )
 
 
-class _Changes:
+class TableChanges:
     """Turns the events of a partition into Spark's columns, in a task."""
 
     def __init__(
@@ -44,21 +44,23 @@ class _Changes:
         configuration: KeyValueTableConfiguration,
         schema: StructType,
     ) -> None:
+        """Take the settings and the schema that Spark requests."""
+        self.settings = settings
         self.table = table_of_log(settings.streams[0]) or settings.streams[0]
-        self._settings = settings
         self._schema = schema
         key_type = KeyType(configuration.key_type)
         self._layout = RowLayout(key_type, configuration.secondary_key_length > 0)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_ranges(self._settings, partition, self._of_range)
+        """Yield a partition's changes."""
+        return read_ranges(self.settings, partition, self._of_range)
 
     def _of_range(
         self, one: PlannedRange, watermark_us: int | None
     ) -> Generator[pa.RecordBatch, None, None]:
         project = TableProjection(self._layout, one.rng.life, self._schema)
         with advised(self.table):
-            for events in read_range_events(self._settings, EVENT_COLUMNS.json(), one):
+            for events in read_range_events(self.settings, EVENT_COLUMNS.json(), one):
                 entries = entries_of_events(one.rng.segment_id, events)
                 yield project(self._layout.rows_of_entries(entries))
 
@@ -66,15 +68,10 @@ class _Changes:
 class TableChangeReader(PravegaBatchReader):
     """Reads the changes between two positions of the log; those of a segment in order."""
 
-    def __init__(
-        self,
-        settings: ReadSettings,
-        configuration: KeyValueTableConfiguration,
-        schema: StructType,
-    ) -> None:
-        """Take the settings and the schema that Spark requests."""
-        super().__init__(settings, EVENT_COLUMNS)
-        self._changes = _Changes(settings, configuration, schema)
+    def __init__(self, changes: TableChanges) -> None:
+        """Take what turns events into changes."""
+        super().__init__(changes.settings, EVENT_COLUMNS)
+        self._changes = changes
 
     def partitions(self) -> list[InputPartition]:
         """Return the ranges of all segments, with the chunks that hold them."""
@@ -89,15 +86,10 @@ class TableChangeReader(PravegaBatchReader):
 class TableChangeStream(PravegaStreamReader):
     """Plans micro-batches of changes on the driver and reads them in tasks."""
 
-    def __init__(
-        self,
-        settings: ReadSettings,
-        configuration: KeyValueTableConfiguration,
-        schema: StructType,
-    ) -> None:
-        """Take the settings and the schema that Spark requests."""
-        super().__init__(settings, EVENT_COLUMNS)
-        self._changes = _Changes(settings, configuration, schema)
+    def __init__(self, changes: TableChanges) -> None:
+        """Take what turns events into changes."""
+        super().__init__(changes.settings, EVENT_COLUMNS)
+        self._changes = changes
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where the query starts."""

@@ -66,7 +66,7 @@ class KeyValueDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch reader, of entries or of changes."""
-        from pravega_spark.spark.key_value.change_feed import TableChangeReader
+        from pravega_spark.spark.key_value.change_feed import TableChangeReader, TableChanges
         from pravega_spark.spark.key_value.columns import (
             change_schema,
             check_table_schema,
@@ -84,11 +84,11 @@ class KeyValueDataSource(DataSource):
                 f"keeps no position. Remove it from the read of table {settings.table}."
             )
         check_table_schema(change_schema(configuration), schema)
-        return TableChangeReader(settings.changes, configuration, schema)
+        return TableChangeReader(TableChanges(settings.changes, configuration, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the streaming reader, which is of changes."""
-        from pravega_spark.spark.key_value.change_feed import TableChangeStream
+        from pravega_spark.spark.key_value.change_feed import TableChanges, TableChangeStream
         from pravega_spark.spark.key_value.columns import change_schema, check_table_schema
 
         settings, configuration = self._read()
@@ -98,7 +98,7 @@ class KeyValueDataSource(DataSource):
                 "than its entries: set the option readChangeFeed to true."
             )
         check_table_schema(change_schema(configuration), schema)
-        return TableChangeStream(settings.changes, configuration, schema)
+        return TableChangeStream(TableChanges(settings.changes, configuration, schema))
 
     def _write(self, overwrite: bool) -> TableWriteSettings:
         if overwrite:

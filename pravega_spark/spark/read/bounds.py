@@ -22,7 +22,7 @@ from pravega_spark.spark.option_values import (
 from pravega_spark.spark.read.assigned_segments import partial_cut
 from pravega_spark.spark.settings import ReadBound
 from pravega_spark.values.segments import StreamCut, segment_text
-from pravega_spark.values.units import Timestamp
+from pravega_spark.values.times import Timestamp
 
 if TYPE_CHECKING:
     from pravega_spark.engine.stream.positions import TimeSearch

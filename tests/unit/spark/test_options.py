@@ -26,7 +26,7 @@ from pravega_spark.spark.settings import (
 )
 from pravega_spark.values.limits import CHUNK_EVENTS
 from pravega_spark.values.segments import StreamCut, make_segment_id
-from pravega_spark.values.units import Timestamp
+from pravega_spark.values.times import Timestamp
 
 ROOT = {"root": "/data/streams"}
 

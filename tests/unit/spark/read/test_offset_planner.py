@@ -22,7 +22,7 @@ from pravega_spark.spark.read.offsets import OffsetPlanner
 from pravega_spark.spark.settings import ReadBound, ReadSettings
 from pravega_spark.spark.source_offsets import StreamOffsets, present
 from pravega_spark.values.segments import END, StreamCut, make_segment_id
-from pravega_spark.values.units import Timestamp
+from pravega_spark.values.times import Timestamp
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.small_streams import created, scale, write
 from tests.harness.truncating import truncate
