@@ -12,6 +12,7 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.lifecycle import GroupLifecycle
+from pravega_spark.reader_groups.membership import ReaderMembership
 from pravega_spark.reader_groups.reader import EventStreamReader
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.reader_groups.state import GroupState, Phase
@@ -20,6 +21,11 @@ from tests.harness.small_streams import make_stream, reopen, write
 from tests.harness.spy_store import Spy
 
 NAME = "s/t"
+
+
+def membership_of(reader: EventStreamReader) -> ReaderMembership:
+    """A reader's inside: its lease and its refreshes, whose times no public call shows."""
+    return reader._membership
 
 
 class OpenGroup(ReaderGroup):

@@ -31,6 +31,7 @@ from pravega_spark.reader_groups.position import EventRead, EventsRead
 from pravega_spark.reader_groups.reader import EventStreamReader
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.values.segments import StreamCut
+from tests.harness.group_world import membership_of
 from tests.harness.reading_world import Life, Process, ReadingWorld, number_of
 from tests.harness.sequences import Step, act, drawn_steps, play_shortest
 from tests.harness.tiers import sized
@@ -198,7 +199,7 @@ class Group(ReadingWorld):
         entries = self.group(self.judge)._state().readers
         for member in self.members.values():
             entry = entries.get(member.name)
-            if entry is None or entry.number != member.reader._membership.number:
+            if entry is None or entry.number != membership_of(member.reader).number:
                 member.is_out = True
                 self._repeat(member)
 

@@ -19,7 +19,7 @@ from pravega_spark.reader_groups.membership import RefreshInput
 from pravega_spark.reader_groups.reader import EventStreamReader
 from tests.harness.fake_runtime import SkippingRuntime
 from tests.harness.fault_plans import Rule
-from tests.harness.group_world import NAME, World, expired_after
+from tests.harness.group_world import NAME, World, expired_after, membership_of
 
 TABLE = "_reader_groups/g/"
 READER = threading.main_thread().name
@@ -85,12 +85,12 @@ def read(reader: EventStreamReader) -> bytes:
 
 
 def adopted(reader: EventStreamReader) -> bool:
-    return not reader._membership.refreshes.is_running
+    return not membership_of(reader).refreshes.is_running
 
 
 def finish_refresh(reader: EventStreamReader) -> None:
     if not adopted(reader):
-        reader._membership.refreshes.wait()
+        membership_of(reader).refreshes.wait()
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -116,7 +116,7 @@ def test_table_that_hangs_delays_no_event_while_the_lease_lasts(table: SlowTable
     table.go_on()
     table.world.write(1)
     assert reader.read_next_event(5).event is not None
-    lease = reader._membership.lease
+    lease = membership_of(reader).lease
     wait_for(  # the refresh that hung proves an old heartbeat only; the next one extends the lease
         lambda: reader.read_next_event(0) and lease.ends_at > table.clock.monotonic() + 20
     )
@@ -166,7 +166,9 @@ def test_failed_refresh_is_logged_once_and_repeated(
     assert len([call for call in table.calls if call[0] != READER]) > 5
     table.world.store.rules.clear()
     table.clock.skip(1.1)
-    wait_for(lambda: reader.read_next_event(0) and not reader._membership.refreshes.is_unreachable)
+    wait_for(
+        lambda: reader.read_next_event(0) and not membership_of(reader).refreshes.is_unreachable
+    )
 
 
 def test_judges_of_leases_learn_that_a_refresh_failed(table: SlowTable) -> None:
@@ -175,7 +177,7 @@ def test_judges_of_leases_learn_that_a_refresh_failed(table: SlowTable) -> None:
     reader = table.world.created().create_reader("a", lease="30 s")
     assert read(reader)
     finish_refresh(reader)
-    refreshes, watch = reader._membership.refreshes, watch_of(table.world.store)
+    refreshes, watch = membership_of(reader).refreshes, watch_of(table.world.store)
     refreshes.run(0.0, RefreshInput(None))
     assert watch.outage_ended(30) == -math.inf
     began = table.clock.monotonic()
@@ -193,7 +195,7 @@ def test_unexpected_error_of_a_refresh_is_raised_by_the_next_call(table: SlowTab
     table.refreshing(reader)
     table.world.store.rules.add(Rule(ZeroDivisionError("bug"), "*", f"*{TABLE}*"))
     table.go_on()
-    reader._membership.refreshes.wait()
+    membership_of(reader).refreshes.wait()
     with pytest.raises(ZeroDivisionError, match="bug"):
         reader.read_next_event(0)
     table.world.store.rules.clear()
@@ -228,7 +230,7 @@ def test_state_is_adopted_between_events_and_only_its_commit_delays_the_reader(
     table.refreshing(a)
     table.calls.clear()
     table.go_on()
-    a._membership.refreshes.wait()
+    membership_of(a).refreshes.wait()
     assert len(a.position.offsets) == 4, "nothing changes between two calls"
     assert group.distribution() == {"a": 4, "b": 0, None: 0}
     table.calls.clear()
@@ -260,7 +262,7 @@ def test_close_after_a_refresh_that_failed_leaves_the_group(table: SlowTable) ->
     table.refreshing(reader)
     table.world.store.rules.add(Rule(StoreError("down"), "*", f"*{TABLE}*"))
     table.go_on()
-    reader._membership.refreshes.wait()
+    membership_of(reader).refreshes.wait()
     table.world.store.rules.clear()
     reader.close()
     assert group.online_readers() == []

@@ -22,7 +22,7 @@ from pravega_spark.errors import (
 from pravega_spark.reader_groups.reader import EventStreamReader
 from tests.harness.fake_runtime import SkippingRuntime
 from tests.harness.fault_plans import Rule
-from tests.harness.group_world import World, drain, expired_after
+from tests.harness.group_world import World, drain, expired_after, membership_of
 
 HEARTBEATS = "s/_reader_groups/g/_leases"
 WAIT = 240.0
@@ -52,15 +52,15 @@ def test_call_that_waits_for_the_storage_is_none_of_the_applications_time() -> N
     def hang(operation: str, key: str) -> None:
         world.store.hook = None
         world.runtime.sleep(90)
-        idle.append(reader._membership.idle_seconds)
+        idle.append(membership_of(reader).idle_seconds)
 
     world.runtime.sleep(35)
     world.store.hook = hang
     read(reader)
     assert idle == [0.0]
-    assert reader._membership.idle_seconds == 0
+    assert membership_of(reader).idle_seconds == 0
     world.runtime.sleep(3)
-    assert reader._membership.idle_seconds == 3
+    assert membership_of(reader).idle_seconds == 3
     reader.close()
 
 
@@ -152,7 +152,7 @@ def test_keep_alive_of_a_closed_reader_writes_nothing() -> None:
     with pytest.raises(ObjectClosed, match="reader a was closed"):
         reader.keep_alive()
     with pytest.raises(ObjectClosed, match="reader a was closed"):
-        reader._membership.keep_alive()
+        membership_of(reader).keep_alive()
     assert world.store.inner.list(HEARTBEATS) == []
 
 
@@ -166,7 +166,7 @@ def test_keep_alive_that_fails_extends_nothing() -> None:
         world.store.rules.add(Rule(StoreError("down"), operation, pattern))
         with pytest.raises(StoreError, match="down"):
             reader.keep_alive()
-    assert reader._membership.lease.has_ended(world.runtime.monotonic())
+    assert membership_of(reader).lease.has_ended(world.runtime.monotonic())
     with pytest.raises(StoreError, match="down"):
         reader.read_next_event(0)
     world.store.rules.clear()
@@ -327,7 +327,7 @@ def test_thread_extends_the_lease_only_until_the_interval_is_over(
     for _ in range(3):  # its thread looks at the clock at most 1.7 s later
         clock.skip(4)
         due = clock.monotonic()
-        wait_for(lambda due=due: reader._membership.lease.sent_at >= due)  # type: ignore[misc]
+        wait_for(lambda due=due: membership_of(reader).lease.sent_at >= due)  # type: ignore[misc]
         assert group.expire_readers() == []
     clock.skip(10)
     wait_for(lambda: "its max_poll_interval" in caplog.text)
@@ -351,7 +351,7 @@ def test_reader_that_calls_again_is_extended_again() -> None:
     for _ in range(2):
         clock.skip(4)
         due = clock.monotonic()
-        wait_for(lambda due=due: reader._membership.lease.sent_at >= due)  # type: ignore[misc]
+        wait_for(lambda due=due: membership_of(reader).lease.sent_at >= due)  # type: ignore[misc]
     assert group.expire_readers() == []
     assert found + drain(reader) == events
 
@@ -367,4 +367,4 @@ def test_thread_continues_after_a_failure(caplog: pytest.LogCaptureFixture) -> N
     wait_for(lambda: "failed to extend the lease of reader a" in caplog.text)
     world.store.rules.clear()
     due = clock.monotonic()
-    wait_for(lambda: reader._membership.lease.sent_at >= due)
+    wait_for(lambda: membership_of(reader).lease.sent_at >= due)

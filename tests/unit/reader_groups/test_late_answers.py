@@ -9,7 +9,7 @@ import pytest
 from pravega_spark.errors import ReinitializationRequired, StoreError
 from pravega_spark.reader_groups.reader import EventStreamReader
 from tests.harness.fault_plans import Rule
-from tests.harness.group_world import OpenGroup, World, drain, expired_after
+from tests.harness.group_world import OpenGroup, World, drain, expired_after, membership_of
 
 Read = Callable[[EventStreamReader], list[bytes]]
 
@@ -89,7 +89,7 @@ def test_events_that_nobody_took_over_are_handed_out_after_the_lease_was_extende
     world, group, reader = begun
     late(world, "/events/data/", lambda: None)
     assert read(reader) == [b"1"]
-    assert reader._membership.lease.ends_at >= world.runtime.monotonic() + 25
+    assert membership_of(reader).lease.ends_at >= world.runtime.monotonic() + 25
     assert group.expire_readers() == []
     assert drain(reader) == [b"2", b"3", b"4", b"5"], "none is lost, and none comes twice"
 

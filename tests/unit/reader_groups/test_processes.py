@@ -21,7 +21,7 @@ from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.values.events import Event
 from tests.harness.fault_plans import RandomFaults
 from tests.harness.faulty_store import FaultyStore
-from tests.harness.group_world import World
+from tests.harness.group_world import World, membership_of
 from tests.harness.small_streams import scale, write
 
 
@@ -98,7 +98,7 @@ class Simulation:
             return
         reader_id, group = f"{process.name}{process.lives}", self.world.group()
         entry = group.state().readers.get(process.name)
-        if entry is None or entry.number != process.reader._membership.number:
+        if entry is None or entry.number != membership_of(process.reader).number:
             self.unclean.add(reader_id)  # evicted before it noticed
         self.mark(process)
         try:

@@ -20,7 +20,7 @@ from pravega_spark.retention.run import parse_options, run_retention
 from pravega_spark.values.limits import QUERY_LEASE_MS
 from pravega_spark.values.segments import StreamCut
 from tests.harness.fault_plans import Rule
-from tests.harness.group_world import NAME, OpenGroup, World
+from tests.harness.group_world import NAME, OpenGroup, World, membership_of
 from tests.harness.small_streams import scale
 
 BY_CONSUMPTION = StreamConfiguration(ScalingPolicy.fixed(1), RetentionPolicy.by_consumption())
@@ -289,7 +289,7 @@ def test_reader_whose_process_has_ended_is_replaced_without_waiting() -> None:
     with pytest.raises(IllegalState, match="close it first"):
         world.group().create_reader("r")
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    lease = reader._membership.lease
+    lease = membership_of(reader).lease
     lease._last = replace(lease._last, process=identity(child.pid))
     world.runtime.sleep(30)
     reader.read_next_event(0)

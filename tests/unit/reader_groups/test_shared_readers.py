@@ -19,7 +19,7 @@ from pravega_spark.reader_groups import transitions
 from pravega_spark.reader_groups.reader import EventStreamReader
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.reader_groups.table import GroupCodec, _open_states
-from tests.harness.group_world import World
+from tests.harness.group_world import World, membership_of
 from tests.harness.roots import manager_on
 
 FEW, MANY = 4, 40
@@ -36,7 +36,7 @@ def refresh(readers: list[EventStreamReader]) -> list[str | None]:
     """Let each reader look at its group now, and return the markers that they show."""
     found = []
     for reader in readers:
-        reader._membership.refreshes.hurry()
+        membership_of(reader).refreshes.hurry()
         found.append(reader.read_next_event(0).checkpoint)
     return found
 
@@ -92,8 +92,8 @@ def test_readers_of_all_handles_in_a_process_share_one_copy(tmp_path: Path) -> N
     group = group_of(StreamManager(tmp_path), 2)
     other = StreamManager(tmp_path).reader_group("s/g")
     first, second = group.create_reader("a"), other.create_reader("b")
-    assert first._membership.sync is second._membership.sync is other._lifecycle.sync
-    assert first._membership._leases is second._membership._leases
+    assert membership_of(first).sync is membership_of(second).sync is other._lifecycle.sync
+    assert membership_of(first)._leases is membership_of(second)._leases
     for reader in (first, second):
         reader.close()
 
@@ -123,7 +123,7 @@ def test_group_whose_folder_was_replaced_is_opened_anew(tmp_path: Path) -> None:
     again = manager.reader_group("s/g")
     assert again.generation == 3
     with again.create_reader("b") as other:
-        assert other._membership.sync is not reader._membership.sync
+        assert membership_of(other).sync is not membership_of(reader).sync
         with pytest.raises(RootChanged):
             reader.keep_alive()
 
@@ -153,18 +153,18 @@ def test_news_that_a_sibling_has_read_proves_no_lease() -> None:
     group, other = world.created(), world.group()
     first, second = (group.create_reader(name, lease="20 s") for name in ("a", "b"))
     refresh([first, second])
-    before = first._membership.lease.ends_at
+    before = membership_of(first).lease.ends_at
     world.runtime.sleep(6)
-    first._membership.lease.extend()  # a heartbeat whose proof has failed
+    membership_of(first).lease.extend()  # a heartbeat whose proof has failed
     other.sync.apply("X", lambda state: transitions.remove_reader(state, "b"))
-    first._membership.refreshes.schedule(world.runtime.monotonic(), 3.0)
+    membership_of(first).refreshes.schedule(world.runtime.monotonic(), 3.0)
     world.store.calls.clear()
     group.sync.fetch()
     assert world.store.count("get") > 0
     world.store.calls.clear()
     refresh([first])
     assert world.store.count("put", "_leases") == 0
-    assert first._membership.lease.ends_at == before
+    assert membership_of(first).lease.ends_at == before
 
 
 def test_readers_that_close_beside_waiting_updates_of_their_own_all_leave(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_readers_that_close_beside_waiting_updates_of_their_own_all_leave(tmp_pa
         except BaseException as error:
             errors.append(error)
 
-    membership = [reader._membership for reader in readers]
+    membership = [membership_of(reader) for reader in readers]
     calls = [threading.Thread(target=run, args=(r._close, {})) for r in readers]
     calls += [
         threading.Thread(target=run, args=(m._step, 0.0, r._selector, None, 0.0))
