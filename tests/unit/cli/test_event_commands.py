@@ -329,7 +329,7 @@ def test_events_are_read_between_positions_as_json_raw_and_formats(shell: Shell)
         (("-f", "%q"), "no field %q"),
         (("-f", "raw", "--parse"), "--parse needs"),
         (("-o", "@yesterday"), "is not a valid time"),
-        (("-o", "@-2 parsecs"), "not a valid duration"),
+        (("-o", "@-2 parsecs"), "or @-2h for two hours ago"),
         (("-o", "nonsense"), "nonsense"),
         (("-o", "s/other@1:0#0=0"), "s/other"),
     ],
