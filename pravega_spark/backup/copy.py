@@ -44,7 +44,7 @@ from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.state.scopes import DELETED, GROUP, GROUPS_FOLDER, STREAM, TABLE, Scope
 from pravega_spark.engine.state.settings_table import SETTINGS_TABLE
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.store.root_marker import PROBE_FOLDER
+from pravega_spark.engine.store.root_marker import scope_folders
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.folded_record import FoldedRecord, completes, has_folds
 from pravega_spark.engine.stream.records import (
@@ -61,7 +61,7 @@ from pravega_spark.engine.stream.stream_log import events_path
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog, DataLoss, IllegalState, TooBusy
 from pravega_spark.values.limits import COPY_PAGE_BYTES, COPY_PAGE_FILES, LARGE_EVENT_BLOCK_BYTES
-from pravega_spark.values.names import MAX_SCOPE_LENGTH, folded_path, is_group, is_name, table_log
+from pravega_spark.values.names import folded_path, is_group, table_log
 
 
 def copy_files(log: Log, copy: LogReader, adds: Iterable[Add]) -> tuple[int, int]:
@@ -411,9 +411,7 @@ class CopyUpdate:
         if "/" in self._name:
             yield from (events_path(self._name), f"{self._name}/metadata")
             return
-        for folder in self._target.folders(""):
-            if folder == PROBE_FOLDER or not is_name(folder, MAX_SCOPE_LENGTH):
-                continue
+        for folder in scope_folders(self._target):
             scope = Scope(self._target, folder, self._runtime)
             yield scope.table.log.path
             if scope.state() == DELETED:  # or not begun by a killed update

@@ -44,6 +44,7 @@ from pravega_spark.engine.store.root_marker import (
     encode,
     read_record,
     read_root,
+    scope_folders,
 )
 from pravega_spark.engine.stream.folded_record import FoldedRecord, check_present
 from pravega_spark.engine.stream.records import StreamState
@@ -61,10 +62,8 @@ from pravega_spark.txn.decision_log import DECISIONS_TABLE, JointRecord, open_de
 from pravega_spark.txn.joint_sweep import carry_out_decided
 from pravega_spark.txn.settlement import ended_part
 from pravega_spark.values.names import (
-    MAX_SCOPE_LENGTH,
     TABLES_FOLDER,
     folded_path,
-    is_name,
     split_log,
     split_stream,
     table_of_log,
@@ -135,7 +134,7 @@ def restore_root(store: Store, runtime: Runtime) -> RestoreResult:
     a marker nor a table; then nothing is created.
     """
     run = _RootRestore(store, runtime)
-    scopes = [name for name in store.folders("") if is_name(name, MAX_SCOPE_LENGTH)]
+    scopes = scope_folders(store)
     if read_record(store) is None and not any(_has_scope(store, scope) for scope in scopes):
         raise NoSuchScope(f"there is nothing to restore under {store.url}; check the root's URL.")
     with allow_incomplete(store):

@@ -10,9 +10,9 @@ from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.engine.state.scopes import ACTIVE, Scope, open_scope
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.parallel_calls import in_rounds
+from pravega_spark.engine.store.root_marker import scope_folders
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.errors import NoSuchScope
-from pravega_spark.values.names import MAX_SCOPE_LENGTH, is_name
 
 _Found = TypeVar("_Found")
 
@@ -33,7 +33,7 @@ class Root(NamedTuple):
 
     def scopes(self, *states: str) -> list[str]:
         """Return the names of the scopes in one of these states, by default ACTIVE, sorted."""
-        folders = [name for name in self.store.folders("") if is_name(name, MAX_SCOPE_LENGTH)]
+        folders = scope_folders(self.store)
         found = in_rounds(self.store, lambda name: self.scope(name).state(), folders)
         wanted = states or (ACTIVE,)
         return [name for name, state in zip(folders, found, strict=True) if state in wanted]

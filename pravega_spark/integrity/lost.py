@@ -21,6 +21,7 @@ from pravega_spark.engine.state.due_hints import DUE_FOLDER
 from pravega_spark.engine.state.scopes import GROUP, GROUPS_FOLDER, Scope, row_name
 from pravega_spark.engine.state.state_table import Row
 from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.root_marker import scope_folders
 from pravega_spark.engine.stream.stream_log import events_path, open_stream
 from pravega_spark.engine.stream.subscribers import listed
 from pravega_spark.engine.writing.split_batch import FOLDER as BATCHES_FOLDER
@@ -30,7 +31,7 @@ from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.state import Phase
 from pravega_spark.reader_groups.table import group_path, open_group_state
 from pravega_spark.txn.decision_log import DecisionLog
-from pravega_spark.values.names import MAX_SCOPE_LENGTH, copied_back_advice, is_name, table_of_log
+from pravega_spark.values.names import copied_back_advice, table_of_log
 
 ListedRow = tuple[str, Row]
 """A scope, and a row of its index."""
@@ -77,13 +78,9 @@ def _without_folder(store: Store, name: str, what: str) -> Iterator[Integrity]:
         yield found
 
 
-def _scopes(store: Store) -> list[str]:
-    return [scope for scope in store.folders("") if is_name(scope, MAX_SCOPE_LENGTH)]
-
-
 def listed_rows(store: Store) -> Iterator[ListedRow]:
     """Yield the rows of all indexes, each with its scope; damage is told elsewhere."""
-    for scope in _scopes(store):
+    for scope in scope_folders(store):
         with contextlib.suppress(NoSuchScope, Damaged):
             index = Scope(store, scope)
             index.check_exists()
@@ -94,7 +91,7 @@ def _namings(store: Store, rows: Mapping[str, Row]) -> Iterator[tuple[str, Itera
     """Yield what names streams that have existed, with their names."""
     has_lived = [name for name, row in rows.items() if row["life"] > 1 or row["version"] >= 0]
     yield "its row in the index of its scope", has_lived
-    for scope in _scopes(store):
+    for scope in scope_folders(store):
         for group in store.folders(f"{scope}/{GROUPS_FOLDER}"):
             with contextlib.suppress(Damaged):
                 found = open_group_state(store, f"{scope}/{group}").fetch()

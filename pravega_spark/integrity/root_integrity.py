@@ -16,7 +16,12 @@ from pravega_spark.engine.state.maintenance_table import MAINTENANCE_TABLE
 from pravega_spark.engine.state.scopes import GROUPS_FOLDER
 from pravega_spark.engine.state.settings_table import SETTINGS_TABLE
 from pravega_spark.engine.store import Entry, Store
-from pravega_spark.engine.store.root_marker import MARKER_KEY, missing_marker, read_root
+from pravega_spark.engine.store.root_marker import (
+    MARKER_KEY,
+    missing_marker,
+    read_root,
+    scope_folders,
+)
 from pravega_spark.engine.stream.stream_log import events_path, open_stream
 from pravega_spark.errors import CorruptLog, Damaged, NoSuchScope, NoSuchStream, StoreRefused
 from pravega_spark.integrity.log_integrity import DamagedObject, Integrity, check_log
@@ -24,10 +29,8 @@ from pravega_spark.integrity.lost import FROM_COPY, listed_rows, lost_groups, lo
 from pravega_spark.integrity.notes_integrity import check_leases, check_notes, check_root_notes
 from pravega_spark.integrity.stream_integrity import check_stream
 from pravega_spark.values.names import (
-    MAX_SCOPE_LENGTH,
     TABLES_FOLDER,
     folded_path,
-    is_name,
     log_title,
     split_stream,
     table_log,
@@ -61,9 +64,8 @@ def check_root(
     yield _check_marker(store)
     for table in (SETTINGS_TABLE, MAINTENANCE_TABLE, _DECISIONS_TABLE):
         yield from _check_table(store, table, f"{table} (table of the root)", deep)
-    for scope in store.folders(""):
-        if is_name(scope, MAX_SCOPE_LENGTH):
-            yield from _check_scope(store, scope, deep)
+    for scope in scope_folders(store):
+        yield from _check_scope(store, scope, deep)
     rows = list(listed_rows(store))
     yield from lost_streams(store, rows)
     yield from lost_groups(store, rows)

@@ -43,7 +43,7 @@ from pravega_spark.engine.state.maintenance_table import (
 from pravega_spark.engine.state.scopes import log_names, open_scope
 from pravega_spark.engine.state.settings_table import open_settings
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.store.root_marker import is_away, read_root
+from pravega_spark.engine.store.root_marker import is_away, read_root, scope_folders
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.errors import (
     Damaged,
@@ -68,7 +68,6 @@ from pravega_spark.values.limits import (
     AUTO_SLACK,
     AUTO_WAKE_SECONDS,
 )
-from pravega_spark.values.names import MAX_SCOPE_LENGTH, is_name
 
 _LAST: Final = "~"
 """After all names: no name has this character, and those that names have are before it."""
@@ -102,7 +101,7 @@ class RootStreams:
         read.
         """
         scope, _, stream = name.partition("/")
-        found = (s for s in self._store.folders("") if is_name(s, MAX_SCOPE_LENGTH))
+        found = scope_folders(self._store)
         for following in sorted(s for s in found if s >= scope and s not in without):
             if (following, _LAST) == (scope, stream):
                 continue

@@ -36,7 +36,7 @@ from pravega_spark.engine.state.maintenance_table import (
 from pravega_spark.engine.state.scopes import log_names, open_scope
 from pravega_spark.engine.state.settings_table import open_settings
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.store.root_marker import missing_marker, read_root
+from pravega_spark.engine.store.root_marker import missing_marker, read_root, scope_folders
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import Damaged, InvalidInput, NoSuchScope, NoSuchStream, PravegaSparkError
 from pravega_spark.maintenance import work as maintenance_work
@@ -59,9 +59,7 @@ from pravega_spark.values.limits import (
     STREAM_TIMEOUT,
 )
 from pravega_spark.values.names import (
-    MAX_SCOPE_LENGTH,
     check_scope,
-    is_name,
     split_log,
     split_stream,
 )
@@ -418,8 +416,7 @@ class MaintenanceRound:
         for name in request.streams:
             scope, short = split_stream(name)
             named.setdefault(scope, set()).add(short)
-        folders = self._store.folders("") if not (request.scopes or named) else ()
-        found = [name for name in folders if is_name(name, MAX_SCOPE_LENGTH)]
+        found = [] if request.scopes or named else scope_folders(self._store)
         for scope in sorted({*request.scopes, *named, *found}):
             try:
                 rows = log_names(open_scope(self._store, scope, self._runtime))

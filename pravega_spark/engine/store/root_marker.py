@@ -206,10 +206,15 @@ def allow_incomplete(store: Store) -> Iterator[None]:
             known.change_token = _UNSEEN  # its marker shows whether it is complete now
 
 
+def scope_folders(store: Store) -> list[str]:
+    """Return the folders of a root that may be scopes, by their names."""
+    return [name for name in store.folders("") if is_name(name, MAX_SCOPE_LENGTH)]
+
+
 def some_scopes(store: Store) -> list[str]:
     """Return up to three scopes of a root, whether it has a marker or not, by their folders."""
-    names = (name for name in store.folders("") if is_name(name, MAX_SCOPE_LENGTH))
-    return list(islice((name for name in names if _SCOPE_TABLE in store.folders(name)), 3))
+    found = (name for name in scope_folders(store) if _SCOPE_TABLE in store.folders(name))
+    return list(islice(found, 3))
 
 
 def missing_marker(store: Store) -> InvalidInput:
