@@ -667,7 +667,7 @@ class Transaction(CommittedByBlock, NotPicklable):
         return f"<Transaction {self._id} of {self._stream.name}: {state}>"
 
 
-# What those that hold a transaction do with it, apart from the user: they are no verbs of his.
+# For the modules that hold a transaction; users have the methods above.
 
 
 def id_of(transaction: Transaction) -> str:

@@ -405,7 +405,7 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
             )
 
 
-# What a joint writer does with the writers of its streams
+# For a joint writer, which holds a writer of each stream
 
 
 def life_of(writer: TransactionalWriter) -> int:
