@@ -12,8 +12,7 @@ from bench.harness.context import Context
 from bench.harness.counting_store import CountingStore
 from bench.harness.figures import Figure
 from bench.harness.registry import benchmark
-from pravega_spark.engine.runtime.system import SYSTEM
-from pravega_spark.engine.state.scopes import open_scope
+from pravega_spark.engine.root import Root
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import stream_log
 from pravega_spark.engine.stream.stream_log import open_stream
@@ -59,9 +58,9 @@ def unfolded_keys(context: Context) -> Iterator[Figure]:
 def _measure(keys: int) -> dict[str, tuple[float, int]]:
     """Return processor time in ms and storage calls of each step."""
     store = CountingStore(MemoryStore(f"unfolded-{keys}"))
-    scope = open_scope(store, "bench")
-    scope.create()
-    TableLifecycle(store, _TABLE, scope, SYSTEM).create(KeyValueTableConfiguration())
+    root = Root(store)
+    root.scope("bench").create()
+    TableLifecycle(root, _TABLE).create(KeyValueTableConfiguration())
     log = open_stream(store, _LOG)
 
     def put(numbers: Iterable[int]) -> None:

@@ -30,6 +30,7 @@ from pravega_spark import (
 )
 from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.root import Root
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import ReinitializationRequired, TruncatedData
@@ -86,23 +87,26 @@ class RoundCost:
     compaction_seconds: float
 
 
+class _KeptRoot(Root):
+    """A root whose streams stay open."""
+
+    def stream(self, name: str) -> StreamLog:
+        known: dict[str, StreamLog] = self.__dict__.setdefault("known", {})
+        if name not in known:
+            known[name] = super().stream(name)
+        return known[name]
+
+
 class OneProcess(StreamManager):
     """A manager that keeps its streams open, as a process with the system's clock does."""
 
     def __init__(self, store: CountingStore, clock: SimulatedClock) -> None:
         super().__init__(store.url, runtime=clock)
-        self._store = store
-        self._opened: dict[str, StreamLog] = {}
-
-    def _stream(self, stream: str) -> StreamLog:
-        known = self._opened.get(stream)
-        if known is None:
-            known = self._opened[stream] = super()._stream(stream)
-        return known
+        self._root = _KeptRoot(store, clock)
 
     def stream(self, name: str) -> Stream:
         made = super().stream(name)
-        vars(made)["_log_of"] = self._stream
+        made._root = self._root
         return made
 
 

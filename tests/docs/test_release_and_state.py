@@ -29,13 +29,13 @@ with manager.create_writer("s/t", writer_id="mine") as writer:
     print(writer.last_event_number)
     for number in range(5):
         writer.write_event(b"old %d" % number, routing_key="k").result()
-stream = StreamLog(root_of(manager).store, "s/t")
+stream = StreamLog(manager._store, "s/t")
 version = stream.view().version
 if what == "state":
     checkpointing.maintain(stream.log.reader, version, checkpoint=True)
 else:
     checkpointing.maintain(stream.log.reader, version)  # none is due
-damage = [d for found in check_root(root_of(manager).store) for d in found.damage]
+damage = [d for found in check_root(manager._store) for d in found.damage]
 print(len(list(manager.read("s/t"))), damage)
 manager.sweep_stream("s/t", grace=0)
 manager.backup(copy)

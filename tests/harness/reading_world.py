@@ -15,7 +15,6 @@ from typing import Any
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import (
     InvalidStreamCut,
     StoreError,
@@ -29,6 +28,7 @@ from pravega_spark.values.segments import EventPointer, SegmentRange, StreamCut
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.roots import KeptRoot
 from tests.harness.spy_store import Spy
 
 _WRITES = ("put_if_absent", "put", "writer", "delete")
@@ -40,17 +40,12 @@ class Process(StreamManager):
     def __init__(self, clock: FakeRuntime, inner: MemoryStore) -> None:
         super().__init__("memory://of-a-process", runtime=clock)
         self.spy = Spy(inner)
-        self._store = self.spy
-        self._logs: dict[str, StreamLog] = {}
-
-    def log(self, name: str) -> StreamLog:
-        if name not in self._logs:
-            self._logs[name] = StreamLog(self.spy, name, self._runtime)
-        return self._logs[name]
+        self._root = KeptRoot(self.spy, clock)
+        self.log = self._root.stream
 
     def stream(self, name: str) -> Stream:
         found = super().stream(name)
-        found._log_of = self.log  # type: ignore[method-assign]
+        found._root = self._root
         return found
 
     @contextmanager

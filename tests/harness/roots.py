@@ -9,6 +9,17 @@ from pravega_spark.engine.root import Root
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.engine.stream.stream_log import StreamLog
+
+
+class KeptRoot(Root):
+    """A root whose streams stay open, as with the system's clock."""
+
+    def stream(self, name: str) -> StreamLog:
+        known: dict[str, StreamLog] = self.__dict__.setdefault("known", {})
+        if name not in known:
+            known[name] = super().stream(name)
+        return known[name]
 
 
 def manager_on(store: Store, runtime: Runtime = SYSTEM) -> StreamManager:

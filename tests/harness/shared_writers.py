@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 from pravega_spark.errors import CommitUnknown, IllegalState, ObjectClosed, StoreError, StreamSealed
-from pravega_spark.event_writer import queue_of
 from tests.harness.shared_handles import CALLBACK, Call, Place, World
 
 
@@ -244,7 +243,7 @@ class ByteWorld(World):
     def open(self) -> None:
         name = self.dice.choice((None, "w"))
         self.writer = self.manager.create_byte_writer("s/t", name)
-        queue_of(self.writer).limit_bytes = queue_of(self.writer)._buffer_bytes = 300
+        self.writer._queue.limit_bytes = self.writer._queue._buffer_bytes = 300
 
     def write(self, call: Call, dice: random.Random) -> None:
         size = dice.choice((1, 5, 63, 64, 65, 130, 700, 1_500))

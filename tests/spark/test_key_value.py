@@ -22,7 +22,7 @@ from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.key_value.index import TableClock
 from pravega_spark.key_value.key_value_table import KeyValueTable
-from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.manager import StreamManager
 from pravega_spark.retention.run import RetentionOptions, run_retention
 from pravega_spark.spark.key_value import changed_range, scan
 from pravega_spark.spark.key_value import frame as key_value_frame
@@ -362,7 +362,7 @@ def test_changes_are_followed_and_applied_once_over_kills_and_scales(
         finish(follow())
         found = {e.key: e.value for e in copy.entries()}
         assert found == {e.key: e.value for e in stock.entries()}
-    log = root_of(copy).stream.view()
+    log = copy._stream.view()
     assert sum(offset for _, offset in log.tail) == 3 * 31, "a batch is there twice"
     manager.delete_key_value_table(NAME)
     table().put("k", b"v").result()

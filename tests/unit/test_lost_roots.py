@@ -18,7 +18,7 @@ import pytest
 from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.errors import InvalidInput, RootChanged
 from pravega_spark.jobs.stream_tasks import find_streams
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.roots import manager_at
@@ -144,7 +144,7 @@ def test_new_manager_opens_the_present_root_and_the_old_one_only_its_own(tmp_pat
     place = Place(tmp_path)
     place.put("first")
     old = StreamManager(place.root)
-    assert old._runtime is SYSTEM
+    assert root_of(old).runtime is SYSTEM
     assert old.tail(S) == place.first.tail
     place.put("second")
     new = StreamManager(place.root)

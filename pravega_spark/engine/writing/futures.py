@@ -499,7 +499,7 @@ def future_of(
 
     ``EventStreamWriter.write_event`` sets both fields in line: a call would double its cost.
     """
-    future = kind()
+    future: WriteFuture[Any] = kind()
     future._outcomes, future._number = outcomes, number
     return future
 

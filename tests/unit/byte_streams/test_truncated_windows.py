@@ -60,9 +60,9 @@ def truncate_and_sweep(process: StreamManager, at: int) -> None:
     """Truncate, write the chunk of the head again without what is below it, and delete the old."""
     with process.create_byte_writer(S) as writer:
         writer.truncate_before(at)
-    process._runtime.sleep(10)
+    root_of(process).runtime.sleep(10)
     assert process.compact_stream(S, head_after="1 s", include_newest=True).heads == 1
-    process._runtime.sleep(10)
+    root_of(process).runtime.sleep(10)
     process.sweep_stream(S, grace="1 s", retain="1 s")
 
 

@@ -50,8 +50,9 @@ def manager() -> Iterator[StreamManager]:
 
 
 def runtime_of(manager: StreamManager) -> FakeRuntime:
-    assert isinstance(root_of(manager).runtime, FakeRuntime)
-    return root_of(manager).runtime
+    runtime = root_of(manager).runtime
+    assert isinstance(runtime, FakeRuntime)
+    return runtime
 
 
 def mark(manager: StreamManager) -> WriterMark | None:

@@ -25,7 +25,7 @@ from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.entry import KeyVersion, TableEntry
 from pravega_spark.key_value.key_value_table import KeyValueTable
 from pravega_spark.key_value.updates import TableInsert, TableModification, TablePut, TableRemove
-from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.manager import StreamManager
 from pravega_spark.scaling.commit import scale_stream
 from pravega_spark.values.segments import KeyRange
 from tests.harness.failpoints import register
@@ -288,7 +288,7 @@ def test_a_scale_between_decision_and_commit_routes_again(sides: tuple[Side, Sid
     versions = table.update([TableInsert(f"k{n}", "1") for n in range(8)])
 
     def rescale() -> None:
-        log = root_of(other).stream
+        log = other._stream
         view = log.view()
         scale_stream(log, view.active.segment_ids, split(KeyRange(0.0, 1.0), 2), life=view.life)
 

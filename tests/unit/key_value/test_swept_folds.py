@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pravega_spark.engine.log.sweep import sweep_table
+from pravega_spark.engine.store import Store
 from pravega_spark.errors import BadKeyVersion, DataLoss
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.fold import fold
@@ -24,7 +25,7 @@ T = "s/t"
 class Process:
     """A process with the table open: its own manager, logs and index."""
 
-    def __init__(self, store: object, runtime: FakeRuntime) -> None:
+    def __init__(self, store: Store, runtime: FakeRuntime) -> None:
         self.manager = manager_on(store, runtime)
 
     def open(self) -> KeyValueTable:
