@@ -300,15 +300,7 @@ class EventTable:
                     f"{row + _first(chunk.is_null())} is null; leave such rows out."
                 )
             sizes = np.diff(offsets_of(chunk))
-            if len(sizes) and sizes.max() > MAX_EVENT_BYTES:
-                bad = int(np.argmax(sizes > MAX_EVENT_BYTES))
-                raise EventTooLarge(
-                    f"write_table on stream {self._stream}: the event of row {row + bad} has "
-                    f"{sizes[bad]} bytes, more than {MAX_EVENT_BYTES} (8 MiB); split it, or store "
-                    "it elsewhere and write a reference.",
-                    size_bytes=int(sizes[bad]),
-                    limit_bytes=MAX_EVENT_BYTES,
-                )
+            _check_sizes(self._stream, sizes, row, "it")
             chunks.append(chunk)
             lengths.append(sizes)
             row += len(chunk)
@@ -502,15 +494,7 @@ class TypedTable(EventTable):
                 "column by event_time, or add the column timestamp."
             )
         sizes = event_format.schema.event_sizes(rows)
-        if len(sizes) and sizes.max() > MAX_EVENT_BYTES:
-            bad = int(np.argmax(sizes > MAX_EVENT_BYTES))
-            raise EventTooLarge(
-                f"{where}: the event of row {bad} has {sizes[bad]} bytes, more than "
-                f"{MAX_EVENT_BYTES} (8 MiB); split it, or store a part elsewhere and write a "
-                "reference.",
-                size_bytes=int(sizes[bad]),
-                limit_bytes=MAX_EVENT_BYTES,
-            )
+        _check_sizes(stream, sizes, 0, "a part")
         self._sizes = np.cumsum(sizes + WRITER_EVENT_BYTES)
 
     def _payload(self, first: int, count: int) -> pa.Table:
@@ -837,3 +821,16 @@ class EventEncoder:
                 f"{what} for stream {self._name} has no UTF-8 form: {error}; replace the lone "
                 "surrogates in it."
             ) from None
+
+
+def _check_sizes(stream: str, sizes: NDArray[Any], row: int, part: str) -> None:
+    """Raise EventTooLarge for events from a row on; ``part`` of one can lie elsewhere."""
+    if len(sizes) and sizes.max() > MAX_EVENT_BYTES:
+        bad = int(np.argmax(sizes > MAX_EVENT_BYTES))
+        raise EventTooLarge(
+            f"write_table on stream {stream}: the event of row {row + bad} has {sizes[bad]} bytes, "
+            f"more than {MAX_EVENT_BYTES} (8 MiB); split it, or store {part} elsewhere and write a "
+            "reference.",
+            size_bytes=int(sizes[bad]),
+            limit_bytes=MAX_EVENT_BYTES,
+        )
