@@ -199,19 +199,26 @@ def group(
 
     Example: pravega-spark check group nyc/dashboards --lag-warn 10000 --lag-critical 100000
     """
-    seconds = _seconds("--time-warn", time_warn), _seconds("--time-critical", time_critical)
+    warn = _seconds("--time-warn", time_warn)
+    critical = _seconds("--time-critical", time_critical)
 
     def check_group(opened: OpenedRoot, name: str) -> Iterator[CheckResult]:
         events, size_bytes, oldest, members = _group_lag(opened.store, name)
         text = f"lag {count_text(events, 'event')} ({size_text(size_bytes)})"
-        yield CheckResult.limited(name, "lag_events", events, text, lag_warn, lag_critical)
+        yield CheckResult.limited(
+            name, "lag_events", events, text, warn=lag_warn, critical=lag_critical
+        )
         if oldest < 0:
             text = f"oldest unread event {age_text(oldest)}: its writer's clock was ahead"
-            status = CheckStatus.OK if seconds == (None, None) else CheckStatus.WARNING
-            yield CheckResult(name, "lag_seconds", status, oldest, text, *seconds)
+            status = CheckStatus.OK if warn is None and critical is None else CheckStatus.WARNING
+            yield CheckResult(
+                name, "lag_seconds", status, oldest, text, warn=warn, critical=critical
+            )
         else:
             text = f"oldest unread event {time_text(oldest)} old"
-            yield CheckResult.limited(name, "lag_seconds", oldest, text, *seconds)
+            yield CheckResult.limited(
+                name, "lag_seconds", oldest, text, warn=warn, critical=critical
+            )
         if members_critical is not None:
             status = CheckStatus.CRITICAL if members < members_critical else CheckStatus.OK
             text = f"{members} readers, at least {members_critical} wanted"
