@@ -780,8 +780,8 @@ class AppendGroup:
         """
         failpoint("append.staged")
         waiting = PendingAppend(batch, self._runtime.monotonic(), self._runtime.random())
-        # The group has no thread of its own: whoever finds no commit under way commits for all that
-        # wait, so a lone append changes no thread.
+        # The group has no own thread: the thread that finds no commit under way commits for all
+        # that wait, so a lone append changes no thread.
         with self._lock:
             self._waiting.append(waiting)
             commits, self.is_committing = not self.is_committing, True

@@ -69,7 +69,6 @@ class TableChangeReader(PravegaBatchReader):
     """Reads the changes between two positions of the log; those of a segment in order."""
 
     def __init__(self, changes: TableChanges) -> None:
-        """Take what turns events into changes."""
         super().__init__(changes.settings, EVENT_COLUMNS)
         self._changes = changes
 
@@ -87,7 +86,6 @@ class TableChangeStream(PravegaStreamReader):
     """Plans micro-batches of changes on the driver and reads them in tasks."""
 
     def __init__(self, changes: TableChanges) -> None:
-        """Take what turns events into changes."""
         super().__init__(changes.settings, EVENT_COLUMNS)
         self._changes = changes
 
