@@ -163,7 +163,7 @@ def read_settings(given: Mapping[str, str]) -> ReadSettings:
     if "maxTriggerDelay" in found and "minOffsetsPerTrigger" not in found:
         raise InvalidOption("option maxTriggerDelay needs minOffsetsPerTrigger; set both.")
     return ReadSettings(
-        root=root_of(found),
+        root=given_root(found),
         streams=streams,
         starting=bound_of(found, "starting"),
         ending=bound_of(found, "ending"),
@@ -203,7 +203,7 @@ def write_settings(given: Mapping[str, str]) -> WriteSettings:
             )
     _check_delay(found)
     return WriteSettings(
-        root=root_of(found),
+        root=given_root(found),
         stream=streams[0] if streams else "",
         application=application,
         checkpoint=given.get("checkpointlocation"),
@@ -241,7 +241,7 @@ def path_of(given: Mapping[str, str]) -> str | None:
     return next((v for k, v in given.items() if k.lower() == "path" and v), None)
 
 
-def root_of(found: Mapping[str, Any]) -> str:
+def given_root(found: Mapping[str, Any]) -> str:
     """Return the root; raise InvalidOption without one, and for one that tasks cannot reach."""
     if "root" not in found:
         raise InvalidOption(

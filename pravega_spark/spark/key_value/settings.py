@@ -21,9 +21,9 @@ from pravega_spark.spark.settings import (
     application_of,
     bound_of,
     fields_of,
+    given_root,
     group_of,
     path_of,
-    root_of,
 )
 from pravega_spark.values.names import split_table, table_log
 
@@ -62,7 +62,7 @@ class TableWriteSettings:
 def table_read_settings(given: Mapping[str, str]) -> TableReadSettings:
     """Parse the options of ``spark.read`` and ``spark.readStream``; raise InvalidOption."""
     found = options.parse(options.TABLE_READ, given)
-    table, root = _table(found, given), root_of(found)
+    table, root = _table(found, given), given_root(found)
     columns = found.pop("columns", ())
     is_of_changes = found.get("readChangeFeed", False)
     own = options.options_of(options.CHANGES if is_of_changes else options.ENTRIES)
@@ -97,7 +97,7 @@ def table_write_settings(given: Mapping[str, str]) -> TableWriteSettings:
     table = _table(found, given)
     application = application_of(found)
     sink = WriteSettings(
-        root=root_of(found),
+        root=given_root(found),
         stream=table_log(*split_table(table)),
         application=application,
         create_if_missing=False,
