@@ -126,7 +126,7 @@ def test_root_that_is_away_or_made_anew_for_one_run_stops_the_query(
     for is_mounted in (False, True):
         if is_mounted:
             root.mkdir()
-        with pytest.raises(Exception, match=r"RootChanged|is no root any more"):
+        with pytest.raises(Exception, match=r"RootChanged|is no longer a root"):
             restarts.run(native=native, **options)
     StreamManager(root).create_scope("s")
     StreamManager(root).create_stream("s/a")

@@ -78,7 +78,7 @@ def test_words_of_spark_and_of_delta_are_taken_in_any_case_and_spacing() -> None
         ("a varchar(20)", "at '('"),
         ("a text", "column a of type text has no place"),
         ("a timestamp_ntz", "to_utc_timestamp"),
-        ("offset int", "is not named 'offset'"),
+        ("offset int", "cannot be named 'offset'"),
         ("a int, A int", "differ only in case"),
         ("`a b` int", "a character that Delta refuses"),
         ("a " + "array<" * 40 + "int" + ">" * 40, "declares no columns"),

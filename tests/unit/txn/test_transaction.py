@@ -639,7 +639,7 @@ def test_bad_input_names_the_stream_and_changes_nothing(world: World) -> None:
         txn.write_events([b"x", bytes(MAX_EVENT_BYTES + 1)])
     with pytest.raises(InvalidInput, match="lone surrogates"):
         txn.write_events(["x", "\ud800"])
-    with pytest.raises(InvalidInput, match=r"on stream s/t needs a writer with an id of your own"):
+    with pytest.raises(InvalidInput, match=r"on stream s/t needs a writer with a writer_id"):
         txn.commit(note="n")
     for bad in (datetime(2026, 1, 1), "2026-01-01", 5.0):
         with pytest.raises(InvalidInput, match="datetime with a time zone"):

@@ -226,7 +226,7 @@ def test_crashed_newer_writer_leaves_the_aborts_to_the_next_writer(
 
 def test_note_must_be_text_and_needs_a_writer_id(world: World, writers: Any) -> None:
     txn = writers(world.stream).begin_transaction()
-    with pytest.raises(InvalidInput, match=r"stream s/t needs a writer with an id of your own"):
+    with pytest.raises(InvalidInput, match=r"stream s/t needs a writer with a writer_id"):
         txn.commit("note")
     named = writers(world.stream, "w").begin_transaction()
     with pytest.raises(InvalidInput, match="a note must be a str"):

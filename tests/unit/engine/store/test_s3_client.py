@@ -463,7 +463,7 @@ def test_parts_of_a_large_object_are_sent_at_the_same_time(server: Server) -> No
 
 def test_answer_that_is_no_xml_is_no_answer(server: Server) -> None:
     server.answers = [(200, {}, b"<html>")]
-    with pytest.raises(StoreUnavailable, match="no XML"):
+    with pytest.raises(StoreUnavailable, match="not XML"):
         store_at(server).list("")
 
 

@@ -240,7 +240,9 @@ def test_null_payload_is_refused_by_name(tmp_path: Path) -> None:
 def test_key_that_is_not_utf8_is_refused_by_name(tmp_path: Path) -> None:
     writer = batch_writer(tmp_path, {"routing_key": "binary", "event": "binary"})
     found = pa.record_batch([pa.array([b"\xff"]), pa.array([b"a"])], names=list(TEXT))
-    with pytest.raises(InvalidInput, match=r"routing_key has in row 0 .* keyEncoding to percent"):
+    with pytest.raises(
+        InvalidInput, match=r"in column routing_key, row 0 .* keyEncoding to percent"
+    ):
         writer.write(iter([found]))
 
 
