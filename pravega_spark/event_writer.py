@@ -286,7 +286,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         latest_us: int | None = None,
         *,
         is_single: bool = False,
-        begins_state: bool = False,
+        marked_by: str | None = None,
     ) -> WriteFuture[Any]:
         """Queue a conditional write, behind all writes before it."""
         queue, time_ns = self._queue, self._now_ns()
@@ -310,7 +310,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
                 key=key,
                 time_ns=time_ns,
                 is_single=is_single,
-                begins_state=begins_state,
+                marked_by=marked_by,
             )
         if queue.accepted_bytes + write.size_bytes > queue.limit_bytes:
             self._wait_for_room(write.size_bytes)
@@ -397,11 +397,11 @@ def queue_of(writer: EventStreamWriter) -> WriteQueue:
 
 
 def write_revision(
-    writer: EventStreamWriter, value: Any, at: EventPointer, *, begins_state: bool
+    writer: EventStreamWriter, value: Any, at: EventPointer, *, marked_by: str | None
 ) -> WriteFuture[EventPointer]:
     """Write a value without a routing key to the segment of a checked position."""
     events = [writer._encoder.event(value)]
-    return writer._write_if(at, events, is_single=True, begins_state=begins_state)
+    return writer._write_if(at, events, is_single=True, marked_by=marked_by)
 
 
 def _newest_format(stream: StreamLog, committer: BatchCommitter) -> EventFormat:

@@ -32,20 +32,13 @@ from pravega_spark.config.root_settings import (
     parse_flags,
 )
 from pravega_spark.engine.chunks.encoder import UNCOMPRESSED
+from pravega_spark.engine.kinds import GROUP, STREAM, TABLE
 from pravega_spark.engine.log import clock
 from pravega_spark.engine.log.sweep import SweepResult, add_results
 from pravega_spark.engine.root import Root
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.engine.state.maintenance_table import describe, intervals_ms, open_maintenance
-from pravega_spark.engine.state.scopes import (
-    ACTIVE,
-    DELETED,
-    DELETING,
-    GROUP,
-    STREAM,
-    TABLE,
-    row_name,
-)
+from pravega_spark.engine.state.scopes import ACTIVE, DELETED, DELETING, row_name
 from pravega_spark.engine.state.settings_table import open_settings
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.probe import ensure_probed

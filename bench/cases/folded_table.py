@@ -23,7 +23,7 @@ from bench.harness.measure import percentile
 from bench.harness.page_cache import forget_pages
 from bench.harness.registry import benchmark
 from pravega_spark import KeyValueTable, KeyValueTableConfiguration, StreamManager
-from pravega_spark.engine.stream.folded_record import FoldedRecord
+from pravega_spark.key_value.folded_record import FoldedRecord
 from pravega_spark.key_value.folded_table import FoldedTable, folded_table
 from pravega_spark.key_value.rows import ENTRY_SCHEMA, ChangeSorter
 from pravega_spark.values.limits import FOLDED_GROUP_ROWS

@@ -17,9 +17,8 @@ from pravega_spark import KeyRange
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.chunks.writer import stage
-from pravega_spark.engine.staging_folder import version_folder
+from pravega_spark.engine.staging_folder import chunk_folder, version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
-from pravega_spark.txn.manifests import chunk_folder
 from pravega_spark.txn.transaction import Transaction, add_staged
 
 FLUSH_ROWS = 335_544

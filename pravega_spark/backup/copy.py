@@ -28,6 +28,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 from pravega_spark.engine.attached_objects import attached_object
+from pravega_spark.engine.kinds import GROUP, STREAM, TABLE
 from pravega_spark.engine.log.actions import REQUEST, Add, Body, Commit, Remove
 from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.log.commit import Log, create_object
@@ -41,12 +42,11 @@ from pravega_spark.engine.log.sweep import delete_old_commits
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS
 from pravega_spark.engine.runtime.system import Runtime
-from pravega_spark.engine.state.scopes import DELETED, GROUP, GROUPS_FOLDER, STREAM, TABLE, Scope
+from pravega_spark.engine.state.scopes import DELETED, Scope
 from pravega_spark.engine.state.settings_table import SETTINGS_TABLE
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import scope_folders
 from pravega_spark.engine.stream import archived_records
-from pravega_spark.engine.stream.folded_record import FoldedRecord, completes, has_folds
 from pravega_spark.engine.stream.records import (
     OUTCOME_PREFIX,
     STREAM_DOMAIN,
@@ -60,8 +60,9 @@ from pravega_spark.engine.stream.records import (
 from pravega_spark.engine.stream.stream_log import events_path
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog, DataLoss, IllegalState, TooBusy
+from pravega_spark.key_value.folded_record import FoldedRecord, completes, has_folds
 from pravega_spark.values.limits import COPY_PAGE_BYTES, COPY_PAGE_FILES, LARGE_EVENT_BLOCK_BYTES
-from pravega_spark.values.names import folded_path, is_group, table_log
+from pravega_spark.values.names import GROUPS_FOLDER, folded_path, is_group, table_log
 
 
 def copy_files(log: Log, copy: LogReader, adds: Iterable[Add]) -> tuple[int, int]:

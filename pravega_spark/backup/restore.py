@@ -37,7 +37,6 @@ from pravega_spark.engine.runtime.json_codec import to_json
 from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import archived_records
-from pravega_spark.engine.stream.folded_record import FOLDED_DOMAIN, FoldedRecord, completes
 from pravega_spark.engine.stream.lifecycle import draw_life
 from pravega_spark.engine.stream.records import (
     RESTORED_DOMAIN,
@@ -56,6 +55,7 @@ from pravega_spark.engine.stream.records import (
 from pravega_spark.engine.stream.stream_log import StreamLog, events_path
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog, InvalidStreamCut
+from pravega_spark.key_value.folded_record import FOLDED_DOMAIN, FoldedRecord, completes
 from pravega_spark.values.limits import COPY_PAGE_FILES
 from pravega_spark.values.names import folded_path, is_group
 

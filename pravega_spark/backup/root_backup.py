@@ -20,21 +20,14 @@ from functools import partial
 from typing import Any, Final
 
 from pravega_spark.backup.copy import CopiedTable, CopyUpdate, TableCopier, copy_key_value_table
+from pravega_spark.engine.kinds import GROUP, STREAM, TABLE
 from pravega_spark.engine.log.clock import CLOCK_KEY
 from pravega_spark.engine.log.commit import Log, check_not_lost, create_object
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime.system import Runtime
-from pravega_spark.engine.state.scopes import (
-    DELETED,
-    GROUP,
-    GROUPS_FOLDER,
-    STREAM,
-    TABLE,
-    Scope,
-    row_name,
-)
+from pravega_spark.engine.state.scopes import DELETED, Scope, row_name
 from pravega_spark.engine.state.settings_table import SETTINGS_TABLE, SettingsTable
 from pravega_spark.engine.state.state_table import Rows
 from pravega_spark.engine.store import Store
@@ -66,6 +59,7 @@ from pravega_spark.txn.decision_log import open_decisions
 from pravega_spark.txn.joint_sweep import carry_out_decided
 from pravega_spark.values.limits import COPY_PAGE_FILES
 from pravega_spark.values.names import (
+    GROUPS_FOLDER,
     MAX_SCOPE_LENGTH,
     folded_path,
     is_name,

@@ -16,6 +16,7 @@ from pravega_spark.backup.restore import (
     restore_folded,
     restore_table,
 )
+from pravega_spark.engine.kinds import GROUP, KINDS, STREAM, TABLE
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.log.snapshot import Snapshot
@@ -24,15 +25,7 @@ from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.state.due_hints import drop_hints
 from pravega_spark.engine.state.maintenance_table import MAINTENANCE_TABLE
-from pravega_spark.engine.state.scopes import (
-    DELETED,
-    GROUP,
-    GROUPS_FOLDER,
-    STREAM,
-    TABLE,
-    TABLE_DOMAIN,
-    Scope,
-)
+from pravega_spark.engine.state.scopes import DELETED, Scope
 from pravega_spark.engine.state.settings_table import SETTINGS_TABLE
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.probe import ensure_probed
@@ -46,7 +39,6 @@ from pravega_spark.engine.store.root_marker import (
     read_root,
     scope_folders,
 )
-from pravega_spark.engine.stream.folded_record import FoldedRecord, check_present
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog, events_path
 from pravega_spark.engine.stream.view import StreamView
@@ -57,11 +49,13 @@ from pravega_spark.errors import (
     NoSuchStream,
     PravegaSparkError,
 )
+from pravega_spark.key_value.folded_record import FoldedRecord, check_present
 from pravega_spark.reader_groups.settlement import GroupPositions
 from pravega_spark.txn.decision_log import DECISIONS_TABLE, JointRecord, open_decisions
 from pravega_spark.txn.joint_sweep import carry_out_decided
 from pravega_spark.txn.settlement import ended_part
 from pravega_spark.values.names import (
+    GROUPS_FOLDER,
     TABLES_FOLDER,
     folded_path,
     split_log,
@@ -354,14 +348,11 @@ def _list_streams(scope: Scope, streams: _Restored, tables: _Restored) -> None:
 
 
 def _claim(scope: Scope, kind: str, name: str) -> None:
-    log, path = scope.table.log, name if kind == STREAM else f"{TABLES_FOLDER}/{name}"
+    log, path, domain = scope.table.log, f"{KINDS[kind].folder}{name}", KINDS[kind].domain
     view = StreamLog(log.store, f"{scope.name}/{path}", log.runtime).view()
     configuration = view.record.configuration
-    if kind == STREAM:
-        scope.claim(name, view.life, configuration)
-    else:
-        table = json.loads(view.snapshot.domains[TABLE_DOMAIN])
-        scope.claim_table(name, view.life, configuration, table)
+    value = None if domain is None else json.loads(view.snapshot.domains[domain])
+    scope.claim(name, view.life, configuration, kind, value)
     scope.retag(path, view.life, view.version, configuration)
 
 

@@ -25,13 +25,13 @@ from pravega_spark.cli.output import (
 )
 from pravega_spark.cli.positions import parse_position
 from pravega_spark.cli.root_option import check_begun, open_root, root_option
+from pravega_spark.engine.kinds import log_title
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.saved_cuts import SavedCut, saved_cuts
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidStreamCut, NoSuchCut, NoSuchStream, TruncatedData
-from pravega_spark.values.names import log_title
 from pravega_spark.values.segments import END, StreamCut, segment_text
 from pravega_spark.values.units import count_text
 

@@ -49,6 +49,7 @@ from pravega_spark.config.policy_texts import (
 )
 from pravega_spark.config.root_settings import rule_of
 from pravega_spark.config.stream_schema import StreamSchema
+from pravega_spark.engine.kinds import log_title
 from pravega_spark.engine.stream.configuration import check_scalable, checked_update, updated
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.errors import (
@@ -69,7 +70,6 @@ from pravega_spark.schemas.sql import type_from_sql
 from pravega_spark.values.checks import shown
 from pravega_spark.values.names import (
     check_scope,
-    log_title,
     split_group,
     split_log,
     split_stream,

@@ -72,7 +72,7 @@ def _listed(manager: StreamManager, name: str) -> dict[str, object] | None:
 
 
 def _record(manager: StreamManager, name: str) -> dict[str, object]:
-    from pravega_spark.engine.state.scopes import GROUP, STREAM, TABLE
+    from pravega_spark.engine.kinds import GROUP, STREAM, TABLE
     from pravega_spark.manager import root_of
 
     found = root_of(manager).scope(name).names()

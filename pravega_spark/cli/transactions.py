@@ -68,7 +68,7 @@ def stream_records(store: Store, name: str, *, completed: bool) -> Iterator[Reco
             "streams": [name],
             "writer": info.writer_id,
             "epoch": epoch_of(info.transaction_id),
-            "joint": opened.token if opened is not None and opened.is_joint else None,
+            "joint": opened.token if opened is not None and opened.is_part else None,
             "created_ms": info.created_ms,
             "age_seconds": _seconds(info.ended_ms or now_ms, info.created_ms),
             "lease_seconds": None if opened is None else opened.lease_ms / 1_000,

@@ -20,7 +20,6 @@ when it is committed. About once a day a plan looks at all chunks.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
@@ -40,7 +39,6 @@ from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.files import position_of, rows_of
 from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, digested_record, to_digested_line
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
-from pravega_spark.engine.state.scopes import TABLE_DOMAIN
 from pravega_spark.engine.stream.configuration import read_sources
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -523,7 +521,7 @@ def plan_stream(
     Looks at the chunks that were committed since the stored record, and at the small ones in it.
     """
     now_ms, target = stream.now_ms(), settings.compact_target_bytes
-    keeps_times = _keeps_times(view)
+    merges = view.kind.merges(view.snapshot.domains)
     record = _usable(read_record(stream, view), target, now_ms)
     began_ms = now_ms if record is None else record.began_ms
     known = record.segments if record is not None else {}
@@ -533,7 +531,7 @@ def plan_stream(
     for rng in view.located_head.ranges_to(view.located_tail):
         chunks, new = _chunks(stream, rng, known.get(rng.segment_id))
         found += new
-        if not keeps_times:
+        if merges:
             settled = len(chunks)
             if not include_newest:
                 settled = settled_count(chunks, now_ms - COMPACT_SETTLE_MS, now_ms)
@@ -552,15 +550,6 @@ def plan_stream(
         segments=segments,
     )
     return CompactionPlan(ranges, live_count(stream), left, found)
-
-
-def _keeps_times(view: StreamView) -> bool:
-    """Return whether this is the log of a table with a ttl: entries end by the times of its chunks.
-
-    Merged chunks have one later time, and expired entries would come back. Folds truncate the log.
-    """
-    text = view.snapshot.domains.get(TABLE_DOMAIN)
-    return text is not None and json.loads(text).get("ttl") is not None
 
 
 def _usable(record: PlanRecord | None, target_bytes: int, now_ms: int) -> PlanRecord | None:

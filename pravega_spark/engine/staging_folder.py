@@ -11,6 +11,8 @@ import re
 from pravega_spark.values.limits import OFFER_FOLDER_VERSIONS
 
 _VERSION = re.compile(r"data/v([0-9]+)/")
+_TRANSACTION = re.compile(r"data/t-([^/]+)/[^/]+")
+_STAGED = re.compile(r"data/(?:v[0-9]+|t-[^/]+)/[^/.][^/]*")
 
 
 def version_folder(version: int) -> str:
@@ -20,6 +22,11 @@ def version_folder(version: int) -> str:
     versions without leading zeros.
     """
     return f"v{version:020d}"
+
+
+def chunk_folder(transaction_id: str) -> str:
+    """Return the folder of a transaction's chunks."""
+    return f"t-{transaction_id}"
 
 
 def offer_version(version_seen: int, horizon: int) -> int:
@@ -35,3 +42,14 @@ def staged_version(path: str) -> int | None:
     """Return the version at which a file was staged, by its path; None for other files."""
     found = _VERSION.match(path)
     return None if found is None else int(found[1])
+
+
+def transaction_of(path: str) -> str | None:
+    """Return the id of the transaction that a file was staged for; None for other files."""
+    found = _TRANSACTION.fullmatch(path)
+    return None if found is None else found[1]
+
+
+def is_staged(path: str) -> bool:
+    """Return whether a path is one at which this package stages files."""
+    return _STAGED.fullmatch(path) is not None

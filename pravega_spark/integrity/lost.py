@@ -15,10 +15,11 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from pravega_spark.engine.kinds import GROUP, put_back_advice
 from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.runtime.json_codec import digested_record
 from pravega_spark.engine.state.due_hints import DUE_FOLDER
-from pravega_spark.engine.state.scopes import GROUP, GROUPS_FOLDER, Scope, row_name
+from pravega_spark.engine.state.scopes import Scope, row_name
 from pravega_spark.engine.state.state_table import Row
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import scope_folders
@@ -31,7 +32,7 @@ from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.state import Phase
 from pravega_spark.reader_groups.table import group_path, open_group_state
 from pravega_spark.txn.decision_log import DecisionLog
-from pravega_spark.values.names import copied_back_advice, table_of_log
+from pravega_spark.values.names import GROUPS_FOLDER, table_of_log
 
 ListedRow = tuple[str, Row]
 """A scope, and a row of its index."""
@@ -64,7 +65,7 @@ def _without_folder(store: Store, name: str, what: str) -> Iterator[Integrity]:
     elif what:
         reason = (
             f"all of its objects are lost: {what} shows that it existed. "
-            f"{copied_back_advice(name, 'its folder')} (docs/backup.md). A call that changes "
+            f"{put_back_advice(name, 'its folder')} (docs/backup.md). A call that changes "
             "the stream before that begins it empty, in a new life."
         )
         found.damage.append(DamagedObject(name, reason))

@@ -9,11 +9,11 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from pravega_spark.engine.kinds import log_title
 from pravega_spark.engine.log.clock import CLOCK_KEY, decode_record
 from pravega_spark.engine.log.commit import Log, check_not_lost
 from pravega_spark.engine.state.due_hints import DUE_FOLDER
 from pravega_spark.engine.state.maintenance_table import MAINTENANCE_TABLE
-from pravega_spark.engine.state.scopes import GROUPS_FOLDER
 from pravega_spark.engine.state.settings_table import SETTINGS_TABLE
 from pravega_spark.engine.store import Entry, Store
 from pravega_spark.engine.store.root_marker import (
@@ -29,9 +29,9 @@ from pravega_spark.integrity.lost import FROM_COPY, listed_rows, lost_groups, lo
 from pravega_spark.integrity.notes_integrity import check_leases, check_notes, check_root_notes
 from pravega_spark.integrity.stream_integrity import check_stream
 from pravega_spark.values.names import (
+    GROUPS_FOLDER,
     TABLES_FOLDER,
     folded_path,
-    log_title,
     split_stream,
     table_log,
 )

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from pravega_spark.engine.kinds import FOLD_SUBSCRIBER, log_title
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.clock import read_clock
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.stream import subscribers
-from pravega_spark.engine.stream.folded_record import FoldedRecord, check_present, unfolded_from
 from pravega_spark.engine.stream.read import read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -29,6 +29,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.key_value.changes import ChangeTimes, ranges_from
+from pravega_spark.key_value.folded_record import FoldedRecord, check_present, unfolded_from
 from pravega_spark.key_value.folded_table import FoldedState, FoldedTable, FoldResult
 from pravega_spark.key_value.rows import ChangeSorter, entries_of_events
 from pravega_spark.values.limits import (
@@ -38,7 +39,6 @@ from pravega_spark.values.limits import (
     FOLD_CHANGES,
     FOLD_RUN_BYTES,
 )
-from pravega_spark.values.names import FOLD_SUBSCRIBER, log_title
 from pravega_spark.values.segments import SegmentRange, StreamCut
 
 NEVER = 1 << 62

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from pravega_spark.engine.kinds import FOLD_SUBSCRIBER
 from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.actions import Add, Body, Remove
 from pravega_spark.engine.log.commit import Log, Proposal
@@ -24,7 +25,6 @@ from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.base import Store
-from pravega_spark.engine.stream.folded_record import FOLDED_DOMAIN, FoldedRecord
 from pravega_spark.engine.stream.records import SUBSCRIBER_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -39,11 +39,12 @@ from pravega_spark.key_value.folded_files import (
     bounded_columns,
     folded_file,
 )
+from pravega_spark.key_value.folded_record import FOLDED_DOMAIN, FoldedRecord
 from pravega_spark.key_value.keys import KeyType, TableKey
 from pravega_spark.key_value.rows import RowLayout, SortKey, first_key, keys_of, last_key, position
 from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.values.limits import FOLDED_FILE_BYTES
-from pravega_spark.values.names import FOLD_SUBSCRIBER, folded_path
+from pravega_spark.values.names import folded_path
 from pravega_spark.values.segments import StreamCut
 
 

@@ -12,12 +12,12 @@ import os
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
 
+from pravega_spark.engine.kinds import log_title
 from pravega_spark.engine.log.clock import read_clock
 from pravega_spark.engine.log.reader import snapshot_at
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime.system import ProcessGuard, Runtime
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.stream.folded_record import check_present, has_folds, unfolded_from
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import DataLoss, StaleIdentity, StoreReadOnly, TruncatedData
@@ -37,10 +37,11 @@ from pravega_spark.key_value.changes import (
     read_changes,
 )
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.folded_record import check_present, has_folds, unfolded_from
 from pravega_spark.key_value.keys import TableKey
 from pravega_spark.primitives.process_locks import new_lock, new_rlock
 from pravega_spark.values.limits import TABLE_CLOCK_SECONDS, TABLE_INDEX_VALUE_BYTES
-from pravega_spark.values.names import log_title, table_of_log
+from pravega_spark.values.names import table_of_log
 from pravega_spark.values.segments import SegmentRange
 
 

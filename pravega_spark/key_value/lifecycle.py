@@ -5,15 +5,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 
+from pravega_spark.engine.kinds import TABLE
 from pravega_spark.engine.root import Root
 from pravega_spark.engine.runtime.failpoints import failpoint
-from pravega_spark.engine.state.scopes import TABLE, row_configuration, row_domains
+from pravega_spark.engine.state.scopes import row_configuration, row_domains
 from pravega_spark.engine.stream import lifecycle, repair
-from pravega_spark.engine.stream.configuration import checked_tags
+from pravega_spark.engine.stream.configuration import ConfigurationUpdate, tag_changes
 from pravega_spark.engine.stream.lifecycle import claim_life, forestall, has_begun
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import NoSuchScope, NoSuchStream, StaleIdentity
+from pravega_spark.errors import (
+    InvalidConfiguration,
+    NoSuchScope,
+    NoSuchStream,
+    StaleIdentity,
+)
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.entry import of_table, translated
 from pravega_spark.key_value.fold import ensure_subscribed
@@ -40,8 +46,8 @@ class TableLifecycle:
     def create(self, configuration: KeyValueTableConfiguration) -> bool:
         """Create the table; False if it exists. Concurrent creators converge on one table."""
         log, scope, name = self.log(), self._scope, self._short_name
-        wanted = configuration.of_log(), configuration.to_json()
-        found = claim_life(log, scope, lambda life: scope.claim_table(name, life, *wanted))
+        wanted, value = configuration.of_log(), configuration.to_json()
+        found = claim_life(log, scope, lambda life: scope.claim(name, life, wanted, TABLE, value))
         if found is None:
             scope.check_exists()
             return False
@@ -71,7 +77,7 @@ class TableLifecycle:
 
         Nothing else of a table's configuration can change.
         """
-        change = checked_tags(self.table, add_tags, remove_tags)
+        change = _checked_tags(self.table, add_tags, remove_tags)
         log, view = self.existing()
         with translated():
             changed = lifecycle.update(log, change, life=view.life)
@@ -125,3 +131,16 @@ class TableLifecycle:
         if deleted:
             self._scope.drop_row(self._short_name, life, TABLE)
         return deleted
+
+
+def _checked_tags(
+    table: str, add_tags: Iterable[str] | None, remove_tags: Iterable[str] | None
+) -> ConfigurationUpdate:
+    """Return the arguments of an update of a table; raise InvalidConfiguration."""
+    if add_tags is None and remove_tags is None:
+        raise InvalidConfiguration(
+            f"the update of table {table} names nothing to change: give some of add_tags, "
+            "remove_tags."
+        )
+    tags = tag_changes(f"table {table}", add_tags, remove_tags)
+    return ConfigurationUpdate(add_tags=tags[0], remove_tags=tags[1])

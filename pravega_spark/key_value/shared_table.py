@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from pravega_spark.engine.state.scopes import TABLE_DOMAIN
+from pravega_spark.engine.kinds import TABLE_DOMAIN
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pravega_spark.engine.log.reader import snapshot_at
-from pravega_spark.engine.stream.folded_record import check_present, has_folds, unfolded_from
 from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -20,6 +19,7 @@ from pravega_spark.key_value.changes import check_version, expiry_us, ranges_fro
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.entry import translated
 from pravega_spark.key_value.fold import FoldDue, dated_entries, fold_due
+from pravega_spark.key_value.folded_record import check_present, has_folds, unfolded_from
 from pravega_spark.key_value.folded_table import FoldedState, FoldedTable, folded_table
 from pravega_spark.key_value.index import TableClock
 from pravega_spark.key_value.shared_table import table_configuration

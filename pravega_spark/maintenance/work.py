@@ -20,6 +20,7 @@ from pravega_spark.compaction.run import run_compaction
 from pravega_spark.config.descriptions import MaintenanceKind, TransactionStatus
 from pravega_spark.config.policies import LimitUnit, RetentionType, ScalingType
 from pravega_spark.config.root_settings import EffectiveSettings, GivenSettings, SettingSources
+from pravega_spark.engine.kinds import KINDS, TABLE, kind_at
 from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.clock import ClockReading, read_clock
 from pravega_spark.engine.log.commit import Log
@@ -35,7 +36,7 @@ from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.engine.runtime.tracing import span
 from pravega_spark.engine.state.due_hints import DueHints, basis_of
 from pravega_spark.engine.state.maintenance_table import open_maintenance
-from pravega_spark.engine.state.scopes import GROUPS_FOLDER, TABLE, TABLE_DOMAIN, Scope, open_scope
+from pravega_spark.engine.state.scopes import Scope, open_scope
 from pravega_spark.engine.state.settings_table import SettingsTable, open_settings
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import stream_sweep
@@ -62,7 +63,7 @@ from pravega_spark.txn.decision_log import open_decisions
 from pravega_spark.txn.joint_sweep import sweep_joint_transactions
 from pravega_spark.txn.sweeper import sweep_transactions
 from pravega_spark.values.limits import STATE_FILE_COMMITS, STREAM_TIMEOUT
-from pravega_spark.values.names import TABLES_FOLDER, is_name, table_log
+from pravega_spark.values.names import GROUPS_FOLDER, TABLES_FOLDER, is_name, table_log
 from pravega_spark.values.units import count_text, parse_duration_ms, size_text
 
 ALWAYS: Final = 0
@@ -135,21 +136,20 @@ class FoldingDone(NamedTuple):
 
 def is_table(view: StreamView) -> bool:
     """Return whether a stream is the change log of a key-value table."""
-    return TABLE_DOMAIN in view.snapshot.domains
+    return view.kind is KINDS[TABLE]
 
 
 def kinds_of(name: str, kinds: Kinds) -> Kinds:
     """Return the kinds of work that a stream may need, by its path in the scope."""
-    if name.startswith(f"{TABLES_FOLDER}/"):
+    if kind_at(name) is KINDS[TABLE]:
         return kinds
     return tuple(kind for kind in kinds if kind is not MaintenanceKind.FOLDING)
 
 
 def by_kinds(kinds: Kinds, names: Collection[str]) -> Iterator[tuple[Kinds, list[str]]]:
-    """Yield the kinds that plain streams and tables need, each with their names."""
-    tables = [name for name in names if name.startswith(f"{TABLES_FOLDER}/")]
-    plain = [name for name in names if not name.startswith(f"{TABLES_FOLDER}/")]
-    for some in (plain, tables):
+    """Yield the kinds of work that streams of one kind need, each with their names."""
+    for log_kind in KINDS.values():
+        some = [name for name in names if kind_at(name) is log_kind]
         if some and (wanted := kinds_of(some[0], kinds)):
             yield wanted, some
 

@@ -20,9 +20,9 @@ from functools import partial
 from typing import TypeVar
 
 from pravega_spark.config.descriptions import FileTotals
+from pravega_spark.engine.kinds import GROUP, STREAM, TABLE
 from pravega_spark.engine.log.sweep_record import read_swept
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
-from pravega_spark.engine.state.scopes import GROUP, STREAM, TABLE
 from pravega_spark.engine.state.synchronizer import Synchronizer
 from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.backlog import known_backlog, oldest_seconds

@@ -22,12 +22,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from pravega_spark.engine.kinds import GROUP
 from pravega_spark.engine.layout.epochs import Layout
 from pravega_spark.engine.log.commit import short
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
-from pravega_spark.engine.state.scopes import GROUP, Scope, open_scope
+from pravega_spark.engine.state.scopes import Scope, open_scope
 from pravega_spark.engine.state.synchronizer import Generator
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.root_marker import way_on
@@ -279,8 +280,8 @@ class GroupLifecycle:
         views = self.views(configuration)
         segments.begin(self.name, generation, configuration, views)  # refuse early
         check_retained(configuration, views, configuration.starts)
-        claimed, record = self._scope.claim_group(
-            self._short_name, generation, configuration.to_json(), scope_life=scope_life
+        claimed, record = self._scope.claim_object(
+            GROUP, self._short_name, generation, configuration.to_json(), scope_life=scope_life
         )
         failpoint("group.create.row")
         self._begin_claimed(generation, ReaderGroupConfiguration.from_json(record))
@@ -341,7 +342,7 @@ class GroupLifecycle:
         known = self.sync.fetch()
         if known is not None and known.state.phase is not Phase.DELETED:
             return None
-        if self._scope.group_row(self._short_name) is not None:
+        if self._scope.row(GROUP, self._short_name) is not None:
             return None
         self._use_up(generation, configuration)
         state = self.sync.local.state
@@ -368,7 +369,7 @@ class GroupLifecycle:
 
         The row belongs to the deletion of this generation, or to the creation of a later one.
         """
-        row = self._scope.group_row(self._short_name)
+        row = self._scope.row(GROUP, self._short_name)
         if row is None:
             return False
         if row["life"] <= generation:
@@ -429,7 +430,7 @@ class GroupLifecycle:
         The scope's row names it. The row is read after the state: a later generation in it means
         that the group was deleted and created again in between.
         """
-        row = self._scope.group_row(self._short_name)
+        row = self._scope.row(GROUP, self._short_name)
         return row["life"] if row is not None and row["life"] <= state.generation else None
 
     def update(

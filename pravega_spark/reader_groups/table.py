@@ -31,7 +31,6 @@ from pravega_spark.engine.runtime.json_codec import to_json
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.engine.staging_folder import version_folder
-from pravega_spark.engine.state.scopes import GROUPS_FOLDER
 from pravega_spark.engine.state.state_table import Row, Rows
 from pravega_spark.engine.state.synchronizer import Synchronizer
 from pravega_spark.engine.store import Store
@@ -51,7 +50,7 @@ from pravega_spark.reader_groups.state import (
     SegmentKey,
     check_state,
 )
-from pravega_spark.values.names import split_group
+from pravega_spark.values.names import GROUPS_FOLDER, split_group
 from pravega_spark.values.segments import (
     END,
     NOT_REACHED,

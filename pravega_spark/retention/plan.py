@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pravega_spark.config.policies import RetentionPolicy
+from pravega_spark.engine.kinds import KEEPERS
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log.retained import VersionAges
 from pravega_spark.engine.stream.records import SizedCut, StreamState, SubscriberRecord
@@ -28,7 +29,6 @@ from pravega_spark.retention.explanation import (
     RetentionExplanation,
 )
 from pravega_spark.retention.retention_set import LogRetentionSet
-from pravega_spark.values.names import FOLD_SUBSCRIBER
 from pravega_spark.values.segments import SegmentRange, StreamCut
 
 
@@ -114,7 +114,7 @@ def idle_subscribers(
     return tuple(
         record
         for record in view.subscribers
-        if record.name != FOLD_SUBSCRIBER
+        if record.name not in KEEPERS
         and ages.now_ms - _last_seen_ms(record, ages, expire_ms) > expire_ms
         and (
             record.bound is None
@@ -199,7 +199,7 @@ def plan_retention(
         now_ms=ages.now_ms,
         bytes_at=amounts.bytes_at,
         offset_after=amounts.offset_after,
-        shared_state=None if view.shared_state is None else locate(view, view.shared_state),
+        shared_state=None if view.kept_place is None else locate(view, view.kept_place),
     )
     explanation = _explain(
         view, policy, decision=decide_truncation(inputs), amounts=amounts, held=held, idle=idle
@@ -279,8 +279,8 @@ def _claims(
     """Return the holders of data after the new head, the largest first."""
     waits = policy.waits_for_subscribers
     holders = {f"subscriber {name}": cut for name, cut in held.items()} if waits else {}
-    if view.shared_state is not None:
-        holders["shared state"] = locate(view, view.shared_state)
+    if view.kept_place is not None:
+        holders["shared state"] = locate(view, view.kept_place)
     if policy.minimum:
         holders["minimum"] = decision.minimum or head
     if waits and not held:

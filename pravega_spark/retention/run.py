@@ -192,7 +192,7 @@ def _still_holds(plan: RetentionPlan, view: StreamView) -> bool:
 def _decided_on(view: StreamView) -> tuple[object, ...]:
     """Return what a decision depends on, except for events and subscribers."""
     record = view.record
-    held = view.shared_state
+    held = view.kept_place
     return record.life, record.state, record.configuration.retention, dict(record.head), held
 
 

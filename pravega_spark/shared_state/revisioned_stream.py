@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import total_ordering
 from typing import Any, NamedTuple
 
+from pravega_spark.engine.kinds import MARK_DOMAIN, STATE_DOMAIN
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit import Proposal
 from pravega_spark.engine.runtime.system import ProcessGuard
 from pravega_spark.engine.stream import truncation
 from pravega_spark.engine.stream.read import read_range
-from pravega_spark.engine.stream.records import MARK_DOMAIN, RevisionMark, StreamState
+from pravega_spark.engine.stream.records import PlaceMark, StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append import ANY_OFFSET, sealed_error
@@ -45,7 +46,7 @@ def compare_and_set_mark(
     """
 
     def decide(view: StreamView) -> Proposal[bool]:
-        known = view.revision_mark
+        known = view.marked(MARK_DOMAIN)
         present = None if known is None or known.segment_id != segment_id else known.offset
         if present != expected:
             return None, False
@@ -56,7 +57,7 @@ def compare_and_set_mark(
                 f"stream {stream.name} is sealed, and its mark cannot be moved any more.",
                 stream=stream.name,
             )
-        record = None if offset is None else RevisionMark(segment_id, offset, view.version + 1)
+        record = None if offset is None else PlaceMark(segment_id, offset, view.version + 1)
         body = Body(
             "SET REVISION MARK",
             parameters={"segment": segment_id, "offset": offset},
@@ -245,7 +246,7 @@ class RevisionedStream(ClosedByBlock, NotPicklable):
         return written
 
     def _written(
-        self, expected: EventPointer, value: Any, *, begins_state: bool = False
+        self, expected: EventPointer, value: Any, *, marked_by: str | None = None
     ) -> Revision | None:
         self._guard.check()
         with self._lock:
@@ -255,7 +256,7 @@ class RevisionedStream(ClosedByBlock, NotPicklable):
                 )
             writer = self._writer = self._writer or self._opened()
         try:
-            written = write_revision(writer, value, expected, begins_state=begins_state)
+            written = write_revision(writer, value, expected, marked_by=marked_by)
             pointer = written.result()
         except ConditionFailed as refused:
             if isinstance(refused.actual, StreamCut):
@@ -350,7 +351,7 @@ class RevisionedStream(ClosedByBlock, NotPicklable):
         )
 
     def _mark(self, view: StreamView) -> Revision | None:
-        mark = view.revision_mark
+        mark = view.marked(MARK_DOMAIN)
         if mark is None or mark.segment_id != self._segment_id:
             return None
         return self._revision(mark.offset)
@@ -382,7 +383,7 @@ def first_revision(log: RevisionedStream) -> Revision:
 
 def write_state(log: RevisionedStream, latest: Revision, value: bytes) -> Revision | None:
     """Write a value conditionally at which a state begins: retention keeps the newest one."""
-    return log._written(latest.pointer, value, begins_state=True)
+    return log._written(latest.pointer, value, marked_by=STATE_DOMAIN)
 
 
 def _offset(revision: Revision | None) -> int | None:

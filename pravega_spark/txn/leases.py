@@ -163,7 +163,7 @@ def expired_transactions(
             expiry = _expiry(stream, opened, ages_ms, prepared_limit_ms)
             if expiry is None:
                 continue
-            is_leased = opened.is_joint or not expiry.is_prepared
+            is_leased = opened.is_part or not expiry.is_prepared
             next_number = _next_last_lease(stream, opened, idle_ms) if is_leased else 0
             if not next_number:
                 found[name] = expiry
@@ -220,7 +220,7 @@ def _expiry(
     if manifests.is_closed:
         return None
     ran_out = f"its lease of {opened.lease_ms // 1000} s ran out"
-    if manifests.last is ManifestKind.PREPARED and opened.is_joint:
+    if manifests.last is ManifestKind.PREPARED and opened.is_part:
         return Expiry(ran_out, True)  # its process decides at once, or is gone
     if manifests.last is ManifestKind.PREPARED:
         since_ms = ages_ms.get(manifests.key(len(entries) - 1), 0)

@@ -81,7 +81,7 @@ def begin(
             writer_id=writer.writer_id if writer else None,
             session=writer.session if writer else 0,
             version=view.version + 1,
-            is_joint=joint_token is not None,
+            is_part=joint_token is not None,
         )
         body = Body(
             "BEGIN TRANSACTION",
@@ -166,7 +166,7 @@ def ended_error(stream: str, outcome: TransactionOutcome) -> TxnFailed:
 
 def check_not_joint(stream: str, opened: OpenTransaction | None) -> None:
     """Raise IllegalState for the part of a joint transaction, which its stream may not decide."""
-    if opened is not None and opened.is_joint:
+    if opened is not None and opened.is_part:
         raise IllegalState(
             f"transaction {opened.transaction_id} of stream {stream} is part of the joint "
             f"transaction {opened.token} over several streams: commit or abort that one, with "

@@ -27,11 +27,6 @@ def transaction_folder(stream: StreamLog, transaction_id: str) -> str:
     return f"{stream.name}/transactions/{transaction_id}"
 
 
-def chunk_folder(transaction_id: str) -> str:
-    """Return the name of the folder of a transaction's chunks, below ``data``."""
-    return f"t-{transaction_id}"
-
-
 def announcement_key(stream: StreamLog, transaction_id: str) -> str:
     """Return the key of a transaction's announcement, which precedes its closing manifest."""
     return f"{_announcement_folder(stream)}/{transaction_id}.json"

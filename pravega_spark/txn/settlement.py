@@ -109,7 +109,7 @@ def settle(
     ``reasons`` are the parts, by id, that are aborted with a reason if they are undecided. A part
     whose transaction has no record is aborted.
     """
-    parts = [opened for _, opened in sorted(view.transactions.items()) if opened.is_joint]
+    parts = [opened for _, opened in sorted(view.transactions.items()) if opened.is_part]
     if not parts:
         return
     decisions, reasons = open_decisions(stream.store, stream.runtime), reasons or {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pravega_spark.config.root_settings import EffectiveSettings
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
+from pravega_spark.engine.staging_folder import chunk_folder
 from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.stream.configuration import stream_settings
 from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutcome
@@ -20,7 +21,6 @@ from pravega_spark.txn.manifests import (
     Manifests,
     announced_transactions,
     announcement_key,
-    chunk_folder,
     transaction_folder,
 )
 from pravega_spark.values.names import is_transaction
@@ -57,7 +57,7 @@ def sweep_transactions(
     prepared_parts: dict[str, str] = {}
     for name, expiry in leases.expired_transactions(stream, before, prepared_limit_ms).items():
         opened = before.transactions[name]
-        if expiry.is_prepared and opened.is_joint:
+        if expiry.is_prepared and opened.is_part:
             prepared_parts[name] = expiry.reason
         else:
             abort(stream, opened, expiry.reason, if_open=not expiry.is_prepared)

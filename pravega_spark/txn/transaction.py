@@ -30,6 +30,7 @@ from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.system import ProcessGuard
 from pravega_spark.engine.runtime.tracing import span
+from pravega_spark.engine.staging_folder import chunk_folder
 from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutcome
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -49,7 +50,7 @@ from pravega_spark.txn.commit import known_decisions
 from pravega_spark.txn.decision_log import DecisionLog, JointRecord
 from pravega_spark.txn.leases import Lease, extend_lease
 from pravega_spark.txn.lifecycle import AddedWrite
-from pravega_spark.txn.manifests import PLAIN_WRITE, Manifest, ManifestKind, Manifests, chunk_folder
+from pravega_spark.txn.manifests import PLAIN_WRITE, Manifest, ManifestKind, Manifests
 from pravega_spark.values.checks import check_flag, check_timestamp_us
 from pravega_spark.values.handles import CommittedByBlock, NotPicklable
 from pravega_spark.values.limits import (

@@ -226,9 +226,9 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
             for opened in view.transactions.values()
             if opened.writer_id == writer_id and opened.session < record.session
         ]
-        parts = [opened for opened in orphaned if opened.is_joint]
+        parts = [opened for opened in orphaned if opened.is_part]
         for opened in orphaned:
-            if not opened.is_joint:
+            if not opened.is_part:
                 sweeper.abort(self._stream, opened, reason, if_open=True)
         self._inherited = settlement.end_parts(self._stream, parts, reason)
         if orphaned:

@@ -15,8 +15,8 @@ MAX_SCOPE_LENGTH = 255
 MAX_NAME_LENGTH = 250
 TABLES_FOLDER = "_kv_tables"
 """The folder of a scope's key-value tables; no name that a user chooses has an underscore."""
-FOLD_SUBSCRIBER = "pravega.fold"
-"""The plain subscriber of a table's change log that keeps it until it is folded."""
+GROUPS_FOLDER = "_reader_groups"
+"""The folder of a scope's reader groups."""
 _LOG_PARTS = 3
 _ALLOWED = re.compile(r"[A-Za-z0-9.\-]+")
 _DOTS = {".", ".."}
@@ -124,25 +124,6 @@ def table_of_log(name: str) -> str | None:
     scope, path = split_log(name)
     table = path.removeprefix(f"{TABLES_FOLDER}/")
     return None if table == path else f"{scope}/{table}"
-
-
-def log_title(name: str) -> str:
-    """Return what messages call a stream: ``stream a/b``, or ``table a/b`` for its change log."""
-    table = table_of_log(name)
-    return f"stream {name}" if table is None else f"table {table}"
-
-
-def copied_back_advice(name: str, folder: str) -> str:
-    """Return how to put the folder of a stream, or of a table's change log, back from a copy.
-
-    A restore of one stream begins its next life; tables have none.
-    """
-    if table_of_log(name) is None:
-        return f"Put {folder} back as it was; or put it back from a copy, and call restore_stream"
-    return (
-        f"Put {folder} back from a copy; if that is older than the last change of the table, also "
-        "call restore(), which restores all of the root"
-    )
 
 
 def split_log(name: object) -> tuple[str, str]:

@@ -351,6 +351,27 @@ SCALING = (
 
 COMPACTION = (
     Fault(
+        "an entry with a time to live does not come back by a merge of its log",
+        "engine/kinds.py",
+        'unmerged_with="ttl",',
+        'unmerged_with="",',
+        ("unit/engine/test_kinds.py",),
+    ),
+    Fault(
+        "the changes of a table are never dated before earlier ones",
+        "engine/kinds.py",
+        "never_goes_back=True,",
+        "never_goes_back=False,",
+        ("unit/engine/test_kinds.py",),
+    ),
+    Fault(
+        "a truncation keeps the segments that the fold of a table names",
+        "engine/stream/truncation.py",
+        "for keeper in map(view.subscriber, KEEPERS - set(passed)):",
+        "for keeper in map(view.subscriber, KEEPERS & set(passed)):",
+        ("unit/key_value/test_fold.py", "unit/maintenance/test_table_folding.py"),
+    ),
+    Fault(
         "a merge that was overtaken by another merge or a truncation is not committed",
         "compaction/merge.py",
         "if [add.path for add in adds] != list(found.inputs):",

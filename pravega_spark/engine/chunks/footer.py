@@ -64,7 +64,7 @@ def has_digest(part: pa.Buffer | memoryview, digest: str) -> bool:
 
 
 def encode_sums(sums: Sequence[int]) -> dict[bytes, bytes]:
-    """Return the key-value metadata of a footer."""
+    """Return the metadata of a footer."""
     return {SUMS_KEY: ",".join(map(str, sums)).encode()}
 
 

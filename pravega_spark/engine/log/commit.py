@@ -35,6 +35,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from pravega_spark.engine.kinds import KINDS
 from pravega_spark.engine.log.actions import RESTORE, Body, parse_commit, request_body
 from pravega_spark.engine.log.clock import length_text
 from pravega_spark.engine.log.files import FileIndex
@@ -298,18 +299,8 @@ INFO_OPERATIONS: Final = frozenset(
         "ABORT TRANSACTION",
         "SUBSCRIBE",
         "UNSUBSCRIBE",
-        "CREATE READER GROUP",
-        "TAKE BACK READER GROUP",
-        "RESET READER GROUP",
-        "UPDATE READER GROUP",
-        "DELETE READER GROUP",
-        "JOIN",
-        "LEAVE",
-        "READER OFFLINE",
-        "TAKE OVER",
-        "CANCEL CHECKPOINTS",
     }
-)
+).union(*(kind.operations for kind in KINDS.values()))
 """The operations that are logged at INFO."""
 VALUE_LENGTH = 200
 """Longer parameters, such as a cut of many segments, are truncated to this length."""

@@ -68,7 +68,13 @@ from pravega_spark.engine.log.sweep_record import (
 )
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
-from pravega_spark.engine.staging_folder import staged_version, version_folder
+from pravega_spark.engine.staging_folder import (
+    chunk_folder,
+    is_staged,
+    staged_version,
+    transaction_of,
+    version_folder,
+)
 from pravega_spark.engine.store.base import Entry
 from pravega_spark.engine.store.reserve import frees
 from pravega_spark.values.limits import (
@@ -82,9 +88,6 @@ from pravega_spark.values.units import count_text, duration_text, size_text, tim
 
 logger = own_logger(__name__)
 
-_OWN = re.compile(r"data/(?:v[0-9]+|t-[^/]+)/[^/.][^/]*")
-"""Paths of files that this package stages."""
-_OF_TRANSACTION = re.compile(r"data/t-([^/]+)/[^/]+")
 _FOREIGN = re.compile(r"(?:[^/=]+=[^/]*/)*(?:part-|duckdb_)[^/]+")
 """File names of foreign Delta writers, in the table's folder or below partition folders."""
 _AFTER_OUR_FOLDERS = "data0"
@@ -156,7 +159,7 @@ def _delete_new(log: Log, horizon: int, record: SweepRecord, grace_ms: int | Non
     mark = snapshot.retention_mark
     doomed = _Doomed()
     removed_bytes, removed = record.removed_until(log, mark)
-    doomed.paths.update(path for path in removed if _OWN.fullmatch(path))
+    doomed.paths.update(path for path in removed if is_staged(path))
     doomed.size_bytes += removed_bytes
     staged |= _staged_in_ended(log, snapshot, record.ended)
     if staged:
@@ -187,7 +190,7 @@ def _staged_in_ended(log: Log, snapshot: Snapshot, ended: Iterable[str]) -> dict
     found: dict[str, int] = {}
     for name in ended:
         if name not in snapshot.open:
-            found |= _sizes(log, log.store.list(f"{log.path}/data/t-{name}"))
+            found |= _sizes(log, log.store.list(f"{log.path}/data/{chunk_folder(name)}"))
     return found
 
 
@@ -260,10 +263,10 @@ def _is_uncommittable(path: str, snapshot: Snapshot) -> bool:
     transaction writes its files after the commit that opened it, and only the commit that ends it
     can reference them.
     """
-    staged, shared = staged_version(path), _OF_TRANSACTION.fullmatch(path)
-    if shared is not None:
-        return shared[1] not in snapshot.open
-    return staged is not None and staged < snapshot.horizon and _OWN.fullmatch(path) is not None
+    staged, transaction = staged_version(path), transaction_of(path)
+    if transaction is not None:
+        return transaction not in snapshot.open
+    return staged is not None and staged < snapshot.horizon and is_staged(path)
 
 
 def _unnamed(log: Log, mark: int, sizes: dict[str, int]) -> dict[str, int]:

@@ -39,8 +39,8 @@ def log_fields(
     """Return the fields of a line, for ``extra``.
 
     ``path`` is a stream's name, or the path of any table below the root; ``group`` the name of a
-    reader group, whose scope it is then. The other fields must not have the name of an attribute
-    that records have.
+    group in a scope, whose scope it is then. The other fields must not have the name of an
+    attribute that records have.
     """
     scope, stream = split_path(path or group)
     fields: dict[str, object] = {

@@ -1,1 +1,1 @@
-"""State tables: rows changed by compare-and-set, shared states, and the index of a scope."""
+"""State tables: rows changed by compare-and-set, what processes share, the index of a scope."""

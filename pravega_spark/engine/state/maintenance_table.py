@@ -208,15 +208,7 @@ def without_old_scopes(entries: Entries, now_ms: int) -> dict[str, MaintenanceEn
 
 def intervals_ms(settings: EffectiveSettings) -> dict[MaintenanceKind, int]:
     """Return after how long a run of each kind is due again."""
-    return {
-        MaintenanceKind.RETENTION: settings.retention_interval_ms,
-        MaintenanceKind.SCALING: settings.scaling_interval_ms,
-        MaintenanceKind.TRANSACTIONS: settings.transactions_interval_ms,
-        MaintenanceKind.COMPACTION: settings.compaction_interval_ms,
-        MaintenanceKind.FOLDING: settings.folding_interval_ms,
-        MaintenanceKind.SWEEPING: settings.sweeping_interval_ms,
-        MaintenanceKind.WATERMARKS: settings.watermarks_interval_ms,
-    }
+    return {kind: getattr(settings, f"{kind.value}_interval_ms") for kind in MaintenanceKind}
 
 
 def overdue_text(

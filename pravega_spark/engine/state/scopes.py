@@ -1,10 +1,9 @@
-"""Scopes: each indexes its streams, tables and reader groups, whose own logs are the authority.
+"""Scopes: each indexes its streams, and its objects of other kinds; their own logs decide.
 
-A row holds the life of a stream or of a key-value table, whose change log is a stream, or the
-generation in which a group was created. It is written before the object is created, with the
-configuration that the new life starts with, and removed after the object is deleted. So the next
-process repairs what a crashed one left half-made, and a scope with a row cannot be deleted.
-``version`` is the stream's version to which the tags belong.
+A row holds the life of a stream, or of another object (``kinds``). It is written before the object
+is created, with the configuration that the new life starts with, and removed after the object is
+deleted. So the next process repairs what a crashed one left half-made, and a scope with a row
+cannot be deleted. ``version`` is the stream's version to which the tags belong.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from pravega_spark.config.policies import StreamConfiguration
+from pravega_spark.engine.kinds import KINDS, STREAM
 from pravega_spark.engine.log.commit import check_not_lost
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime.json_codec import to_json
@@ -27,7 +27,7 @@ from pravega_spark.engine.store.open_objects import OpenObjects
 from pravega_spark.engine.store.root_marker import way_on
 from pravega_spark.errors import NoSuchScope, ScopeNotEmpty, StaleIdentity
 from pravega_spark.values.limits import OPEN_SCOPE_BYTES
-from pravega_spark.values.names import TABLES_FOLDER, check_scope
+from pravega_spark.values.names import check_scope
 
 SCOPE_DOMAIN = "pravega.scope"
 SCOPE_SCHEMA = pa.schema(
@@ -41,13 +41,6 @@ SCOPE_SCHEMA = pa.schema(
     ]
 )
 ACTIVE, DELETING, DELETED = "ACTIVE", "DELETING", "DELETED"
-STREAM, GROUP, TABLE = "stream", "group", "kv_table"
-GROUPS_FOLDER = "_reader_groups"
-TABLE_DOMAIN = "pravega.kv_table"
-"""Domain of a key-value table's change log: the configuration of the table."""
-_FOLDERS = {STREAM: "", GROUP: f"{GROUPS_FOLDER}/", TABLE: f"{TABLES_FOLDER}/"}
-"""The folders of a scope's objects by kind; the column ``name`` holds the path in the scope."""
-_TITLES = {STREAM: "stream", TABLE: "key-value table", GROUP: "group"}
 
 _WEIGHED_ROWS = 16
 _ROW_BYTES = 544
@@ -55,7 +48,7 @@ _ROW_BYTES = 544
 
 
 class Scope:
-    """One scope: its state, and the rows of its streams and reader groups."""
+    """One scope: its state, and the rows of its objects."""
 
     def __init__(self, store: Store, name: str, runtime: Runtime = SYSTEM) -> None:
         """Name the scope; nothing is read yet, and it need not exist."""
@@ -128,7 +121,7 @@ class Scope:
         return self.table.change(decide)[1]
 
     def fence(self, life: int) -> list[Row]:
-        """Refuse new streams and groups, as the first step of a recursive deletion.
+        """Refuse new objects, as the first step of a recursive deletion.
 
         Returns the rows, to which none can be added any more; none if this life has ended.
         """
@@ -173,79 +166,75 @@ class Scope:
         state = self.table.read()
         if self._record(state)["state"] == DELETED:
             raise self._absent()
-        found: dict[str, list[str]] = {STREAM: [], GROUP: [], TABLE: []}
+        found: dict[str, list[str]] = {kind: [] for kind in KINDS}
         for row in state.rows.values():
             if row["kind"] in found:
                 found[row["kind"]].append(row_name(row))
         return {kind: sorted(names) for kind, names in found.items()}
 
     def rows(self, kind: str = STREAM) -> dict[str, dict[str, Any]]:
-        """Return the rows of streams or groups by name. Raises NoSuchScope."""
+        """Return the rows of a kind by name. Raises NoSuchScope."""
         state = self.table.read()
         if self._record(state)["state"] == DELETED:
             raise self._absent()
         return {row_name(row): dict(row) for row in state.rows.values() if row["kind"] == kind}
 
     def log_row(self, path: str) -> Row | None:
-        """Return the row of a stream, or of a table, by its path in the scope. Raises NoSuchScope.
-
-        None if there is no row.
-        """
+        """Return the row of a stream by its path in the scope, or None. Raises NoSuchScope."""
         state = self.table.read()
         if self._record(state)["state"] == DELETED:
             raise self._not_there()  # a stream goes on without its index
         row = state.rows.get(path)
-        return None if row is None or row["kind"] == GROUP else row
+        return row if row is not None and KINDS[row["kind"]].is_stream else None
 
-    def group_row(self, name: str) -> Row | None:
-        """Return the row of a reader group; None if there is none, or no scope."""
-        return self.table.read().rows.get(_key(GROUP, name))
+    def row(self, kind: str, name: str) -> Row | None:
+        """Return the row of an object; None if there is none, or no scope."""
+        return self.table.read().rows.get(_key(kind, name))
 
-    def claim(self, name: str, life: int, configuration: StreamConfiguration) -> tuple[bool, Row]:
+    def claim(
+        self,
+        name: str,
+        life: int,
+        configuration: StreamConfiguration,
+        kind: str = STREAM,
+        value: Mapping[str, Any] | None = None,
+    ) -> tuple[bool, Row]:
         """Write the row of a stream's new life, before it is created; the first row wins.
 
         A row of a later life wins, too. Returns whether this call wrote the row, and the row.
-        Raises NoSuchScope, also for a new stream in a scope that is being deleted.
+        ``value`` is that of the domain of a ``kind`` which has one. Raises NoSuchScope, also for a
+        new stream in a scope that is being deleted.
         """
-        return self._claim(_stream_row(name, life, -1, configuration))
-
-    def claim_table(
-        self, name: str, life: int, configuration: StreamConfiguration, table: Mapping[str, Any]
-    ) -> tuple[bool, Row]:
-        """Write the row of a key-value table's new life, as :meth:`claim` does for a stream.
-
-        ``configuration`` is that of its change log, ``table`` the table's own.
-        """
-        text = to_json({"log": configuration.to_json(), "table": dict(table)})
-        tags = configuration.tags
-        return self._claim(_row(TABLE, name, life, tags=tags, configuration=text))
+        record, fields = configuration.to_json(), KINDS[kind].row_fields
+        if fields is not None:
+            record = dict(zip(fields, (record, value), strict=True))
+        return self._claim(_row(kind, name, life, to_json(record), configuration.tags))
 
     def renewed(self, row: Row, life: int) -> Row:
-        """Move the row of a stream or a table that has not begun to a later life; return the row.
+        """Move the row of a stream that has not begun to a later life; return the row.
 
         A row of a still later life wins. Raises NoSuchScope as :meth:`claim` does.
         """
         return self._claim({**row, "life": life, "version": -1})[1]
 
-    def claim_group(
+    def claim_object(
         self,
+        kind: str,
         name: str,
-        generation: int,
+        life: int,
         configuration: Mapping[str, Any],
         *,
         scope_life: int | None = None,
     ) -> tuple[bool, dict[str, Any]]:
-        """Write the row of a new reader group, as :meth:`claim` does for a stream.
+        """Write the row of a new object that is no stream, as :meth:`claim` does for a stream.
 
         Raises StaleIdentity if the scope is not in ``scope_life``.
         """
-        text = to_json(configuration)
-        wanted = _row(GROUP, name, generation, configuration=text)
-        claimed, row = self._claim(wanted, scope_life)
+        claimed, row = self._claim(_row(kind, name, life, to_json(configuration)), scope_life)
         return claimed, json.loads(row["configuration"])
 
     def _claim(self, row: Row, scope_life: int | None = None) -> tuple[bool, Row]:
-        key, kind = row["name"], row["kind"]
+        key, title = row["name"], KINDS[row["kind"]].title
 
         def decide(state: TableState) -> tuple[TableChange | None, tuple[bool, Row]]:
             record = self._record(state)
@@ -253,7 +242,7 @@ class Scope:
                 raise self._absent()
             if scope_life is not None and record["life"] != scope_life:
                 raise StaleIdentity(
-                    f"scope {self.name} was deleted and created again before the {_TITLES[kind]} "
+                    f"scope {self.name} was deleted and created again before the {title} "
                     f"{row_name(row)} was written into it. Create it again.",
                     name=self.name,
                     life=scope_life,
@@ -264,7 +253,7 @@ class Scope:
                 return None, (False, known)
             if record["state"] == DELETING:
                 raise NoSuchScope(
-                    f"scope {self.name} is being deleted; it accepts no new {_TITLES[kind]}.",
+                    f"scope {self.name} is being deleted; it accepts no new {title}.",
                     scope=self.name,
                 )
             return _change("PUT", row, row), (True, row)
@@ -274,16 +263,16 @@ class Scope:
     def retag(self, path: str, life: int, version: int, configuration: StreamConfiguration) -> None:
         """Write the configuration of a version into a row, unless the row is newer.
 
-        ``path`` is that of a stream or of a table's change log in the scope.
+        ``path`` is that of the stream in the scope.
         """
 
         def decide(state: TableState) -> tuple[TableChange | None, None]:
             known = state.rows.get(path)
             if known is None or known["life"] != life or known["version"] >= version:
                 return None, None
-            record = configuration.to_json()
-            if known["kind"] == TABLE:
-                record = {**json.loads(known["configuration"]), "log": record}
+            record, fields = configuration.to_json(), KINDS[known["kind"]].row_fields
+            if fields is not None:
+                record = {**json.loads(known["configuration"]), fields[0]: record}
             tags = sorted(configuration.tags)
             row = {**known, "version": version, "tags": tags, "configuration": to_json(record)}
             return _change("PUT", row, row), None
@@ -309,12 +298,12 @@ def _record_of(snapshot: Snapshot | None) -> dict[str, Any]:
 
 
 def _key(kind: str, name: str) -> str:
-    return f"{_FOLDERS[kind]}{name}"
+    return f"{KINDS[kind].folder}{name}"
 
 
 def row_name(row: Row) -> str:
-    """Return the name of a row's stream or group, without its scope."""
-    return str(row["name"]).removeprefix(_FOLDERS[row["kind"]])
+    """Return the name of a row's object, without its scope; ``name`` is its path in the scope."""
+    return str(row["name"]).removeprefix(KINDS[row["kind"]].folder)
 
 
 def _change(verb: str, row: Row, after: Row | None) -> TableChange:
@@ -330,60 +319,45 @@ def _change(verb: str, row: Row, after: Row | None) -> TableChange:
 def _contents(rows: Mapping[str, Row]) -> str:
     """Return the contents of a scope for a message: ``2 streams (a, b), 1 group (c)``."""
     parts = []
-    for kind, title in _TITLES.items():
-        names = sorted(row_name(row) for row in rows.values() if row["kind"] == kind)
+    for kind in KINDS.values():
+        names = sorted(row_name(row) for row in rows.values() if row["kind"] == kind.name)
         if names:
             several = "s" if len(names) > 1 else ""
-            parts.append(f"{len(names)} {title}{several} ({', '.join(names[:5])})")
+            parts.append(f"{len(names)} {kind.title}{several} ({', '.join(names[:5])})")
     return ", ".join(parts)
 
 
 def _row(
-    kind: str,
-    name: str,
-    life: int,
-    *,
-    version: int = -1,
-    tags: Iterable[str] = (),
-    configuration: str,
+    kind: str, name: str, life: int, configuration: str, tags: Iterable[str] = ()
 ) -> dict[str, Any]:
     return {
         "name": _key(kind, name),
         "kind": kind,
         "life": life,
-        "version": version,
+        "version": -1,
         "tags": sorted(tags),
         "configuration": configuration,
     }
 
 
-def _stream_row(
-    name: str, life: int, version: int, configuration: StreamConfiguration
-) -> dict[str, Any]:
-    text = to_json(configuration.to_json())
-    tags = configuration.tags
-    return _row(STREAM, name, life, version=version, tags=tags, configuration=text)
-
-
 def row_configuration(row: Row) -> StreamConfiguration:
-    """Return the configuration that the row of a stream, or of a table's log, was written with."""
-    record = json.loads(row["configuration"])
-    return StreamConfiguration.from_json(record["log"] if row["kind"] == TABLE else record)
+    """Return the configuration that the row of a stream was written with."""
+    record, fields = json.loads(row["configuration"]), KINDS[row["kind"]].row_fields
+    return StreamConfiguration.from_json(record if fields is None else record[fields[0]])
 
 
 def log_names(scope: Scope) -> set[str]:
-    """Return the paths in a scope of its streams and of its tables' change logs.
-
-    Raises NoSuchScope.
-    """
-    return {*scope.rows(), *(f"{TABLES_FOLDER}/{name}" for name in scope.rows(TABLE))}
+    """Return the paths in a scope of its streams, of all kinds. Raises NoSuchScope."""
+    kinds = [kind.name for kind in KINDS.values() if kind.is_stream]
+    return {_key(kind, name) for kind in kinds for name in scope.rows(kind)}
 
 
 def row_domains(row: Row) -> dict[str, str]:
-    """Return the domains of the first commit of a row's object that no plain stream has."""
-    if row["kind"] != TABLE:
+    """Return the domains of the first commit of a row's stream that no plain stream has."""
+    kind = KINDS[row["kind"]]
+    if kind.domain is None or kind.row_fields is None:
         return {}
-    return {TABLE_DOMAIN: to_json(json.loads(row["configuration"])["table"])}
+    return {kind.domain: to_json(json.loads(row["configuration"])[kind.row_fields[1]])}
 
 
 _open = OpenObjects(Scope, lambda scope: scope.held_bytes, OPEN_SCOPE_BYTES)

@@ -1,13 +1,13 @@
 """A state that many processes share: each holds a copy, and all changes have one order.
 
-This is Pravega's StateSynchronizer. The state is the rows of a Delta table, and a commit replaces
-them by compare-and-set on the table's version. So SQL reads the state at any retained version, and
-the table's history lists every change. Changes of one process that wait at the same time are one
-commit. A Codec converts between the state and its rows.
+The state is the rows of a Delta table, and a commit replaces them by compare-and-set on the table's
+version. So SQL reads the state at any retained version, and the table's history lists every change.
+Changes of one process that wait at the same time are one commit. A Codec converts between the state
+and its rows.
 
-The updates of one process that wait for a commit of a shared state, and who commits them. One
-thread leads at a time: it commits for all that wait, and each caller gets its own outcome. Then the
-caller of the next update leads, which has waited since.
+The updates of one process that wait for a commit, and who commits them. One thread leads at a time:
+it commits for all that wait, and each caller gets its own outcome. Then the caller of the next
+update leads, which has waited since.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ Generator = Callable[[_State], tuple[_State | None, _Value]]
 
 
 class Synchronizer(Generic[_State]):
-    """One process's copy of a shared state; thread-safe.
+    """One process's copy of the state; thread-safe.
 
     The local copy may be old, but its version never decreases. The table's log orders concurrent
     updates: the generator of the later one runs again, on the state that the first one committed.

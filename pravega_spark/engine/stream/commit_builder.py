@@ -17,7 +17,6 @@ from pravega_spark.engine.layout.epochs import Layout, Lineage
 from pravega_spark.engine.log.actions import ActionLines, Add, Body, Remove
 from pravega_spark.engine.log.files import OFFSET_COLUMN, SEGMENT_COLUMN, FileCell
 from pravega_spark.engine.runtime.json_codec import quoted
-from pravega_spark.engine.state.scopes import TABLE_DOMAIN
 from pravega_spark.engine.stream.records import (
     EPOCH_PREFIX,
     SEGMENT_PREFIX,
@@ -185,7 +184,7 @@ class CommitBuilder:
         self._epochs: dict[int, Epoch] = {}
         self.active = view.active
         self.record: StreamRecord = view.record
-        if TABLE_DOMAIN in view.snapshot.domains:  # entries end by it: never before earlier ones
+        if view.kind.never_goes_back:
             now_ms = max(now_ms, view.timestamp_ms)
         self.added_ms = now_ms
         """The time of the added chunks in the log."""

@@ -31,6 +31,7 @@ from pravega_spark.config.root_settings import (
     check_stream_settings,
 )
 from pravega_spark.config.stream_schema import StreamSchema
+from pravega_spark.engine.kinds import log_title
 from pravega_spark.engine.runtime.json_codec import to_json
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.state.settings_table import open_settings
@@ -40,7 +41,6 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import ConfigurationConflict, InvalidConfiguration, StreamSealed
 from pravega_spark.values.checks import check_whole, shown
 from pravega_spark.values.limits import MAX_TAGS
-from pravega_spark.values.names import log_title
 from pravega_spark.values.tags import check_tags
 
 
@@ -112,7 +112,7 @@ def checked_update(
             f"the encryption of stream {stream} must be an EncryptionPolicy, got "
             f"{shown(encryption)}; an encrypted stream stays so for its life."
         )
-    added, removed = _tag_changes(f"stream {stream}", add_tags, remove_tags)
+    added, removed = tag_changes(f"stream {stream}", add_tags, remove_tags)
     changes = check_stream_settings({} if settings is None else settings)
     columns = schema if schema is UNCHANGED or schema is None else StreamSchema.of(schema)
     return ConfigurationUpdate(
@@ -126,22 +126,10 @@ def checked_update(
     )
 
 
-def checked_tags(
-    table: str, add_tags: Iterable[str] | None, remove_tags: Iterable[str] | None
-) -> ConfigurationUpdate:
-    """Return the arguments of an update of a key-value table; raise InvalidConfiguration."""
-    if add_tags is None and remove_tags is None:
-        raise InvalidConfiguration(
-            f"the update of table {table} names nothing to change: give some of add_tags, "
-            "remove_tags."
-        )
-    tags = _tag_changes(f"table {table}", add_tags, remove_tags)
-    return ConfigurationUpdate(add_tags=tags[0], remove_tags=tags[1])
-
-
-def _tag_changes(
+def tag_changes(
     title: str, add_tags: Iterable[str] | None, remove_tags: Iterable[str] | None
 ) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the tags that an update adds and removes; raise InvalidConfiguration."""
     added = check_tags(() if add_tags is None else add_tags, title=title)
     removed = check_tags(() if remove_tags is None else remove_tags, most=None)
     if added & removed:

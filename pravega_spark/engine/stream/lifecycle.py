@@ -23,6 +23,7 @@ from dataclasses import replace
 from pravega_spark.config.policies import ScalingPolicy, ScalingType, StreamConfiguration
 from pravega_spark.engine.chunks.columns import bounded_names
 from pravega_spark.engine.chunks.format import format_of
+from pravega_spark.engine.kinds import log_title, put_back_advice
 from pravega_spark.engine.layout.epoch_changes import first_epoch, scale
 from pravega_spark.engine.layout.epochs import split
 from pravega_spark.engine.log.actions import Body, Remove
@@ -64,7 +65,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.table_schema import EVENT_COLUMNS, schema_domain, with_schema
 from pravega_spark.engine.stream.view import StreamView, ViewCheck
 from pravega_spark.errors import IllegalState, StoreReadOnly, StreamNotSealed
-from pravega_spark.values.names import copied_back_advice, log_title, split_log
+from pravega_spark.values.names import split_log
 from pravega_spark.values.segments import KeyRange
 
 logger = own_logger(__name__)
@@ -82,7 +83,7 @@ def create(
 ) -> bool:
     """Begin a life of the stream; return False if it is not the next one of its log (any more).
 
-    ``domains`` are what the change log of a table has beside those of every stream.
+    ``domains`` are what a log of this kind has beside those of every stream.
     """
 
     def decide(snapshot: Snapshot | None) -> Proposal[bool]:
@@ -512,7 +513,7 @@ def check_has_log(stream: StreamLog) -> None:
         stream.log,
         stream.name,
         title,
-        f"{copied_back_advice(stream.name, folder)}; or delete the rest of that folder: "
+        f"{put_back_advice(stream.name, folder)}; or delete the rest of that folder: "
         f"{title} is then created again, empty.",
         stream=stream.name,
     )

@@ -13,8 +13,8 @@
 | ``pravega.sample.<version>`` | SampleRecord, an entry of the retention set: time, size, tail |
 | ``pravega.fence`` | FenceRecord: the newest fencing token |
 | ``pravega.restored`` | Restoration: the life that a restore began, and when |
-| ``pravega.revision_mark`` | RevisionMark: a revision that the users of a revisioned stream share |
-| ``pravega.shared_state`` | RevisionMark: the newest state of a state synchronizer |
+
+A place that another domain marks is a PlaceMark.
 """
 
 from __future__ import annotations
@@ -62,9 +62,7 @@ WRITER_PREFIX, NOTE_PREFIX, OUTCOME_PREFIX = MANY_PREFIXES
 SUBSCRIBER_PREFIX = "pravega.subscriber."
 SAMPLE_PREFIX = "pravega.sample."
 FENCE_DOMAIN = "pravega.fence"
-MARK_DOMAIN = "pravega.revision_mark"
 RESTORED_DOMAIN = "pravega.restored"
-STATE_DOMAIN = "pravega.shared_state"
 FORMAT = 1
 RESTORED_SESSION = -1
 """Session of a query's or an application's record after a restore; otherwise it is 0."""
@@ -310,8 +308,8 @@ class OpenTransaction:
 
     ``lease_ms`` is how long it lives without a ping, ``limit_ms`` when it ends in any case.
     ``writer_id`` is None for one that belongs to no writer; ``session`` is the writer's.
-    ``version`` is that of its beginning, 0 where an older version of this package began it. A joint
-    one is the part of a transaction over several streams, whose decision is not the stream's.
+    ``version`` is that of its beginning, 0 where an older version of this package began it. A
+    part is one of a transaction over several streams, whose decision is not the stream's.
     """
 
     transaction_id: str
@@ -322,18 +320,18 @@ class OpenTransaction:
     writer_id: str | None = None
     session: int = 0
     version: int = 0
-    is_joint: bool = False
+    is_part: bool = False
 
     @property
     def token(self) -> str:
-        """The id without the epoch: of a joint transaction, the same in all of its streams."""
+        """The id without the epoch: the same of all parts of one transaction."""
         return self.transaction_id[8:]
 
     def encode(self) -> str:
         """Return the JSON text."""
         times = [self.created_ms, self.lease_ms, self.limit_ms]
-        joint = [True] if self.is_joint else []
-        return to_json([self.epoch, *times, self.writer_id, self.session, self.version, *joint])
+        part = [True] if self.is_part else []
+        return to_json([self.epoch, *times, self.writer_id, self.session, self.version, *part])
 
 
 @lru_cache(maxsize=4096)
@@ -402,7 +400,6 @@ class SizedCut:
 class SubscriberRecord:
     """A subscriber, whose consumption a policy by consumption waits for.
 
-    It is a reader group, ``scope/group``, or a plain subscriber with a name without a slash.
     ``published`` is the cut before which it needs nothing, and ``published_ms`` its time.
     ``hold`` protects the events after it until the first publish; without a hold, a subscriber
     that has not published protects nothing. ``removed`` is the reason for the removal: the record
@@ -489,8 +486,8 @@ def decode_fence(text: str) -> FenceRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class RevisionMark:
-    """A place in a revisioned stream: segment, offset, and the version that set it."""
+class PlaceMark:
+    """A place in a stream: segment, offset, and the version that set it."""
 
     segment_id: int
     offset: int
@@ -502,9 +499,9 @@ class RevisionMark:
 
 
 @_sound
-def decode_mark(text: str) -> RevisionMark:
-    """Read what ``RevisionMark.encode`` wrote."""
-    return RevisionMark(*(typed(value, int) for value in json.loads(text)))
+def decode_mark(text: str) -> PlaceMark:
+    """Read what ``PlaceMark.encode`` wrote."""
+    return PlaceMark(*(typed(value, int) for value in json.loads(text)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,12 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from pravega_spark.engine.kinds import log_title, put_back_advice
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog, NoSuchScope, NoSuchStream, StoreReadOnly
-from pravega_spark.values.names import copied_back_advice, log_title, split_log
+from pravega_spark.values.names import split_log
 
 if TYPE_CHECKING:
     from pravega_spark.engine.state.scopes import Scope
@@ -92,7 +93,7 @@ def check_begun(stream: StreamLog) -> None:
         raise CorruptLog(
             f"{where}: {title} has lost its log, or its creation was killed: the index of its "
             "scope lists it, and no object of it exists. Nothing was created. "
-            f"{copied_back_advice(stream.name, 'its folder')}; if it had no events, or there is no "
+            f"{put_back_advice(stream.name, 'its folder')}; if it had no events, or there is no "
             f"copy, create {title} again, which begins it, empty.",
             stream=stream.name,
             path=where,

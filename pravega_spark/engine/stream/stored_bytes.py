@@ -17,6 +17,7 @@ from pravega_spark.engine.attached_objects import attached_object, attached_to, 
 from pravega_spark.engine.log.retained import UNDATED, VersionAges, pin_text, pins
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.sweep_record import read_swept, removed_since_retention_mark
+from pravega_spark.engine.staging_folder import staged_version, transaction_of
 from pravega_spark.engine.store.base import Entry
 from pravega_spark.engine.stream.history import history_log
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -163,7 +164,7 @@ class _Chunks:
     def kind_of(self, path: str) -> StorageKind:
         folder, _, rest = path.partition("/")
         if folder == "data":
-            return self._kind_of_chunk(path, rest.partition("/")[0])
+            return self._kind_of_chunk(path)
         if folder == "_delta_log":
             is_commit = rest.endswith(".json")
             return StorageKind.COMMITS if is_commit else StorageKind.CHECKPOINTS
@@ -172,19 +173,19 @@ class _Chunks:
             return StorageKind.CHECKPOINTS if is_digest else StorageKind.STATE
         return StorageKind.OTHER
 
-    def _kind_of_chunk(self, path: str, folder: str) -> StorageKind:
+    def _kind_of_chunk(self, path: str) -> StorageKind:
         if path in self._live:
             return StorageKind.LIVE
         removed = self._removed.get(path)
         if removed is not None:
             self.first_removed = _least(self.first_removed, removed)
             return StorageKind.RETAINED
-        if folder.startswith("t-"):
-            is_open = folder.removeprefix("t-") in self.snapshot.open
+        staged, transaction = staged_version(path), transaction_of(path)
+        if transaction is not None:
+            is_open = transaction in self.snapshot.open
             return StorageKind.OPEN_TRANSACTIONS if is_open else StorageKind.PENDING
-        if not (folder.startswith("v") and folder[1:].isdecimal()):
+        if staged is None:
             return StorageKind.OTHER
-        staged = int(folder[1:])
         if staged < self.snapshot.horizon:
             return StorageKind.PENDING
         self.first_staged = _least(self.first_staged, staged)

@@ -18,6 +18,7 @@ from pravega_spark.engine.chunks.footer import checked_digest
 from pravega_spark.engine.chunks.format import EventFormat
 from pravega_spark.engine.chunks.large_event import checked_attachment
 from pravega_spark.engine.key_management import ChunkKey
+from pravega_spark.engine.kinds import log_title
 from pravega_spark.engine.layout.epochs import Layout
 from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.actions import Add
@@ -33,7 +34,7 @@ from pravega_spark.engine.store.root_marker import way_on
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog, DataLoss, NoSuchStream, TruncatedData
 from pravega_spark.values.limits import CLOCK_SKEW_MS, OPEN_STREAM_BYTES
-from pravega_spark.values.names import log_title, split_log
+from pravega_spark.values.names import split_log
 from pravega_spark.values.segments import SegmentRange
 
 Sizes = dict[tuple[int, int], int]

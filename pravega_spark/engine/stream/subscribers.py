@@ -1,11 +1,10 @@
 """Subscribers of a stream: those that retention by consumption waits for. Each call is one commit.
 
-A subscriber is a reader group, named ``scope/group``, or a plain one of a batch job or a Delta
-reader, whose name has no slash. Its record is in the stream's log, so publishes and truncations are
-decided in one order. Calls carry a generation: late calls of an older generation do nothing. A
-group is removed by a newer generation than the one that subscribed, because its generation rises
-with every change; the processes of a plain subscriber subscribe, publish and unsubscribe with one.
-A call without a generation is of the present one.
+A subscriber's record is in the stream's log, so publishes and truncations are decided in one order.
+Calls carry a generation: late calls of an older generation do nothing. A subscriber whose
+generation rises with every change is removed by a newer one than that which subscribed; the
+processes of a plain one, of a batch job or a Delta reader, subscribe, publish and unsubscribe with
+one generation. A call without a generation is of the present one.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pravega_spark.config.descriptions import SubscriberInfo
+from pravega_spark.engine.kinds import KEEPERS, subscriber_kind
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit import Proposal
@@ -24,7 +24,7 @@ from pravega_spark.engine.stream.records import SUBSCRIBER_PREFIX, SubscriberRec
 from pravega_spark.engine.stream.stream_log import Sizes, StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import GenerationMismatch, InvalidStreamCut, NoSuchSubscriber
-from pravega_spark.values.names import FOLD_SUBSCRIBER, check_subscriber, is_group
+from pravega_spark.values.names import check_subscriber
 from pravega_spark.values.segments import StreamCut
 
 UNSUBSCRIBED, IDLE = "unsubscribed", "idle"
@@ -54,8 +54,8 @@ def subscribe(
     As in Pravega, a new subscriber holds nothing until it publishes. Until then ``protect`` holds
     everything from the present head, and ``start`` everything from that cut. A renewed subscriber
     keeps the cut that it published; with ``start`` it begins there, which may be further back,
-    unless ``renew`` asks to keep what it held. Where the head has passed its ``start``, a group
-    begins at the head, and a plain subscriber is refused. ``life`` is the life that the call is
+    unless ``renew`` asks to keep what it held. Where the head has passed its ``start``, it
+    begins at the head or is refused, by its kind. ``life`` is the life that the call is
     made for, by default that of ``start`` or the present one. Raises InvalidStreamCut also if
     nothing is to be done, TruncatedData, InvalidName, NoSuchStream, StaleIdentity.
     """
@@ -74,7 +74,7 @@ def subscribe(
         hold = None
         published = published_ms = published_version = None
         if start is not None or protect:
-            if not is_group(name):
+            if not subscriber_kind(name).starts_at_head:
                 wanted = wanted.readable()
             hold = view.sized(wanted.raised_to_head().cut, bytes_at)
         if known is not None and not known.removed and (renew or start is None):
@@ -119,7 +119,7 @@ def unsubscribe(
                 return None
         elif known is not None and known.generation >= generation:
             of_present = known.generation == generation and not known.removed
-            if is_group(name) or not of_present:
+            if subscriber_kind(name).rises or not of_present:
                 return None
         since = stream.now_ms(), view.version + 1
         return SubscriberRecord(name, _next(generation, known), *since, removed=UNSUBSCRIBED)
@@ -149,12 +149,12 @@ def publish(
     ) -> SubscriberRecord | None:
         known = _published_by(view, name, generation)
         wanted = locate(view, cut)
-        if name != FOLD_SUBSCRIBER or wanted.forgotten:  # a truncation keeps what a fold names
+        if name not in KEEPERS or wanted.forgotten:  # a truncation keeps what a keeper names
             wanted = wanted.canonical()
         if known.bound is not None:
             before = locate(view, known.bound.cut(view.stream, view.life))
             if not wanted.is_at_or_after(before):
-                next_step = "Reset the group" if is_group(name) else "Unsubscribe and subscribe"
+                next_step = subscriber_kind(name).go_back
                 raise InvalidStreamCut(
                     f"subscriber {name} of {view.stream} cannot publish {wanted}: that is behind "
                     f"{before}, at least in part, and subscribers do not go back. {next_step} "
@@ -203,7 +203,7 @@ def _published_by(view: StreamView, name: str, generation: int | None) -> Subscr
         )
     if generation is not None and known.generation != generation:
         bound = known.bound
-        next_step = "Open the group again" if is_group(name) else "Subscribe again"
+        next_step = subscriber_kind(name).go_on
         raise GenerationMismatch(
             f"subscriber {name} of {view.stream} is in generation {known.generation}, and this "
             f"publish is of generation {generation}. {next_step}.",

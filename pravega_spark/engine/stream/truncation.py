@@ -4,7 +4,7 @@ Sweeps delete the files later. The head never moves back. The commit also remove
 state the epochs before every segment of the head, the segments that no kept epoch names, and the
 samples of the retention set that the head has passed. Epochs and segments are rows of the stream's
 history first. An epoch that routes an open transaction is kept, with all later ones, and so is one
-of a segment at which the fold of a key-value table stands: its folded table names that segment.
+of a segment that the cut of a keeper names (``kinds``).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from pravega_spark.engine.kinds import KEEPERS
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit import Proposal
@@ -34,7 +35,6 @@ from pravega_spark.engine.stream.records import (
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import HeldBySubscriber, InvalidStreamCut, PravegaSparkError
-from pravega_spark.values.names import FOLD_SUBSCRIBER
 from pravega_spark.values.segments import StreamCut, segment_epoch
 
 BytesAt = Callable[[int, int], int]
@@ -211,9 +211,9 @@ def _goal(view: StreamView, cut: StreamCut | str) -> LocatedCut:
 def _oldest_epoch(view: StreamView, head: StreamCut, passed: Collection[str]) -> int:
     """Return the oldest epoch that a stream with this head needs; ``passed`` need nothing."""
     named = [segment_id for segment_id, _ in head]
-    fold = view.subscriber(FOLD_SUBSCRIBER)
-    if fold is not None and fold.bound is not None and fold.name not in passed:
-        named += [s for s in fold.bound.positions if view.has_segment(s)]
+    for keeper in map(view.subscriber, KEEPERS - set(passed)):
+        if keeper is not None and keeper.bound is not None:
+            named += [s for s in keeper.bound.positions if view.has_segment(s)]
     routing = (opened.epoch for opened in view.transactions.values())
     return max(view.oldest_epoch, min([*map(segment_epoch, named), *routing]))
 

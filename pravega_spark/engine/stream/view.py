@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from pravega_spark.engine.kinds import KEPT_PLACE, LogKind, kind_with, log_title
 from pravega_spark.engine.layout.epochs import Layout, Lineage, no_such_segment
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.stream.records import (
     EPOCH_PREFIX,
     FENCE_DOMAIN,
-    MARK_DOMAIN,
     NOTE_PREFIX,
     OUTCOME_PREFIX,
     RESTORED_DOMAIN,
     SAMPLE_PREFIX,
     SEGMENT_PREFIX,
-    STATE_DOMAIN,
     STREAM_DOMAIN,
     SUBSCRIBER_PREFIX,
     WRITER_PREFIX,
     FenceRecord,
     OpenTransaction,
-    RevisionMark,
+    PlaceMark,
     SampleRecord,
     SegmentRecord,
     SizedCut,
@@ -53,7 +52,6 @@ from pravega_spark.errors import (
     StaleIdentity,
 )
 from pravega_spark.primitives.lazy_property import lazy_property
-from pravega_spark.values.names import log_title
 from pravega_spark.values.segments import END, Epoch, StreamCut, segment_epoch
 from pravega_spark.values.times import utc_text
 
@@ -226,26 +224,29 @@ class StreamView:
         text = self.snapshot.domains.get(FENCE_DOMAIN)
         return FenceRecord() if text is None else self._read(decode_fence, text)
 
-    @lazy_property
-    def revision_mark(self) -> RevisionMark | None:
-        """The mark of a revisioned stream, or None."""
-        text = self.snapshot.domains.get(MARK_DOMAIN)
+    @property
+    def kind(self) -> LogKind:
+        """What is true of logs as this one."""
+        return kind_with(self.snapshot.domains)
+
+    def marked(self, domain: str) -> PlaceMark | None:
+        """Return the place that a domain marks, or None."""
+        text = self.snapshot.domains.get(domain)
         return None if text is None else self._read(decode_mark, text)
 
     @lazy_property
-    def shared_state(self) -> StreamCut | None:
-        """The cut before the newest state of a state synchronizer, without which it is lost.
+    def kept_place(self) -> StreamCut | None:
+        """The cut before the place that retention keeps, without which what follows is lost.
 
-        None for every other stream, and where the state is gone or its segment was scaled. A mark
-        is before a state, too: a release that did not record states moved it.
+        None for a stream without one, and where it is gone or its segment was scaled.
         """
-        text = self.snapshot.domains.get(STATE_DOMAIN)
-        if text is None:
+        found = self.marked(KEPT_PLACE.domain)
+        if found is None:
             return None
-        state, mark = self._read(decode_mark, text), self.revision_mark
-        offset, segment_id = state.offset, state.segment_id
-        if mark is not None and mark.segment_id == segment_id:
-            offset = max(offset, mark.offset)
+        offset, segment_id = found.offset, found.segment_id
+        later = self.marked(KEPT_PLACE.or_later)
+        if later is not None and later.segment_id == segment_id:
+            offset = max(offset, later.offset)
         if self.active.segment_ids != (segment_id,) or self.is_truncated(segment_id, offset):
             return None
         return StreamCut(self.stream, self.life, {segment_id: offset})

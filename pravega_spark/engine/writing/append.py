@@ -42,8 +42,7 @@ from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
 from pravega_spark.engine.stream.fencing import check_token
 from pravega_spark.engine.stream.records import (
-    STATE_DOMAIN,
-    RevisionMark,
+    PlaceMark,
     StreamState,
     WriterRecord,
 )
@@ -78,8 +77,8 @@ class AppendCondition:
 
     expected: StreamCut | EventPointer | None = None
     fencing_token: str | None = None
-    begins_state: bool = False
-    """Whether the batch is a state of a state synchronizer, which its commit says."""
+    marked_by: str | None = None
+    """The domain in which the commit marks the place of the batch's only event."""
 
     def check(self, view: StreamView, draft: Layout | None = None) -> None:
         """Raise ConditionFailed or FencingTokenMismatch unless the next commit may hold the batch.
@@ -245,7 +244,7 @@ class AppendDraft:
         self._builder: CommitBuilder | None = None  # a deleted stream has nothing to build on
         self._records: dict[str, WriterRecord] = {}
         self._time_notes: dict[str, TimeNote] = {}
-        self._state: RevisionMark | None = None
+        self._marks: dict[str, str] = {}
         self.batches = 0
 
     def add(self, batch: StagedBatch) -> tuple[AppendedRange, ...] | None:
@@ -270,9 +269,10 @@ class AppendDraft:
             self._time_notes[note.writer_id] = note.after(self._time_notes.get(note.writer_id))
         self.batches += 1
         ranges = ranges_of(self._builder, first)
-        if batch.condition is not None and batch.condition.begins_state:
-            (state,) = ranges
-            self._state = RevisionMark(state.segment_id, state.base_offset, view.version + 1)
+        if batch.condition is not None and batch.condition.marked_by is not None:
+            (only,) = ranges
+            mark = PlaceMark(only.segment_id, only.base_offset, view.version + 1)
+            self._marks[batch.condition.marked_by] = mark.encode()
         return ranges
 
     def add_or_error(self, batch: StagedBatch, version: int) -> AppendResult | PravegaSparkError:
@@ -298,9 +298,7 @@ class AppendDraft:
         if self._time_notes:
             tail = self._builder.open_ends
             domains |= noted_changes(self._view, self._time_notes.values(), tail)
-        if self._state is not None:
-            domains[STATE_DOMAIN] = self._state.encode()
-        body.domains = domains
+        body.domains = domains | self._marks
         if self.batches == 1:
             (writer_id,) = self._records
             body.parameters = {"writer": writer_id}

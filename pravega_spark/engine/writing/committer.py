@@ -266,7 +266,8 @@ class BatchCommitter:
             expected = None
         if expected is None and self._fencing_token is None:
             return None
-        return AppendCondition(expected, self._fencing_token, bool(write and write.begins_state))
+        marked_by = None if write is None else write.marked_by
+        return AppendCondition(expected, self._fencing_token, marked_by)
 
     def _view_that_meets(self, condition: AppendCondition | None) -> StreamView:
         """Return a view on which a condition holds; raise its error if it does not on the newest.

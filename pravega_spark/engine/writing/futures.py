@@ -294,7 +294,7 @@ class ConditionalWrite:
     """Events that are committed only if the stream, a segment or the writer is where expected."""
 
     __slots__ = (
-        "begins_state", "events", "expected", "is_single", "key", "outcome", "size_bytes", "time_ns"
+        "events", "expected", "is_single", "key", "marked_by", "outcome", "size_bytes", "time_ns"
     )  # fmt: skip
 
     def __init__(
@@ -307,7 +307,7 @@ class ConditionalWrite:
         key: str | None = None,
         time_ns: int = 0,
         is_single: bool = False,
-        begins_state: bool = False,
+        marked_by: str | None = None,
     ) -> None:
         """Take the events; ``size_bytes`` is counted as in the writer's buffer."""
         self.expected = expected
@@ -317,7 +317,7 @@ class ConditionalWrite:
         self.size_bytes = size_bytes
         self.outcome = outcome
         self.is_single = is_single
-        self.begins_state = begins_state
+        self.marked_by = marked_by
 
 
 def only_part(name: str, rows: EventTable, time_ns: int, outcome: ConditionalOutcome) -> TableRows:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pravega_spark.engine.kinds import log_title
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit import Proposal
 from pravega_spark.engine.runtime.json_codec import to_json
@@ -30,7 +31,6 @@ from pravega_spark.errors import (
     WriterFenced,
     WriterForgotten,
 )
-from pravega_spark.values.names import log_title
 
 _NEW = (
     "Nothing was written. If the rows are new, give the query a new checkpoint, or put the "

@@ -19,6 +19,7 @@ from functools import partial
 from itertools import count
 from typing import Any, cast
 
+from pravega_spark.engine.kinds import stopped_text
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime.observers import observers
 from pravega_spark.engine.runtime.system import ProcessGuard
@@ -53,7 +54,6 @@ from pravega_spark.errors import (
 )
 from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.values.limits import PREPARE_AHEAD_BYTES
-from pravega_spark.values.names import table_of_log
 
 logger = own_logger(__name__)
 
@@ -395,12 +395,6 @@ def _failure(name: str, error: BaseException) -> PravegaSparkError:
     failure, cause = PravegaSparkError(), f"{type(error).__name__}: {error}"
     if isinstance(error, PravegaSparkError):
         failure, cause = copy.copy(error), str(error)  # with its fields
-    cause, table = cause.rstrip("."), table_of_log(name)
-    failure.message = (
-        f"the writer of stream {name} stopped: {cause}. Fix the cause, then open a new writer; "
-        "this one accepts no more events."
-        if table is None
-        else f"puts to table {table} failed: {cause}. Fix the cause, then put again."
-    )
+    failure.message = stopped_text(name, cause.rstrip("."))
     failure.args, failure.__cause__ = (failure.message,), error
     return failure

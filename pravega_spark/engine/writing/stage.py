@@ -111,8 +111,8 @@ def offer_name(version_seen: int, offer: OfferedPart) -> str | None:
         chunk.rows,
         chunk.size,
         chunk.event_bytes,
-        _folded(chunk.min_timestamp_us),
-        _folded(chunk.max_timestamp_us - chunk.min_timestamp_us),
+        _zigzag(chunk.min_timestamp_us),
+        _zigzag(chunk.max_timestamp_us - chunk.min_timestamp_us),
         chunk.null_keys,
         int(length or 0),
         identity.session,
@@ -152,7 +152,7 @@ def _parse(path: str, version: str, text: str) -> OfferedPart | None:
         return None
     if not (rows and size and count and token and writer):
         return None
-    first = _unfolded(low)
+    first = _unzigzag(low)
     chunk = StagedChunk(
         path=path,
         segment_id=segment_id,
@@ -160,7 +160,7 @@ def _parse(path: str, version: str, text: str) -> OfferedPart | None:
         size=size,
         event_bytes=event_bytes,
         min_timestamp_us=first,
-        max_timestamp_us=first + _unfolded(span),
+        max_timestamp_us=first + _unzigzag(span),
         null_keys=null_keys,
         footer=checked_digest(f"{length}-{digest}" if length else ""),
     )
@@ -181,12 +181,12 @@ def _crc(prefix: str, record: bytes) -> bytes:
     return zlib.crc32(prefix.encode() + record).to_bytes(_CRC_BYTES, "big")
 
 
-def _folded(number: int) -> int:
+def _zigzag(number: int) -> int:
     """Return a signed number as an unsigned one: 0, -1, 1, -2, ... become 0, 1, 2, 3, ..."""
     return number * 2 if number >= 0 else -number * 2 - 1
 
 
-def _unfolded(number: int) -> int:
+def _unzigzag(number: int) -> int:
     return -(number + 1) // 2 if number % 2 else number // 2
 
 

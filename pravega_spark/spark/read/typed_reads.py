@@ -12,6 +12,7 @@ from functools import lru_cache
 from pyspark.sql.types import StructType
 
 from pravega_spark.config.stream_schema import StreamSchema
+from pravega_spark.engine.kinds import log_title
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.parallel_calls import in_rounds
@@ -23,7 +24,6 @@ from pravega_spark.errors import InvalidOption, NoSuchScope, NoSuchStream
 from pravega_spark.spark.read.columns import Column, check_schema, columns_of
 from pravega_spark.spark.read.discovery import matching_streams, planned_view
 from pravega_spark.spark.settings import ReadSettings
-from pravega_spark.values.names import log_title
 
 logger = own_logger(__name__)
 

@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
+from pravega_spark.engine.staging_folder import chunk_folder
 from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutcome
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
@@ -53,7 +54,7 @@ from pravega_spark.spark.write.target import FramePlan, columns_of, plan_in_task
 from pravega_spark.spark.write.task_run import TaskRun, application
 from pravega_spark.txn import lifecycle
 from pravega_spark.txn.lifecycle import check_accepts_writes, last_write
-from pravega_spark.txn.manifests import PLAIN_WRITE, Manifest, Manifests, chunk_folder
+from pravega_spark.txn.manifests import PLAIN_WRITE, Manifest, Manifests
 from pravega_spark.txn.transaction import Transaction, add_staged
 
 

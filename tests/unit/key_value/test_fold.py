@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pravega_spark import StreamManager
+from pravega_spark.engine.kinds import FOLD_SUBSCRIBER
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream, StaleIdentity
 from pravega_spark.event_writer import EventStreamWriter
@@ -19,7 +20,6 @@ from pravega_spark.key_value.keys import KeyType, TableKey
 from pravega_spark.manager import root_of
 from pravega_spark.retention.run import RetentionOptions, run_retention
 from pravega_spark.scaling.commit import scale_stream
-from pravega_spark.values.names import FOLD_SUBSCRIBER
 from pravega_spark.values.segments import KeyRange
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, manager_of

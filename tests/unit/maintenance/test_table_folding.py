@@ -6,15 +6,15 @@ import pytest
 
 from pravega_spark import StreamManager
 from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.engine.kinds import FOLD_SUBSCRIBER
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import subscribers
-from pravega_spark.engine.stream.folded_record import FoldedRecord
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.key_value import fold
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.folded_record import FoldedRecord
 from pravega_spark.key_value.folded_table import folded_log
 from pravega_spark.maintenance import auto
-from pravega_spark.values.names import FOLD_SUBSCRIBER
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.roots import manager_on

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pravega_spark.engine.state.scopes import GROUP, Scope
+from pravega_spark.engine.kinds import GROUP
+from pravega_spark.engine.state.scopes import Scope
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.subscribers import listed
 from pravega_spark.engine.stream.truncation import truncate

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pravega_spark.engine.state.scopes import GROUP, Scope
+from pravega_spark.engine.kinds import GROUP
+from pravega_spark.engine.state.scopes import Scope
 from pravega_spark.engine.stream.subscribers import listed, subscribe
 from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.lifecycle import release_absent_groups

@@ -168,8 +168,8 @@ def test_the_release_before_shares_a_state_with_this_one(tmp_path: Path) -> None
     shared.update_state(one)
     assert shared.get_state() == 3
     view = shared._log._view()
-    assert view.shared_state is not None
-    assert view.shared_state.positions[0] > 0, "the mark of the old compaction"
+    assert view.kept_place is not None
+    assert view.kept_place.positions[0] > 0, "the mark of the old compaction"
     manager.update_stream(
         S, StreamConfiguration(ScalingPolicy.fixed(1), RetentionPolicy.by_size(1))
     )

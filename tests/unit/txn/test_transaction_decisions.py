@@ -9,6 +9,7 @@ import pytest
 from pravega_spark.config.descriptions import TransactionStatus
 from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events
 from pravega_spark.engine.chunks.routing import Router
+from pravega_spark.engine.staging_folder import chunk_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.stage import RoutedEvents, stage_routed
 from pravega_spark.errors import (
@@ -20,7 +21,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.txn import sweeper
-from pravega_spark.txn.manifests import PLAIN_WRITE, Manifest, chunk_folder
+from pravega_spark.txn.manifests import PLAIN_WRITE, Manifest
 from pravega_spark.txn.transaction import Transaction, add_staged
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
+from pravega_spark.engine.staging_folder import chunk_folder
 from pravega_spark.engine.stream.history import history_log
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchTransaction
 from pravega_spark.manager import root_of
-from pravega_spark.txn.manifests import chunk_folder
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime, manager_of
 
 DAY_MS = 86_400_000

@@ -502,7 +502,7 @@ def _transaction_rows(manager: StreamManager, name: str) -> Iterator[Row]:
         elif info.transaction_id in view.transactions:
             opened = view.transactions[info.transaction_id]
             row["lease_seconds"] = opened.lease_ms / 1_000
-            row["joint"] = opened.token if opened.is_joint else None
+            row["joint"] = opened.token if opened.is_part else None
         if info.transaction_id in extended_ms:
             age_ms = now_ms - extended_ms[info.transaction_id]
             row["lease_age_seconds"] = max(0.0, age_ms / 1_000)

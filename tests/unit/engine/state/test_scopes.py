@@ -7,14 +7,8 @@ import threading
 import pytest
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.engine.state.scopes import (
-    ACTIVE,
-    DELETED,
-    DELETING,
-    GROUP,
-    Scope,
-    row_configuration,
-)
+from pravega_spark.engine.kinds import GROUP
+from pravega_spark.engine.state.scopes import ACTIVE, DELETED, DELETING, Scope, row_configuration
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import InvalidName, NoSuchScope, ScopeNotEmpty
 from tests.harness.fake_runtime import FakeRuntime
@@ -145,10 +139,10 @@ def test_claim_that_races_the_deletion_of_its_scope_fails_or_prevents_it() -> No
 def test_stream_and_group_of_one_name_have_rows_of_their_own() -> None:
     store, first = made()
     first.claim("t", 3, ONE)
-    assert first.claim_group("t", 0, {"streams": ["s/t"]}) == (True, {"streams": ["s/t"]})
-    assert scope(store).claim_group("t", 0, {}) == (False, {"streams": ["s/t"]})
+    assert first.claim_object(GROUP, "t", 0, {"streams": ["s/t"]}) == (True, {"streams": ["s/t"]})
+    assert scope(store).claim_object(GROUP, "t", 0, {}) == (False, {"streams": ["s/t"]})
     assert (list(first.rows()), list(first.rows(GROUP))) == (["t"], ["t"])
-    row = first.group_row("t")
+    row = first.row(GROUP, "t")
     assert row is not None
     assert (row["name"], row["kind"], row["life"]) == ("_reader_groups/t", "group", 0)
     with pytest.raises(ScopeNotEmpty, match=r"holds 1 stream \(t\), 1 group \(t\)\. Delete"):
@@ -156,10 +150,10 @@ def test_stream_and_group_of_one_name_have_rows_of_their_own() -> None:
     first.drop_row("t", 3)
     assert (first.rows(), list(first.rows(GROUP))) == ({}, ["t"])
     first.fence(1)
-    assert first.claim_group("t", 0, {}) == (False, {"streams": ["s/t"]})
+    assert first.claim_object(GROUP, "t", 0, {}) == (False, {"streams": ["s/t"]})
     for name, generation in (("t", 1), ("u", 0)):
         with pytest.raises(NoSuchScope, match="accepts no new group"):
-            first.claim_group(name, generation, {})
+            first.claim_object(GROUP, name, generation, {})
     first.drop_row("t", 0, GROUP)
     assert first.delete(1)
-    assert scope(store).group_row("t") is None is scope(store, "never").group_row("t")
+    assert scope(store).row(GROUP, "t") is None is scope(store, "never").row(GROUP, "t")

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from pravega_spark.engine.kinds import FOLD_SUBSCRIBER
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, to_json, typed
 from pravega_spark.engine.stream.truncation import BY_RETENTION
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog
-from pravega_spark.values.names import FOLD_SUBSCRIBER
 from pravega_spark.values.segments import END, StreamCut
 
 FOLDED_DOMAIN: Final = "pravega.folded"
