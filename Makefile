@@ -1,10 +1,10 @@
-# Every target does its own set-up. Knobs: PYTHON (to make .venv with), ARGS (for demo, test, mutants and bench), WORKERS (for test and mutants).
+# Every target does its own set-up. Knobs: PYTHON (to make .venv with), ARGS (for demo, quick, check, test, mutants and bench), WORKERS (for test and mutants).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test long mutants lint docs bench dist clean
+.PHONY: help setup demo quick check test long mutants lint docs bench dist clean
 
 # The first interpreter that runs (a pyenv shim may not), is new enough, and can make an environment.
 PYTHON ?= $(shell for python in python3.12 python3.11 python3.10 python3; do \
@@ -50,6 +50,9 @@ setup: $(INSTALLED) $(JAR) $(OPTIONAL) ## make .venv with everything pinned, and
 demo: $(FOR_DEMO) $(JAR) ## run the demo, examples/demo.py (ARGS="--help" for its options)
 	$(BIN)/spark-submit --packages $(DELTA) --conf spark.log.level=ERROR \
 		--driver-java-options '$(SHORT_LIVED)' examples/demo.py $(ARGS)
+
+quick: $(INSTALLED) ## at each save: the tests of pure code and the memory store, about a minute
+	$(PYTEST) -m quick tests/unit tests/docs $(ARGS)
 
 check: lint ## lint, then the tests that need neither a JVM nor a server: about nine minutes
 	$(PYTEST) -m '$(LIGHT)' $(ARGS)

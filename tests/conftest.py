@@ -8,12 +8,13 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from tests.harness import jvm
 from tests.harness.s3_server import S3Server, start_s3
-from tests.harness.tiers import IS_LONG, LONG_TIMEOUT_SECONDS
+from tests.harness.tiers import IS_LONG, LONG_TIMEOUT_SECONDS, sized, use_memory_for_files
 
+use_memory_for_files()
 # By default Spark's workers run the first `python3` on the path.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 for _name, _value in jvm.VARIABLES.items():
@@ -25,18 +26,32 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # pytest-timeout limits a test's time; no example fails because the machine is busy.
 settings.register_profile(
-    "pravega_spark", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "pravega_spark",
+    deadline=None,
+    max_examples=sized(25, 500),
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("pravega_spark")
 
+_ON_FILES = {"tmp_path", "tmp_path_factory"}
+_NOT_QUICK = ("s3", "slow", "spark")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by folder and fixtures. Long tests are slow, and get a longer time limit."""
+    """Mark tests by folder and fixtures. Long tests are slow, and get a longer time limit.
+
+    Properties are long, too: they find more with more examples. With few they are quick.
+    """
     for item in items:
         if "faults" in item.path.parent.parts or item.get_closest_marker("long"):
             item.add_marker("slow")
-        for name in {"s3", "spark"}.intersection(getattr(item, "fixturenames", ())):
+        if is_hypothesis_test(getattr(item, "function", None)):
+            item.add_marker("long")
+        fixtures = set(getattr(item, "fixturenames", ()))
+        for name in {"s3", "spark"} & fixtures:
             item.add_marker(name)
+        if not (_ON_FILES & fixtures or any(map(item.get_closest_marker, _NOT_QUICK))):
+            item.add_marker("quick")
         if IS_LONG and item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_SECONDS), append=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,13 @@ on_one_s3 = pytest.mark.parametrize("backend", _KINDS, indirect=True)
 
 on_object_stores = pytest.mark.parametrize("backend", _OBJECT_STORES, indirect=True)
 """For a test of what other tests try on a local disk and in memory."""
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder on a disk; those of other tests may be in memory."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

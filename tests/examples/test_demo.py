@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
+from flights import demo
 from flights.nycflights import load_flights
 from pravega_spark import StreamManager
 from pravega_spark.values.limits import DELTA_PACKAGE
+from tests.harness.launched import Launched, launched
 from tests.harness.s3_server import S3Server
-
-pytestmark = pytest.mark.slow
+from tests.harness.tiers import only_long
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = REPOSITORY / "examples" / "demo.py"
@@ -50,6 +52,23 @@ def run(
     )
 
 
+@pytest.fixture
+def refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., Launched]:
+    """Run the demo on unusable input in a folder, in this process."""
+    monkeypatch.chdir(tmp_path)
+
+    def refused(*arguments: str) -> Launched:
+        done = launched(demo.main, arguments, capfd)
+        assert done.status == 2
+        assert done.out == ""
+        assert "Traceback" not in done.err
+        return done
+
+    return refused
+
+
 def summary(done: Done) -> dict[str, Any]:
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
@@ -59,7 +78,6 @@ def summary(done: Done) -> dict[str, Any]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_flights_are_in_the_stream_once_and_in_order_although_the_ingest_was_killed(
     tmp_path: Path,
 ) -> None:
@@ -92,9 +110,9 @@ def test_flights_are_in_the_stream_once_and_in_order_although_the_ingest_was_kil
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
+@only_long
 @pytest.mark.s3
-@pytest.mark.timeout(900)
 def test_csv_of_the_users_own_with_odd_names_is_replayed_into_a_bucket(
     tmp_path: Path, s3: S3Server
 ) -> None:
@@ -133,53 +151,47 @@ def test_csv_of_the_users_own_with_odd_names_is_replayed_into_a_bucket(
     ],
 )
 def test_bad_input_is_one_clear_error_and_leaves_nothing(
-    tmp_path: Path, arguments: tuple[str, ...], says: str
+    refused: Callable[..., Launched], tmp_path: Path, arguments: tuple[str, ...], says: str
 ) -> None:
     (tmp_path / "own.csv").write_text("a,b\n1,2024-01-01\n2,soon\n")
-    done = run(tmp_path, *arguments)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+    assert says in refused(*arguments).err
     assert os.listdir(tmp_path) == ["own.csv"]
 
 
-def test_folder_that_is_not_the_demos_own_is_not_emptied(tmp_path: Path) -> None:
+def test_folder_that_is_not_the_demos_own_is_not_emptied(
+    refused: Callable[..., Launched], tmp_path: Path
+) -> None:
     mine = tmp_path / "out" / "demo" / "thesis.txt"
     mine.parent.mkdir(parents=True)
     mine.write_text("years of work")
-    done = run(tmp_path, "--limit", "9")
-    assert done.returncode == 2
-    assert "was not made by the demo" in done.stderr
+    assert "was not made by the demo" in refused("--limit", "9").err
     assert mine.read_text() == "years of work"
 
 
 @pytest.mark.parametrize("stream", ["nyc/flights", "nyc/flights-typed"])
 def test_stream_that_exists_in_a_root_of_the_users_own_is_left_alone(
-    tmp_path: Path, stream: str
+    refused: Callable[..., Launched], tmp_path: Path, stream: str
 ) -> None:
     manager = StreamManager(tmp_path / "root")
     manager.create_scope("nyc")
     manager.create_stream(stream)
     version = manager.stream_info(stream).version
-    done = run(tmp_path, "--root", "root", "--limit", "9")
-    assert done.returncode == 2
-    assert f"{stream} exists in root already" in done.stderr
+    done = refused("--root", "root", "--limit", "9")
+    assert f"{stream} exists in root already" in done.err
     assert manager.stream_info(stream).version == version
     assert manager.list_streams("nyc") == [stream]
     assert os.listdir(tmp_path) == ["root"]
 
 
 def test_reader_group_that_exists_in_a_root_of_the_users_own_is_left_alone(
-    tmp_path: Path,
+    refused: Callable[..., Launched], tmp_path: Path
 ) -> None:
     manager = StreamManager(tmp_path / "root")
     manager.create_scope("nyc")
     manager.create_stream("nyc/other")
     group = manager.create_reader_group("nyc/dashboards", ["nyc/other"])
-    done = run(tmp_path, "--root", "root", "--limit", "9")
-    assert done.returncode == 2
-    assert "reader group nyc/dashboards exists in root already" in done.stderr
+    done = refused("--root", "root", "--limit", "9")
+    assert "reader group nyc/dashboards exists in root already" in done.err
     assert manager.list_streams("nyc") == ["nyc/other"]
     assert group.generation == 0
     assert os.listdir(tmp_path) == ["root"]

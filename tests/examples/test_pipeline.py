@@ -13,6 +13,7 @@ import pytest
 
 import pravega_spark as pravega
 from tests.harness.jvm import clean_environment
+from tests.harness.tiers import only_long
 
 PIPELINE = Path(__file__).parents[2] / "examples/pipeline"
 CATALOG = ("--conf", "spark.sql.catalogImplementation=hive")
@@ -47,8 +48,8 @@ def run(folder: Path) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.long
+@only_long
 def test_pipeline_fills_its_tables_and_writes_the_late_flights_once(tmp_path: Path) -> None:
     folder, root = tmp_path / "pipeline", tmp_path / "streams"
     shutil.copytree(PIPELINE, folder)

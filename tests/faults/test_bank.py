@@ -36,7 +36,7 @@ from tests.harness.tiers import sized
 
 PROJECT = Path(__file__).parents[2]
 SEED = os.environ.get("BANK_SEED", "1")
-COUNT = sized(40, 400, "BANK_TRANSFERS")
+COUNT = sized(20, 400, "BANK_TRANSFERS")
 """Transfers of each teller."""
 STRIKES = COUNT // 6
 """Number of times that a process is killed, or stopped and replaced, besides failpoints."""

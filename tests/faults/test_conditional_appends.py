@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.long,
 ]
 WRITERS = 3
-KILLS = sized(6, 120)
+KILLS = sized(3, 120)
 
 
 def counting(folder: Path, verb: str) -> tuple[KilledProcesses, StreamManager]:

@@ -24,7 +24,7 @@ from tests.harness.tiers import sized
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 PROJECT = Path(__file__).parents[2]
-TRANSFERS = sized(4, 60)
+TRANSFERS = sized(2, 60)
 """Transfers of a teller after each of its starts."""
 POINTS = (
     "joint.prepared",

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.long,
 ]
 WORKERS = 3
-KILLS = sized(6, 120)
+KILLS = sized(3, 120)
 FOLD_POINTS = ("fold.read", "fold.written", "fold.commit", "fold.committed", "fold.publish")
 
 

@@ -19,7 +19,7 @@ from tests.harness.tiers import sized
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 PROJECT = Path(__file__).parents[2]
-KILLS = sized(6, 40)
+KILLS = sized(3, 40)
 TOTAL = 2_000_000 * KILLS
 
 

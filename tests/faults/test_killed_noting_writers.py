@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.long,
 ]
 WRITERS = 3
-KILLS = sized(5, 100)
+KILLS = sized(3, 100)
 
 
 def test_nothing_before_a_watermark_follows_its_cut_over_kills_and_a_split(tmp_path: Path) -> None:

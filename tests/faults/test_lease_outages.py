@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.s3, pytest.mark.long]
 
 OUTAGE_SECONDS = float(sized(12, 45))
 """Longer than the leases: 5 s of the readers, 10 s of the transaction."""
-AFTER_SECONDS = float(sized(6, 30))
+AFTER_SECONDS = float(sized(2, 30))
 READERS = ("a", "b", "c")
 CALL = "import sys; from tests.harness.group_processes import {0}; {0}(*sys.argv[1:])"
 SWEEP = (

@@ -31,7 +31,7 @@ POINTS = (
     "positions.settling",
     "commit.before:7",
 )
-EVENTS = sized(160, 1_600)
+EVENTS = sized(80, 1_600)
 NAMES = ("ann", "bob", "cid")
 
 

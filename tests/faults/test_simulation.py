@@ -11,7 +11,7 @@ from tests.harness.faulty_store import Fault
 from tests.harness.simulation import LOSSES, CheckNewest, NewToken, RetryAtNext, Simulation
 from tests.harness.tiers import sized
 
-SEEDS = sized(600, 10_000, "SIMULATION_SEEDS")
+SEEDS = sized(200, 10_000, "SIMULATION_SEEDS")
 """More seeds find rarer faults: SIMULATION_SEEDS=5000 takes a minute or two."""
 FEW = 100
 

@@ -24,7 +24,7 @@ from tests.harness.tiers import sized
 from tests.harness.transaction_processes import KEYS, LINES
 from tests.harness.writer_processes import STREAM
 
-SEEDS = sized(40, 400, "TRANSACTION_SEEDS")
+SEEDS = sized(15, 400, "TRANSACTION_SEEDS")
 """More seeds find rarer faults: TRANSACTION_SEEDS=1000 takes about ten minutes."""
 
 

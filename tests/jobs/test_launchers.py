@@ -13,7 +13,7 @@ from pravega_spark import StreamManager
 from pravega_spark.values.limits import DELTA_PACKAGE
 from tests.harness.jvm import clean_environment
 from tests.harness.launch_lines import JOBS, REPOSITORY
-from tests.harness.tiers import sized
+from tests.harness.tiers import only_long, sized
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -59,6 +59,8 @@ def manager(tmp_path: Path) -> StreamManager:
     return made
 
 
+@pytest.mark.long
+@only_long
 def test_export_to_delta_and_import_from_delta_by_two_launchers(
     manager: StreamManager, tmp_path: Path
 ) -> None:

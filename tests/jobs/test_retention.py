@@ -1,14 +1,11 @@
-"""The retention job: in the tests' Spark session, and as a user starts it."""
+"""The retention job, in the tests' Spark session."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-import signal
-import subprocess
-import sys
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +24,11 @@ from pravega_spark.jobs import job_runner, retention
 from pravega_spark.values.segments import StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.folder_state import folder_state
-from tests.harness.jvm import clean_environment
+from tests.harness.launched import launched
 from tests.harness.simulated_kills import Killed, kill
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-JOB = ("-m", "pravega_spark.jobs.retention")
 SMALL, READ, UNREAD, FREE = "s/small", "s/read", "t/unread", "t/free"
-CLASSIC = {"PYSPARK_SUBMIT_ARGS": "--master local[2] pyspark-shell"}
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -199,59 +194,19 @@ def test_stream_slower_than_its_limit_fails_the_job_and_is_finished_later(
     assert heads(root) == [70, 45, 0, 0]
 
 
-# ------------------------------------------------------------------------- as a user starts it
+def test_two_rounds_at_once_truncate_once(spark: SparkSession, root: Path) -> None:
+    parsed = retention.parse(["--root", str(root)])
 
+    def round_() -> job_runner.Report:
+        given = job_runner.RoundInput(str(root), [SMALL, READ, UNREAD, FREE])
+        return retention.retain_streams(parsed, spark, given)
 
-def environment(**variables: str) -> dict[str, str]:
-    return clean_environment(**(variables or CLASSIC))
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, *JOB, *arguments],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-@pytest.mark.slow
-def test_two_jobs_at_once_truncate_once(root: Path) -> None:
-    both = [start("--root", str(root)) for _ in range(2)]
-    found = []
-    for process in both:
-        out, err = process.communicate(timeout=300)
-        assert process.returncode == 0, err
-        found.append(json.loads(out.splitlines()[-1]))
-    assert sum(record["truncated"] for record in found) == 2
-    assert sum(record["events"] for record in found) == 115
-    assert sum(record["sampled"] for record in found) == 3
+    with ThreadPoolExecutor(2) as pool:
+        reports = [future.result() for future in [pool.submit(round_) for _ in range(2)]]
+    assert [report.failures for report in reports] == [{}, {}]
+    assert sum(report.counts["truncated"] for report in reports) == 2
+    assert sum(report.counts["events"] for report in reports) == 115
     assert heads(root) == [70, 45, 0, 0]
-
-
-@pytest.mark.slow
-def test_running_job_deletes_what_is_consumed_meanwhile_and_stops_on_a_signal(
-    root: Path,
-) -> None:
-    def wait_for(offset: int) -> None:
-        deadline = time.monotonic() + 200
-        while head(root, READ) != offset:
-            assert time.monotonic() < deadline
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.2)
-
-    process = start("--root", str(root), "--stream", READ, "--interval", "1s")
-    wait_for(45)
-    publish(open_stream(str(root), READ), "s/slow", 0, StreamCut(READ, 1, {0: 60}))
-    wait_for(60)
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    found = json.loads(out.splitlines()[-1])
-    # The round that the signal interrupted is not counted.
-    assert found["truncated"] >= 1
-    assert (found["failed"], head(root, READ)) == (0, 60)
 
 
 @pytest.mark.parametrize(
@@ -264,14 +219,13 @@ def test_running_job_deletes_what_is_consumed_meanwhile_and_stops_on_a_signal(
     ],
 )
 def test_bad_input_is_one_clear_error(
-    tmp_path: Path, arguments: tuple[str, ...], says: str
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
 ) -> None:
     StreamManager(tmp_path).create_scope("s")
-    process = start(*(text.format(root=tmp_path) for text in arguments))
-    out, err = process.communicate(timeout=100)
-    assert (process.returncode, out) == (2, "")
-    assert says in err
-    assert "Traceback" not in err
+    done = launched(retention.main, [text.format(root=tmp_path) for text in arguments], capfd)
+    assert (done.status, done.out) == (2, "")
+    assert says in done.err
+    assert "Traceback" not in done.err
 
 
 def test_every_command_on_the_page_is_parsed() -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,11 @@ from pravega_spark.scaling.rates import rates_key
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.folder_state import folder_state
 from tests.harness.jvm import clean_environment
+from tests.harness.launched import launched
 from tests.harness.loads import load
 
 JOB = ("-m", "pravega_spark.jobs.scaling")
 HOT, COLD, CALM, FIXED = "s/hot", "s/cold", "s/calm", "t/fixed"
-CLASSIC = {"PYSPARK_SUBMIT_ARGS": "--master local[2] pyspark-shell"}
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -189,17 +190,30 @@ def test_empty_scope_prints_only_the_last_line(
     assert len(text.splitlines()) == 1
 
 
+def test_two_rounds_at_once_scale_once(spark: SparkSession, root: Path) -> None:
+    parsed = scaling.parse(["--root", str(root)])
+
+    def round_() -> job_runner.Report:
+        given = job_runner.RoundInput(str(root), [HOT, COLD])
+        return scaling.scale_streams(parsed, spark, given)
+
+    with ThreadPoolExecutor(2) as pool:
+        reports = [future.result() for future in [pool.submit(round_) for _ in range(2)]]
+    assert [report.failures for report in reports] == [{}, {}]
+    assert segments(root, HOT) == ["1#1", "2#1"]
+    assert len(segments(root, COLD)) == 2
+    assert StreamManager(root).stream_info(HOT).epoch == 1
+    assert StreamManager(root).stream_info(COLD).epoch == 2
+    assert max(report.counts["splits"] for report in reports) == 1
+
+
 # ------------------------------------------------------------------------- as a user starts it
 
 
-def environment(**variables: str) -> dict[str, str]:
-    return clean_environment(**(variables or CLASSIC))
-
-
-def start(*arguments: str, **variables: str) -> subprocess.Popen[str]:
+def start(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, *JOB, *arguments],
-        env=environment(**variables),
+        env=clean_environment(PYSPARK_SUBMIT_ARGS="--master local[2] pyspark-shell"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -210,18 +224,6 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any], str]:
     out, err = process.communicate(timeout=300)
     assert out, err
     return process.returncode, json.loads(out.splitlines()[-1]), out + err
-
-
-@pytest.mark.slow
-def test_two_jobs_at_once_scale_once(root: Path) -> None:
-    both = [start("--root", str(root)) for _ in range(2)]
-    found = [ended(process) for process in both]
-    assert [status for status, _, _ in found] == [0, 0], found
-    assert segments(root, HOT) == ["1#1", "2#1"]
-    assert len(segments(root, COLD)) == 2
-    assert StreamManager(root).stream_info(HOT).epoch == 1
-    assert StreamManager(root).stream_info(COLD).epoch == 2
-    assert max(record["splits"] for _, record, _ in found) == 1
 
 
 @pytest.mark.slow
@@ -242,14 +244,6 @@ def test_running_job_scales_what_becomes_hot_and_stops_on_a_signal(root: Path) -
     assert found["rounds"] >= 2
 
 
-@pytest.mark.slow
-def test_job_runs_over_spark_connect(root: Path) -> None:
-    process = start("--root", str(root), SPARK_REMOTE="local[2]")
-    status, found, text = ended(process)
-    assert status == 0, text
-    assert (found["streams"], found["splits"], found["merges"]) == (4, 1, 1)
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -265,12 +259,10 @@ def test_job_runs_over_spark_connect(root: Path) -> None:
     ],
 )
 def test_bad_input_is_one_clear_error(
-    tmp_path: Path, arguments: tuple[str, ...], says: str
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
 ) -> None:
     StreamManager(tmp_path).create_scope("s")
-    process = start(*(text.format(root=tmp_path) for text in arguments))
-    out, err = process.communicate(timeout=100)
-    assert process.returncode == 2
-    assert says in err
-    assert "Traceback" not in err
-    assert out == ""
+    done = launched(scaling.main, [text.format(root=tmp_path) for text in arguments], capfd)
+    assert (done.status, done.out) == (2, "")
+    assert says in done.err
+    assert "Traceback" not in done.err

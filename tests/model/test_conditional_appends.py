@@ -30,7 +30,7 @@ from tests.harness.simulation import LOSSES
 from tests.harness.small_streams import events_of, make_stream, reopen
 from tests.harness.tiers import sized
 
-SEEDS = sized(200, 5_000, "CONDITIONAL_SEEDS")
+SEEDS = sized(60, 5_000, "CONDITIONAL_SEEDS")
 SEGMENTS = (0, 1)
 CALLS = 30
 """No operation begins inside another one after so many."""

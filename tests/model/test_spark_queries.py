@@ -32,7 +32,7 @@ from tests.harness.local_spark import local_session
 from tests.harness.sequences import Step, drawn_steps, play_shortest
 from tests.harness.tiers import sized
 
-SEQUENCES = sized(5, 400, "SPARK_QUERY_SEQUENCES")
+SEQUENCES = sized(2, 400, "SPARK_QUERY_SEQUENCES")
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager
 from tests.harness import failpoints, jvm, spark_jars
 from tests.harness.s3_server import S3Server
+from tests.harness.tiers import only_long
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -90,12 +92,9 @@ def wait_for(log: Path, pattern: str) -> re.Match[str]:
     raise AssertionError(f"{log} never matched {pattern!r}: {log.read_text()[-2000:]}")
 
 
-@pytest.fixture(scope="module")
+@contextmanager
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a master and two workers from the installed package; yield the master's URL.
-
-    Each application has executors of its own.
-    """
+    """Start a master and two workers from the installed package; yield the master's URL."""
     folder = tmp_path_factory.mktemp("cluster")
     local = ("--host", "127.0.0.1", "--webui-port", "0")
     with ExitStack() as stack:
@@ -112,10 +111,25 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+@dataclass(frozen=True)
+class ClusterRun:
+    """A root into which an application of the cluster has written, and what it printed."""
+
+    root: Path
+    found: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def cluster_run(tmp_path_factory: pytest.TempPathFactory) -> ClusterRun:
+    root = tmp_path_factory.mktemp("cluster") / "root"
+    with master(tmp_path_factory) as url:
+        return ClusterRun(root, run("cluster_app.py", url, str(root)))
+
+
 def test_retried_and_speculative_tasks_of_a_cluster_write_every_event_once(
-    master: str, tmp_path: Path
+    cluster_run: ClusterRun,
 ) -> None:
-    found = run("cluster_app.py", master, str(tmp_path / "root"))
+    found = cluster_run.found
     assert found["failure"] is None
     assert found["executors"] == 2
     assert found["batch"] == 2_000
@@ -161,15 +175,14 @@ def numbers(manager: StreamManager, stream: str) -> list[int]:
     return [int(event.data) for event in manager.read(stream)]
 
 
-def test_failed_and_slower_attempts_are_not_in_the_transaction(master: str, tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    found = run("transaction_app.py", master, str(root))
+def test_failed_and_slower_attempts_are_not_in_the_transaction(cluster_run: ClusterRun) -> None:
+    found = cluster_run.found["transaction"]
     assert found["before"] == []
     assert sorted(found["events"]) == list(range(2_000))
     for key in range(7):
         held = [n for n in found["events"] if n % 7 == key]
         assert held == sorted(held)
-    staged = root.glob(f"s/a/events/data/t-{found['id']}/*.parquet")
+    staged = cluster_run.root.glob(f"s/a/events/data/t-{found['id']}/*.parquet")
     attempts = {file.name.split("-")[0] for file in staged}
     assert len(attempts) > 4, "more attempts than tasks have staged chunks"
 
@@ -203,6 +216,8 @@ def filled(root: Path | str, name: str, **options: Any) -> StreamManager:
     return manager
 
 
+@pytest.mark.long
+@only_long
 def test_hive_metastore_keeps_streams_for_other_sessions_and_drops_no_file(tmp_path: Path) -> None:
     filled(tmp_path / "root", "s/a")
     found = run("metastore_app.py", str(tmp_path / "root"), str(tmp_path / "hive"))

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
@@ -208,7 +208,6 @@ def test_position_of_batches_is_after_the_last_batch() -> None:
     assert left == 0
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_reader_that_stops_at_any_event_and_follows_again_misses_and_repeats_nothing(
     data: st.DataObject,

@@ -18,6 +18,7 @@ from pravega_spark.manager import root_of
 from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.query_member import QUERY
 from pravega_spark.values.names import MAX_NAME_LENGTH, MAX_SCOPE_LENGTH, is_name, split_group
+from tests.harness.tiers import sized
 
 HARD = [".a", "..a", "...", "-", ".json", ".clock", "." * MAX_NAME_LENGTH,
         "." + "x" * (MAX_NAME_LENGTH - 1)]  # fmt: skip
@@ -66,7 +67,7 @@ def test_hard_names_work_on_a_disk(tmp_path: Path, name: str) -> None:
     live(StreamManager(tmp_path.as_uri()), name)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=sized(15, 200))
 @given(st.text(string.ascii_letters + string.digits + ".-", min_size=1).filter(is_name))
 @example(".reader")
 def test_every_allowed_name_works(name: str) -> None:

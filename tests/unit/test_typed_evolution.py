@@ -171,7 +171,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 2)), min_
 
 
 @given(STEPS)
-@settings(max_examples=sized(15, 300), deadline=None)
+@settings(max_examples=sized(15, 300))
 def test_every_row_stays_in_the_order_of_its_key(steps: list[tuple[str, int]]) -> None:
     story = Story()
     for name, choice in steps:

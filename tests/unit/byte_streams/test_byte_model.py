@@ -196,7 +196,7 @@ STEPS = st.one_of(
 
 
 @pytest.mark.long
-@settings(max_examples=sized(60, 2_000, "BYTE_EXAMPLES"), deadline=None)
+@settings(max_examples=sized(20, 2_000, "BYTE_EXAMPLES"))
 @given(st.booleans(), st.lists(STEPS, max_size=25))
 def test_reads_are_those_of_a_file_with_the_same_bytes(
     is_encrypted: bool, steps: list[tuple[Any, ...]]

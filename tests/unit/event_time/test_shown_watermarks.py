@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark.config.descriptions import Watermark
@@ -101,7 +101,6 @@ HISTORIES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(HISTORIES)
 def test_what_is_shown_never_goes_back(
     history: list[tuple[Callable[[World, int, int], None], int, int]],

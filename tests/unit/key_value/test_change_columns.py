@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark.errors import CorruptChunk
@@ -36,7 +36,6 @@ def decoded(payloads: list[bytes]) -> list[tuple[bytes, bytes, bytes | None]]:
 
 
 @given(CHANGES | st.lists(st.tuples(KEYS | LONG_KEYS, st.none() | st.binary(max_size=9))))
-@settings(deadline=None, max_examples=200)
 def test_columns_of_changes_are_what_the_codec_decodes(changes: Any) -> None:
     payloads = [encode_change(key, value) for key, value in changes]
     batch = events([b"\x01\x01a\x00first", *payloads]).slice(1)
@@ -61,7 +60,6 @@ def test_short_keys_are_decoded_together(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @given(st.lists(st.binary(max_size=6), min_size=1, max_size=5))
-@settings(deadline=None, max_examples=300)
 def test_what_the_codec_refuses_is_refused_here(payloads: list[bytes]) -> None:
     try:
         expected = decoded(payloads)
@@ -74,7 +72,6 @@ def test_what_the_codec_refuses_is_refused_here(payloads: list[bytes]) -> None:
 
 
 @given(st.lists(CHANGES, max_size=8), st.sampled_from([200, 2_000, 1 << 20]))
-@settings(deadline=None, max_examples=100)
 def test_any_number_of_runs_gives_the_newest_change_of_each_key(parts: Any, run: int) -> None:
     layout, first = RowLayout(KeyType.BYTES, True), 0
     expected: dict[TableKey, bytes | None] = {}

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark import StreamManager
@@ -279,7 +279,6 @@ def test_a_fold_is_due_by_the_number_of_changes_and_the_part_of_the_rows(
     ),
     st.sampled_from([50, 1 << 20]),
 )
-@settings(deadline=None, max_examples=40)
 def test_folds_at_any_time_agree_with_a_dict(batches: Any, run_bytes: int) -> None:
     runtime = FakeRuntime()
     manager = shop(runtime, partitions=2)

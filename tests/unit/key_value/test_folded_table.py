@@ -4,7 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark.engine.log.retained import raise_horizon
@@ -79,7 +79,6 @@ def histories(draw: Any) -> Any:
 
 
 @given(histories())
-@settings(deadline=None, max_examples=60)
 def test_every_version_of_a_table_is_a_dict_after_the_same_changes(history: Any) -> None:
     key_type, has_secondary, keys, folds, rows = history
     table = folded(None, key_type, has_secondary, file_bytes=2_600)
@@ -266,7 +265,6 @@ def test_a_damaged_file_is_an_error_that_names_it(what: str) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=60)
 def test_no_flipped_bit_is_returned_as_data(data: Any) -> None:
     store = MemoryStore()
     table = folded(store, file_bytes=100_000)

@@ -5,7 +5,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark.config.policies import ScalingPace, ScalingPolicy, StreamConfiguration
@@ -550,7 +550,6 @@ def grown(seed: int, steps: int) -> StreamLog:
     return stream
 
 
-@settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(0, 40), st.sampled_from((1.0, 0.1)))
 def test_fold_that_was_stored_after_each_commit_gives_the_same_rates(
     seed: int, steps: int, factor: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark.engine.chunks.routing import position
@@ -213,7 +213,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_every_key_is_read_in_the_order_of_appends_and_commits(
     steps: list[tuple[str, int]],

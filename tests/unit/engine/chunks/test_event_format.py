@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark import StreamSchema, set_kms
@@ -27,7 +27,6 @@ from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.key_management import ChunkKey
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CorruptChunk, EventTooLarge, InvalidInput, KmsUnavailable
-from tests.harness.tiers import sized
 from tests.harness.typed_rows import SCHEMAS, as_read, rows
 
 TABLE = "s/t/events"
@@ -63,7 +62,6 @@ STORIES = SCHEMAS.flatmap(
 
 
 @given(STORIES)
-@settings(max_examples=sized(40, 1_000), deadline=None)
 def test_rows_of_any_schema_are_read_as_they_were_written(
     story: tuple[pa.Schema, list[dict[str, Any]]],
 ) -> None:
@@ -83,7 +81,6 @@ def test_rows_of_any_schema_are_read_as_they_were_written(
 
 
 @given(SCHEMAS)
-@settings(max_examples=sized(30, 300), deadline=None)
 def test_every_column_of_any_schema_is_encrypted(arrow: pa.Schema) -> None:
     columns = format_of(StreamSchema.of(arrow))
     names = encrypted_columns(columns.events)

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark.engine.chunks import reader, writer
@@ -86,7 +86,6 @@ def opened_alone(action: Callable[[], object]) -> int:
     return len(calls)
 
 
-@settings(max_examples=50)
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=12), st.data())
 def test_any_columns_of_any_range_are_those_of_the_single_chunks(
     sizes: list[int], data: st.DataObject

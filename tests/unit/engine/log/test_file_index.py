@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark.config.descriptions import FileTotals
@@ -99,7 +99,6 @@ def act(log: Log, runtime: FakeRuntime, naive: Naive, action: str, a: int, b: in
         clean(log, runtime, max(newest.retention_mark, newest.version - b))
 
 
-@settings(max_examples=80)
 @given(ACTIONS, QUERIES, st.booleans())
 def test_index_over_any_layers_finds_the_same_files_as_a_plain_replay(
     actions: list[tuple[str, int, int, int]], queries: list[tuple[int, int, int]], is_large: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark.engine.state.state_table import Rows, differences, rearrange
@@ -51,7 +51,6 @@ def test_changed_row_is_written_with_few_others_and_a_file_that_is_too_long_is_s
     assert sum(map(len, written.values())) <= 2 * STATE_TABLE_FILE_ROWS
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.tuples(st.sampled_from("abcdefghijklmnop"), st.integers(-1, 2)))))
 def test_no_row_is_lost_and_files_stay_few(
     steps: list[list[tuple[str, int]]],

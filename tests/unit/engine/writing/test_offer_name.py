@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
@@ -62,7 +62,6 @@ def named(part: OfferedPart, version: int = 70) -> str:
     return f"{FOLDER}/{name}"
 
 
-@settings(max_examples=200, deadline=None)
 @given(parts(), st.integers(0, 1 << 60))
 def test_name_holds_all_of_an_offer_and_sorts_by_the_version_seen(
     part: OfferedPart, version: int

@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pravega_spark.engine.writing.append as append_module
@@ -20,7 +20,6 @@ KEYS = st.lists(st.none() | st.sampled_from([f"k{i}" for i in range(12)]), max_s
 CUTS = st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=4)
 
 
-@settings(max_examples=40)
 @given(KEYS, KEYS, CUTS)
 def test_after_any_scales_each_key_is_in_its_active_segment_and_in_order(
     first: list[str | None], second: list[str | None], cuts: list[tuple[bool, int]]
