@@ -38,12 +38,14 @@ _NOT_QUICK = ("s3", "slow", "spark")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by folder and fixtures. Long tests are slow, and get a longer time limit.
+    """Mark tests by folder and fixtures. Long tests get a longer time limit.
 
-    Properties are long, too: they find more with more examples. With few they are quick.
+    Their short form is slow, too, unless they say ``long(slow=False)``. Properties are long: they
+    find more with more examples. With few they are quick.
     """
     for item in items:
-        if "faults" in item.path.parent.parts or item.get_closest_marker("long"):
+        long = item.get_closest_marker("long")
+        if "faults" in item.path.parent.parts or (long and long.kwargs.get("slow", True)):
             item.add_marker("slow")
         if is_hypothesis_test(getattr(item, "function", None)):
             item.add_marker("long")
