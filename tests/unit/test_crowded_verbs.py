@@ -1,4 +1,7 @@
-"""Verbs beside a writer that always commits while they decide: they get their turn by a request."""
+"""Verbs beside a writer that always commits while they decide: they get their turn by a request.
+
+The other writer commits inside the log's own decision, so that each verb loses as often as it can.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Refreshes in real threads: a group's table that hangs or fails delays no reading."""
+"""Refreshes in real threads: a group's table that hangs or fails delays no reading.
+
+The refreshes are a part of the reader: a test waits for them there, and reads no clock for it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What a reader's step found is told once, whatever fails between the step and the telling."""
+"""What a reader's step found is told once, whatever fails between the step and the telling.
+
+The step and the telling are two calls inside one of the reader: a test that dies between them
+replaces the second, and what the step finds.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Readers of one process share a copy of their group's state; each has a lease of its own."""
+"""Readers of one process share a copy of their group's state; each has a lease of its own.
+
+That a copy is shared shows in no answer: it is the same object, or its refreshes are hurried.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,8 @@
+"""One thread keeps the leases of all transactions of a writer.
+
+The keeper has no face of its own: whether it still keeps a lease is in what is due to it.
+"""
+
 from __future__ import annotations
 
 import logging

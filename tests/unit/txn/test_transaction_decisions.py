@@ -1,3 +1,8 @@
+"""What is decided about a transaction is decided once, whoever asks, repeats or is killed.
+
+``_add_chunks`` is what the tasks of Spark call.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,3 +1,9 @@
+"""Readers that wait at the end of a log share polls, and are told of commits that are near.
+
+The polls that are counted, and the meetings of threads that are forced, are fields of the tail:
+what a reader returns does not show which of many threads has asked the storage.
+"""
+
 from __future__ import annotations
 
 import gc

@@ -1,4 +1,8 @@
-"""Staged files are durable, with their names, before the commit that names them can be seen."""
+"""Staged files are durable, with their names, before the commit that names them can be seen.
+
+The tests hold its parts back, where others win a race or a fork takes place: nothing else makes
+them do so each time.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,8 @@
+"""Futures of writes, and callbacks that write, wait and close.
+
+A slow step of the queue takes the place of its own: only there do two threads meet each time.
+"""
+
 from __future__ import annotations
 
 import asyncio
