@@ -497,7 +497,7 @@ def test_reads_beside_writers_and_folds_see_whole_updates(
     writer = threading.Thread(target=transfer)
     writer.start()
     try:
-        for turn in range(6):
+        for turn in range(4):
             frame = (
                 pravega_spark.key_value_frame(spark, root, "s/bank") if turn % 2 else read("s/bank")
             )

@@ -18,6 +18,7 @@ from pravega_spark.compaction.plan import (
     plan_merges,
     settled_count,
 )
+from tests.harness.tiers import sized
 
 KIB, MIB = 1 << 10, 1 << 20
 TARGET = 128 * MIB
@@ -183,7 +184,7 @@ def mixed(size: int, count: int) -> Iterator[int]:
         yield int(size * (100 * MIB / size) ** dice.random())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("per_round", [1, 60])
 @pytest.mark.parametrize("size", [1_500, 6 * KIB, 40 * KIB, 5 * MIB])
 @pytest.mark.parametrize("load", [steady, bursty, mixed])
@@ -191,7 +192,7 @@ def test_years_of_load_keep_amplification_and_the_number_of_small_chunks_low(
     load: Callable[[int, int], Iterator[int]], size: int, per_round: int
 ) -> None:
     """Small chunks get smaller by their first merge; their files compress badly."""
-    count = 12_000 if load is steady else 3_000
+    count = sized(3_000, 12_000) if load is steady else sized(800, 3_000)
     year = Year(0.6 if size < 16 * KIB else 0.85)
     for n, written in enumerate(islice(load(size, count), count)):
         year.append(written)

@@ -23,6 +23,7 @@ from tests.harness.fault_plans import RandomFaults
 from tests.harness.faulty_store import FaultyStore
 from tests.harness.group_world import World, membership_of
 from tests.harness.small_streams import scale, write
+from tests.harness.tiers import sized
 
 
 class Process:
@@ -198,14 +199,14 @@ class BufferingSimulation(Simulation):
         super().kill(process)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [Simulation, BufferingSimulation])
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.2])
 def test_every_event_is_read_and_again_only_after_an_eviction(
     share: float, kind: Callable[[int, float], Simulation]
 ) -> None:
     met: Counter[str] = Counter()
-    for seed in range(4):
+    for seed in range(sized(2, 100)):
         simulation = kind(seed, share)
         for _ in range(150):
             simulation.step()

@@ -32,6 +32,7 @@ from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_tables import commit, event_add, put, table_log
 from tests.harness.spy_store import Spy
+from tests.harness.tiers import only_long
 
 DAY_MS = 86_400_000
 
@@ -407,7 +408,8 @@ def test_cost_of_a_sweep_does_not_depend_on_what_is_live() -> None:
     assert cost_of_a_sweep(500) == cost_of_a_sweep(5_000)
 
 
-@pytest.mark.slow
+@pytest.mark.long
+@only_long
 def test_cost_of_a_sweep_is_the_same_at_100_000_files() -> None:
     assert cost_of_a_sweep(1_000) == cost_of_a_sweep(10_000) == cost_of_a_sweep(100_000)
 

@@ -41,6 +41,7 @@ from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
+from tests.harness.tiers import sized
 
 HOUR = 3_600_000
 DURATIONS = tuple(name for name in SETTING_NAMES if isinstance(rule_of(name), DurationRule))
@@ -310,7 +311,7 @@ def test_process_keeps_the_table_of_a_root_open(root: Path) -> None:
 # ------------------------------------------------------------------------------- size
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("sweep", ["sweep_scope", "table"])
 def test_files_of_the_table_do_not_grow_with_the_changes(sweep: str) -> None:
     """Its log is bounded as every log is: by the distance of two checkpoints."""
@@ -333,6 +334,6 @@ def test_files_of_the_table_do_not_grow_with_the_changes(sweep: str) -> None:
         assert manager.settings().grace_ms == (3_600 + changes - 1) * 1_000
         return len(store.list(f"{SETTINGS_TABLE}/data"))
 
-    few, many = files_after(60), files_after(600)
+    few, many = files_after(60), files_after(sized(200, 600))
     assert few < 30
     assert many <= few + 12, "two hours of changes"
