@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import random
 import shutil
 import signal
@@ -33,6 +34,7 @@ _MOST_PER_SECOND = 400
 _STEP_SECONDS = 0.1
 _SILENT_SECONDS = 60
 _SIGNALLED = 128
+_REMOVALS = 20
 
 
 @click.command("demo")
@@ -78,7 +80,16 @@ def _demo_root(root: str | None, keep: bool) -> Iterator[str]:
         yield folder
     finally:
         if not keep:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
+
+
+def _remove(folder: str) -> None:
+    """Remove the demo's folder, into which a thread in the background may still write."""
+    for _ in range(_REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.exists(folder):
+            return
+        time.sleep(0.05)
 
 
 class _Demo:

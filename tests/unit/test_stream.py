@@ -15,6 +15,7 @@ from pravega_spark.errors import InvalidInput, InvalidName, NoSuchScope, NoSuchS
 from pravega_spark.manager import StreamManager
 from pravega_spark.stream import Stream
 from pravega_spark.values.segments import EventPointer, SegmentInfo
+from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
@@ -108,6 +109,7 @@ def test_handle_of_a_root_that_was_replaced_is_refused(tmp_path: Path) -> None:
     StreamManager(root).create_stream("s/t")
     stream.info()
     pickled = pickle.dumps(stream)
+    wait_for_maintenance()
     shutil.rmtree(root)
     StreamManager(root).create_scope("s")
     with pytest.raises(RootChanged):

@@ -89,7 +89,7 @@ class HangingServer:
                 threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
-        with connection:
+        with connection, contextlib.suppress(ConnectionError):  # the client has gone
             while request := connection.recv(65_536):
                 if b"/quick" not in request:
                     assert self.answer.wait(LONG_SECONDS)

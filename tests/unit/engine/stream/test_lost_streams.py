@@ -24,6 +24,7 @@ from tests.harness.backup_world import manager_of
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
+from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.releases import run_release, start_release
 from tests.harness.simulated_kills import Killed, kill
 
@@ -49,6 +50,7 @@ def append(manager: StreamManager, *events: bytes) -> None:
 
 
 def lose(store: Store, folder: str) -> None:
+    wait_for_maintenance()
     store.delete([entry.key for entry in store.list(folder)])
 
 

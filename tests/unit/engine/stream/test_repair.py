@@ -16,6 +16,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.repair import existing_view, repair, repaired
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.errors import CorruptLog, NoSuchScope, NoSuchStream, RootChanged, StoreReadOnly
@@ -29,6 +30,12 @@ from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 
 TWO = StreamConfiguration(ScalingPolicy.fixed(2))
+
+
+@pytest.fixture(autouse=True)
+def no_creator_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who find no log wait only a moment for its creator: there is none."""
+    monkeypatch.setattr(lifecycle, "_PAUSES_S", (0.001,))
 
 
 @pytest.fixture

@@ -275,7 +275,9 @@ def test_group_that_does_not_fit_the_query_is_refused(
     manager.create_reader_group(GROUP, ["s/a"])
     with pytest.raises(InvalidOption, match=message):
         Query(manager, **options).member.group_cuts()
-    Query(manager, readerGroupMode="observer").member.group_cuts()
+    other = Query(manager, readerGroupMode="observer")
+    other.member.group_cuts()
+    other.member.leave()
 
 
 def test_group_with_an_end_cut_is_refused(manager: StreamManager, query: Query) -> None:

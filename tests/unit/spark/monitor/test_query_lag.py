@@ -14,6 +14,7 @@ from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryPro
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import InvalidInput, NoSuchStream, StaleIdentity
 from pravega_spark.manager import StreamManager
+from pravega_spark.spark.jvm import run_listener
 from pravega_spark.spark.monitor.lag_listener import StreamLagListener
 from pravega_spark.spark.monitor.query_lag import lag_of, query_lag
 from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffset, encode
@@ -135,6 +136,11 @@ def test_deleted_stream_and_a_later_life_are_errors(root: str) -> None:
 def run(number: int) -> Any:
     """Return an event that names a run, as idle and terminated events do."""
     return SimpleNamespace(runId=f"00000000-0000-0000-0000-00000000000{number}")
+
+
+@pytest.fixture(autouse=True)
+def idle_threads_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_listener, "_IDLE_SECONDS", 0.05)
 
 
 def settle(listener: StreamLagListener) -> None:
