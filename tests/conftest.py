@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -20,9 +21,12 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 for _name, _value in jvm.VARIABLES.items():
     os.environ.setdefault(_name, _value)
 
-# A shell starts commands in the background deaf to Ctrl-C, and their children too: tests send it.
+# What a shell, or nohup, starts in the background is deaf to Ctrl-C or to the end of its terminal,
+# and so are its children: tests send these signals.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # pytest-timeout limits a test's time; no example fails because the machine is busy.
 settings.register_profile(
@@ -56,6 +60,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("quick")
         if IS_LONG and item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_SECONDS), append=False)
+
+
+def pytest_collection_finish() -> None:
+    """Let no collection of garbage, of which tests ask for many, look at all modules and tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
