@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = set(getattr(item, "fixturenames", ()))
         for name in {"s3", "spark"} & fixtures:
             item.add_marker(name)
-        if not (_ON_FILES & fixtures or any(map(item.get_closest_marker, _NOT_QUICK))):
+        if not (long or _ON_FILES & fixtures or any(map(item.get_closest_marker, _NOT_QUICK))):
             item.add_marker("quick")
         if IS_LONG and item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_SECONDS), append=False)
