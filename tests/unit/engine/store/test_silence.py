@@ -157,13 +157,16 @@ class Lines(logging.Handler):
 
 @pytest.mark.parametrize("creates", [False, True])
 def test_server_that_hangs_is_one_warning_while_the_call_waits_and_one_line_at_its_end(
-    monkeypatch: pytest.MonkeyPatch, server: HangingServer, creates: bool
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    server: HangingServer,
+    creates: bool,
 ) -> None:
     monkeypatch.setattr(s3_client, "SILENCE_SECONDS", 0.02)
     lines = Lines()
     logger = logging.getLogger("pravega_spark.engine.store.retries")
     logger.addHandler(lines)
-    monkeypatch.setattr(logger, "level", logging.INFO)
+    caplog.set_level(logging.INFO, logger.name)
     store: Store = RetryingStore(S3Store, "s3://bucket/root", options(server))
     try:
         with ThreadPoolExecutor(1) as pool:

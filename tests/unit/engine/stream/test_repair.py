@@ -221,6 +221,7 @@ def test_each_call_notices_that_the_log_of_an_open_stream_was_removed(
         manager.create_stream("s/t", TWO)
         with manager.create_writer("s/t") as writer:
             writer.write_event(b"x", routing_key="k").result()
+            wait_for_maintenance()
             rmtree(tmp_path / "root/s/t/events/_delta_log")
             kept = files(tmp_path / "root/s/t")
             with pytest.raises(CorruptLog, match=r"does not exist any more.*Restore it from"):
