@@ -13,13 +13,15 @@ import pytest
 
 from pravega_spark import StreamManager
 from tests.harness.launch_lines import DEPLOY
+from tests.harness.tiers import only_long
 
 CRON_PATH = "/usr/bin:/bin"
 LINE = re.compile(r"^(?:[\d*/,-]+ +){5}(/.*)$", re.MULTILINE)
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.long
+@only_long
 def test_line_runs_without_an_environment(tmp_path: Path) -> None:
     StreamManager(tmp_path / "root").create_scope("s")
     log = tmp_path / "maintenance.log"

@@ -23,7 +23,7 @@ from tests.harness import failpoints
 from tests.harness.copy_jobs import Copies
 from tests.harness.jvm import clean_environment
 from tests.harness.releases import run_release
-from tests.harness.tiers import sized
+from tests.harness.tiers import only_long, sized
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -465,8 +465,8 @@ sys.exit(copy_runner.copy_rows("export", arguments, export_stream.export_of(argu
 """
 
 
-@pytest.mark.slow
 @pytest.mark.long
+@only_long
 def test_table_of_an_export_of_0_1_0_is_known(copies: Copies) -> None:
     manager = StreamManager(copies.root)
     manager.create_stream("s/in")

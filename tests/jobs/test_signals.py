@@ -16,6 +16,7 @@ import pytest
 
 from pravega_spark import StreamManager
 from tests.harness.jvm import clean_environment
+from tests.harness.tiers import sized
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -103,15 +104,16 @@ def starts_spark(pid: int) -> bool:
     return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text())
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
 @pytest.mark.parametrize(
     ("is_time", "number", "interval", "status"),
     [
-        (listens, signal.SIGINT, ["--interval", "1h"], 0),
         (listens, signal.SIGTERM, [], 130),
         (starts_spark, signal.SIGINT, ["--interval", "1h"], 0),
+        (listens, signal.SIGINT, ["--interval", "1h"], 0),
         (starts_spark, signal.SIGTERM, ["--interval", "1h"], 0),
-    ],
+    ][: sized(2, 4)],
 )
 def test_signal_while_a_job_starts_ends_it_with_the_last_line(
     tmp_path: Path,

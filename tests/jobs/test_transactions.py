@@ -22,6 +22,7 @@ from pravega_spark.jobs import job_runner, transactions
 from tests.harness import failpoints
 from tests.harness.folder_state import folder_state
 from tests.harness.jvm import clean_environment
+from tests.harness.tiers import only_long
 from tests.harness.transaction_world import let_expire
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -247,7 +248,8 @@ def command(root: Path, *arguments: str, **variables: str) -> subprocess.Complet
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
+@only_long
 def test_next_job_finishes_the_work_of_a_killed_one(world: World) -> None:
     killed = command(world.root, **failpoints.variables("txn.decided"))
     assert killed.returncode == 1, killed.stdout + killed.stderr

@@ -15,6 +15,7 @@ from pravega_spark import StreamManager
 from pravega_spark.cli import main
 from tests.harness.s3_server import S3Server
 from tests.harness.tcp_proxy import Network, tcp_proxy
+from tests.harness.tiers import only_long
 
 
 @pytest.mark.s3
@@ -57,7 +58,8 @@ def test_query_sits_out_an_outage_and_copies_each_event_once(s3: S3Server, tmp_p
 
 
 @pytest.mark.s3
-@pytest.mark.slow
+@pytest.mark.long
+@only_long
 def test_run_in_a_group_that_ends_in_an_outage_is_acknowledged_after_it(
     s3: S3Server,
     tmp_path: Path,

@@ -72,7 +72,7 @@ def test_rows_come_back_as_they_were_through_spark(
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
     @settings(
-        max_examples=sized(2, 60, "SPARK_ROWS_EXAMPLES"),
+        max_examples=sized(1, 60, "SPARK_ROWS_EXAMPLES"),
         derandomize=not IS_LONG,
         deadline=None,
         suppress_health_check=[*HealthCheck],
