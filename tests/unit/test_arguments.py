@@ -49,8 +49,9 @@ class World:
     checkpoint: CheckpointFuture
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def world() -> World:
+    """One for all tests, since what is refused changes nothing."""
     manager = StreamManager(f"memory://arguments-{next(_roots)}")
     manager.create_scope("s")
     manager.create_stream(S, StreamConfiguration(ScalingPolicy.fixed(2)))
@@ -58,7 +59,7 @@ def world() -> World:
         writer.write_events([b"one", b"two"], "key")
     group = manager.create_reader_group("s/g", [S])
     reader = group.create_reader("r")
-    transaction = manager.create_transactional_writer(S).begin_transaction()
+    transaction = manager.create_transactional_writer(S).begin_transaction(lease="10 minutes")
     stream = manager.stream(S)
     return World(
         manager,

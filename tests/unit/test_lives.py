@@ -55,7 +55,7 @@ from tests.harness.fake_runtime import NOW_MS, FakeRuntime, memory
 from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
-from tests.harness.tiers import sized
+from tests.harness.tiers import IS_LONG, sized
 from tests.unit.test_stream import verbs as stream_verbs
 
 S, G, H, K = "s/t", "s/g", "s/h", "s/k"
@@ -816,12 +816,18 @@ def test_every_member_of_a_handle_is_tested_here(handle: Handle) -> None:
     assert members == {name for name in walked if not name.startswith("_")}
 
 
+MEMBERS = [(handle, name) for handle in HANDLES for name in (*handle.calls, *sorted(handle.local))]
+
+
+@pytest.mark.long(slow=False)
 @pytest.mark.parametrize(
-    ("handle", "name"),
-    [(handle, name) for handle in HANDLES for name in (*handle.calls, *sorted(handle.local))],
-    ids=lambda given: given if isinstance(given, str) else given.kind.__name__,
+    ("handle", "name", "is_known"),
+    [
+        pytest.param(handle, name, known, id=f"{handle.kind.__name__}-{name}-{known}")
+        for number, (handle, name) in enumerate(MEMBERS)
+        for known in ([True, False] if IS_LONG else [number % 2 == 0])
+    ],
 )
-@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
 def test_handle_of_an_ended_life_does_nothing_in_the_next(
     first: World, handle: Handle, name: str, is_known: bool
 ) -> None:
