@@ -20,14 +20,14 @@ from bench.harness.unsynced_store import SimulatedDisk
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.values.limits import CHECKPOINT_COMMITS, STATE_FILE_COMMITS
-from tests.harness.tiers import sized
+from tests.harness.tiers import only_long, sized
 
 PACE = LifePace(
     keep="90 minutes", grace="15 minutes", maintenance=60, scope=60, policy=480, cycle=360, busy=60
 )
 """Three policies of 480 appends are four cycles of the load: lives of so many appends compare."""
 YOUNG, OLD = 1_440, sized(4_320, 100_800, "PRAVEGA_SPARK_LIFE")
-GAUGES = 12
+GAUGES = sized(6, 12)
 DISK_PACE = LifePace(
     keep="3 hours", grace="30 minutes", maintenance=120, scope=60, policy=10**6, cycle=720, busy=120
 )
@@ -123,7 +123,7 @@ def test_stream_costs_the_same_however_long_it_has_lived() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.slow
+@only_long
 def test_other_delta_readers_open_an_old_table_on_disk_as_a_young_one(tmp_path: Path) -> None:
     clock = SimulatedClock()
     life = LongLife(SimulatedDisk(str(tmp_path), clock), clock, DISK_PACE)

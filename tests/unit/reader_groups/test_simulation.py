@@ -35,7 +35,7 @@ EVERYTHING = {
 }
 OF_BUFFERS = {"failed", "flushed", "flushed again"}
 
-SEEDS = sized(30, 1_000, "GROUP_SEEDS")
+SEEDS = sized(50, 1_000, "GROUP_SEEDS")
 """Histories of each of the two parts."""
 
 
