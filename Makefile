@@ -54,14 +54,14 @@ demo: $(FOR_DEMO) $(JAR) ## run the demo, examples/demo.py (ARGS="--help" for it
 quick: $(INSTALLED) ## at each save: the tests of pure code and the memory store, about a minute
 	$(PYTEST) -m quick tests/unit tests/docs --ignore tests/unit/bench $(ARGS)
 
-check: lint ## lint, then the tests that need neither a JVM nor a server: about nine minutes
+check: lint ## lint, then the tests that need neither a JVM nor a server: about four minutes
 	$(PYTEST) -m '$(LIGHT)' $(ARGS)
 
-test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about 35 minutes
+test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about twenty minutes
 	$(PYTEST) -m '$(LIGHT)' $(if $(ARGS),,--cov --cov-report=) $(ARGS)
 	$(PYTEST) -m 'not ($(LIGHT))' $(IN_ORDER) $(ARGS)
 
-long: setup $(CLASSES) ## the tests that have a long form, at full size: about half an hour
+long: setup $(CLASSES) ## the tests that have a long form, at full size: about an hour
 	PRAVEGA_SPARK_TESTS=long $(PYTEST) -m long $(IN_ORDER) $(ARGS)
 
 mutants: $(INSTALLED) ## place small faults in copies, one at a time, which the tests of their promises catch (ARGS="--help"): about five minutes
