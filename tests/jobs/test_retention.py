@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from argparse import Namespace
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -185,9 +187,22 @@ def test_interrupted_groups_are_completed_first_and_a_broken_one_fails_the_job(
 
 
 def test_stream_slower_than_its_limit_fails_the_job_and_is_finished_later(
-    spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    root: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    status, found, text = run(capsys, spark, root, "--stream", SMALL, "--limit", "1 ms")
+    parse = retention.parse
+
+    def parsed(words: Sequence[str]) -> Namespace:
+        """Parse, and give a limit that nothing keeps: a millisecond, the least, may be enough."""
+        found = parse(words)
+        found.limit = 1e-9
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(retention, "parse", parsed)
+        status, found, text = run(capsys, spark, root, "--stream", SMALL)
     assert (status, found["failed"], found["truncated"]) == (1, 1, 0)
     assert f"stream {SMALL}: TooBusy: retention of stream {SMALL} exceeded its limit" in text
     assert run(capsys, spark, root)[0] == 0
