@@ -369,7 +369,7 @@ COMPACTION = (
         "engine/stream/truncation.py",
         "for keeper in map(view.subscriber, KEEPERS - set(passed)):",
         "for keeper in map(view.subscriber, KEEPERS & set(passed)):",
-        ("unit/key_value/test_fold.py", "unit/maintenance/test_table_folding.py"),
+        ("unit/key_value/test_overtaken_folds.py",),
     ),
     Fault(
         "a merge that was overtaken by another merge or a truncation is not committed",
