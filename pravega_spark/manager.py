@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from pravega_spark.config.descriptions import (
     MaintenanceInfo,
     MaintenanceKind,
-    StreamInfo,
-    SubscriberInfo,
-    TransactionInfo,
-)
-from pravega_spark.config.encryption import EncryptionPolicy
-from pravega_spark.config.policies import (
-    UNCHANGED,
-    RetentionPolicy,
-    ScalingPolicy,
-    StreamConfiguration,
-    Unchanged,
 )
 from pravega_spark.config.root_settings import (
     AUTO,
@@ -31,7 +22,6 @@ from pravega_spark.config.root_settings import (
     parse_changes,
     parse_flags,
 )
-from pravega_spark.engine.chunks.encoder import UNCOMPRESSED
 from pravega_spark.engine.kinds import GROUP, STREAM, TABLE
 from pravega_spark.engine.log import clock
 from pravega_spark.engine.log.sweep import SweepResult, add_results
@@ -43,10 +33,6 @@ from pravega_spark.engine.state.settings_table import open_settings
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.store.root_marker import bind_root, token_of
-from pravega_spark.engine.stream.saved_cuts import SavedCut
-from pravega_spark.engine.stream.stored_bytes import StorageInfo
-from pravega_spark.engine.stream.table_schema import SchemaVersion
-from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.errors import InvalidConfiguration, InvalidInput
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.maintenance.setting import when_auto
@@ -72,43 +58,47 @@ from pravega_spark.values.names import (
     split_stream,
 )
 from pravega_spark.values.segments import (
-    Epoch,
     EventPointer,
-    KeyRange,
-    Segment,
-    SegmentInfo,
-    SegmentRange,
-    StreamCut,
 )
 from pravega_spark.values.units import parse_duration_ms
 
 if TYPE_CHECKING:  # each verb imports the layer that does it, so that others need not wait
-    import pyarrow as pa
-
-    from pravega_spark.backup.restore import RestoredTable
     from pravega_spark.backup.root_backup import BackupResult
     from pravega_spark.backup.root_restore import RestoreResult
-    from pravega_spark.byte_streams.reader import ByteStreamReader
-    from pravega_spark.byte_streams.writer import ByteStreamWriter
-    from pravega_spark.compaction.result import CompactionResult
-    from pravega_spark.engine.writing.encode import EventTime, Serializer
-    from pravega_spark.event_reader import EventReader
-    from pravega_spark.event_time.stream_time import StreamTime
-    from pravega_spark.event_writer import EventStreamWriter
+    from pravega_spark.engine.writing.encode import Serializer
     from pravega_spark.key_value.key_value_table import KeyValueTable
     from pravega_spark.key_value.lifecycle import TableLifecycle
     from pravega_spark.maintenance.auto import IsClosed
     from pravega_spark.maintenance.result import MaintenanceResult
     from pravega_spark.reader_groups.lifecycle import GroupLifecycle
     from pravega_spark.reader_groups.reader_group import ReaderGroup
-    from pravega_spark.retention.stream_retention import StreamRetention
-    from pravega_spark.scaling.auto import StreamScaling
-    from pravega_spark.shared_state.revisioned_stream import RevisionedStream
-    from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
     from pravega_spark.txn.joint import JointTransaction, JointWriter
-    from pravega_spark.txn.sweeper import TransactionSweepResult
-    from pravega_spark.txn.transaction import Transaction
-    from pravega_spark.txn.writer import TransactionalWriter
+
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+def _verb(
+    verb: Callable[Concatenate[Stream, _Given], _Result],
+) -> Callable[Concatenate[StreamManager, str, _Given], _Result]:
+    """Return a verb of ``Stream`` as one of the manager, which takes the stream's name first.
+
+    Its help and its signature are those of the verb. Type checkers know the name by its place.
+    """
+
+    def call(
+        self: StreamManager, stream: str, *given: _Given.args, **named: _Given.kwargs
+    ) -> _Result:
+        result: _Result = getattr(self.stream(stream), verb.__name__)(*given, **named)
+        return result
+
+    update_wrapper(call, verb)
+    found = inspect.signature(verb)
+    own, *others = found.parameters.values()
+    name = own.replace(name="stream", annotation="str")
+    call.__signature__ = found.replace(parameters=[own, name, *others])  # type: ignore[attr-defined]
+    return call
 
 
 class StreamManager(ClosedByBlock):
@@ -540,294 +530,63 @@ class StreamManager(ClosedByBlock):
 
         return restore_root(*self._root)
 
-    # The verbs of one stream under Pravega's names: see Stream
+    # The verbs of one stream, whose name comes first: a line says which of Stream's it is
 
-    def create_stream(self, stream: str, configuration: StreamConfiguration | None = None) -> bool:
-        """See :meth:`Stream.create`."""
-        return self.stream(stream).create(configuration)
-
-    def restore_stream(self, stream: str) -> RestoredTable:
-        """See :meth:`Stream.restore`."""
-        return self.stream(stream).restore()
-
-    def scaling(self, stream: str) -> StreamScaling:
-        """See :meth:`Stream.scaling`."""
-        return self.stream(stream).scaling()
-
-    def event_time(self, stream: str) -> StreamTime:
-        """See :meth:`Stream.event_time`."""
-        return self.stream(stream).event_time()
-
-    def stream_exists(self, stream: str) -> bool:
-        """See :meth:`Stream.exists`."""
-        return self.stream(stream).exists()
-
-    def stream_info(self, stream: str) -> StreamInfo:
-        """See :meth:`Stream.info`."""
-        return self.stream(stream).info()
-
-    def stream_storage(self, stream: str) -> StorageInfo:
-        """See :meth:`Stream.storage`."""
-        return self.stream(stream).storage()
-
-    def update_stream(
-        self,
-        stream: str,
-        configuration: StreamConfiguration | None = None,
-        *,
-        scaling: ScalingPolicy | Unchanged = UNCHANGED,
-        retention: RetentionPolicy | Unchanged | None = UNCHANGED,
-        add_tags: Iterable[str] | None = None,
-        remove_tags: Iterable[str] | None = None,
-        settings: Mapping[str, str | float | None] | None = None,
-        encryption: EncryptionPolicy | Unchanged = UNCHANGED,
-        schema: Any = UNCHANGED,
-        expected_version: int | None = None,
-    ) -> bool:
-        """See :meth:`Stream.update`."""
-        return self.stream(stream).update(
-            configuration,
-            scaling=scaling,
-            retention=retention,
-            add_tags=add_tags,
-            remove_tags=remove_tags,
-            settings=settings,
-            encryption=encryption,
-            schema=schema,
-            expected_version=expected_version,
-        )
-
-    def seal_stream(self, stream: str) -> bool:
-        """See :meth:`Stream.seal`."""
-        return self.stream(stream).seal()
-
-    def delete_stream(self, stream: str) -> bool:
-        """See :meth:`Stream.delete`."""
-        return self.stream(stream).delete()
-
-    def truncate_stream(
-        self, stream: str, cut: StreamCut | str, *, past_subscribers: bool = False
-    ) -> TruncationResult:
-        """See :meth:`Stream.truncate`."""
-        return self.stream(stream).truncate(cut, past_subscribers=past_subscribers)
-
-    def retention(self, stream: str) -> StreamRetention:
-        """See :meth:`Stream.retention`."""
-        return self.stream(stream).retention()
-
-    def list_subscribers(self, stream: str) -> list[SubscriberInfo]:
-        """See :meth:`Stream.subscribers`."""
-        return self.stream(stream).subscribers()
-
-    def subscribe(
-        self,
-        stream: str,
-        subscriber: str,
-        start: StreamCut | str | None = None,
-        *,
-        generation: int | None = None,
-    ) -> int:
-        """See :meth:`Stream.subscribe`."""
-        return self.stream(stream).subscribe(subscriber, start, generation=generation)
-
-    def unsubscribe(self, stream: str, subscriber: str, *, generation: int | None = None) -> bool:
-        """See :meth:`Stream.unsubscribe`."""
-        return self.stream(stream).unsubscribe(subscriber, generation=generation)
-
-    def publish(
-        self,
-        stream: str,
-        subscriber: str,
-        cut: StreamCut | str,
-        *,
-        generation: int | None = None,
-    ) -> bool:
-        """See :meth:`Stream.publish`."""
-        return self.stream(stream).publish(subscriber, cut, generation=generation)
-
-    def sweep_stream(
-        self,
-        stream: str,
-        *,
-        grace: str | float | None = None,
-        retain: str | float | None = None,
-        keep_completed: str | float | None = None,
-        keep_records: str | float | None = None,
-        dry_run: bool = False,
-    ) -> SweepResult:
-        """See :meth:`Stream.sweep`."""
-        return self.stream(stream).sweep(
-            grace=grace,
-            retain=retain,
-            keep_completed=keep_completed,
-            keep_records=keep_records,
-            dry_run=dry_run,
-        )
-
-    def compact_stream(
-        self,
-        stream: str,
-        *,
-        target: str | int | None = None,
-        head_after: str | float | None = None,
-        include_newest: bool = False,
-        dry_run: bool = False,
-    ) -> CompactionResult:
-        """See :meth:`Stream.compact`."""
-        return self.stream(stream).compact(
-            target=target, head_after=head_after, include_newest=include_newest, dry_run=dry_run
-        )
-
-    def stream_settings(self, stream: str) -> EffectiveSettings:
-        """See :meth:`Stream.settings`."""
-        return self.stream(stream).settings()
-
-    def schemas(self, stream: str) -> list[SchemaVersion]:
-        """See :meth:`Stream.schemas`."""
-        return self.stream(stream).schemas()
-
-    def tags(self, stream: str) -> frozenset[str]:
-        """See :meth:`Stream.tags`."""
-        return self.stream(stream).tags()
-
-    def head(self, stream: str) -> StreamCut:
-        """See :meth:`Stream.head`."""
-        return self.stream(stream).head()
-
-    def head_filter(self, stream: str) -> str:
-        """See :meth:`Stream.head_filter`."""
-        return self.stream(stream).head_filter()
-
-    def tail(self, stream: str) -> StreamCut:
-        """See :meth:`Stream.tail`."""
-        return self.stream(stream).tail()
-
-    def cut_at(self, stream: str, version: int) -> StreamCut:
-        """See :meth:`Stream.cut_at`."""
-        return self.stream(stream).cut_at(version)
-
-    def save_cut(
-        self,
-        stream: str,
-        name: str,
-        cut: StreamCut | str = StreamCut.LATEST,
-        *,
-        replace: bool = False,
-    ) -> SavedCut:
-        """See :meth:`Stream.save_cut`."""
-        return self.stream(stream).save_cut(name, cut, replace=replace)
-
-    def list_saved_cuts(self, stream: str) -> list[SavedCut]:
-        """See :meth:`Stream.saved_cuts`."""
-        return self.stream(stream).saved_cuts()
-
-    def saved_cut(self, stream: str, name: str) -> SavedCut:
-        """See :meth:`Stream.saved_cut`."""
-        return self.stream(stream).saved_cut(name)
-
-    def delete_cut(self, stream: str, name: str) -> bool:
-        """See :meth:`Stream.delete_cut`."""
-        return self.stream(stream).delete_cut(name)
-
-    def segments(
-        self, stream: str, *, time_ms: int | None = None, epoch: int | None = None
-    ) -> tuple[Segment, ...]:
-        """See :meth:`Stream.segments`."""
-        return self.stream(stream).segments(time_ms=time_ms, epoch=epoch)
-
-    def segment(self, stream: str, segment_id: Segment | int | str) -> SegmentInfo:
-        """See :meth:`Stream.segment`."""
-        return self.stream(stream).segment(segment_id)
-
-    def successors(
-        self, stream: str, segment_id: Segment | int | str
-    ) -> tuple[tuple[Segment, tuple[Segment, ...]], ...]:
-        """See :meth:`Stream.successors`."""
-        return self.stream(stream).successors(segment_id)
-
-    def predecessors(
-        self, stream: str, segment_id: Segment | int | str
-    ) -> tuple[tuple[Segment, tuple[Segment, ...]], ...]:
-        """See :meth:`Stream.predecessors`."""
-        return self.stream(stream).predecessors(segment_id)
-
-    def epochs(
-        self,
-        stream: str,
-        start: int | None = None,
-        end: int | None = None,
-        *,
-        start_ms: int | None = None,
-        end_ms: int | None = None,
-    ) -> tuple[Epoch, ...]:
-        """See :meth:`Stream.epochs`."""
-        return self.stream(stream).epochs(start, end, start_ms=start_ms, end_ms=end_ms)
-
-    def segments_between(
-        self, stream: str, start: StreamCut | str, end: StreamCut | str
-    ) -> list[Segment]:
-        """See :meth:`Stream.segments_between`."""
-        return self.stream(stream).segments_between(start, end)
-
-    def distance(
-        self, stream: str, start: StreamCut | str, end: StreamCut | str
-    ) -> tuple[int, int]:
-        """See :meth:`Stream.distance`."""
-        return self.stream(stream).distance(start, end)
-
-    def segment_ranges(
-        self,
-        stream: str,
-        start: StreamCut | str = StreamCut.EARLIEST,
-        end: StreamCut | str = StreamCut.LATEST,
-    ) -> list[SegmentRange]:
-        """See :meth:`Stream.segment_ranges`."""
-        return self.stream(stream).segment_ranges(start, end)
-
-    def scale_stream(
-        self,
-        stream: str,
-        seal: Iterable[Segment | int | str],
-        key_ranges: Iterable[KeyRange | tuple[float, float]],
-    ) -> Epoch:
-        """See :meth:`Stream.scale`."""
-        return self.stream(stream).scale(seal, key_ranges)
-
-    def check_scale(self, stream: str, epoch: int) -> bool:
-        """See :meth:`Stream.check_scale`."""
-        return self.stream(stream).check_scale(epoch)
-
-    def create_transactional_writer(
-        self,
-        stream: str,
-        writer_id: str | None = None,
-        *,
-        serializer: Serializer | None = None,
-        large_events: bool = False,
-        event_time: EventTime | str | None = None,
-        event_time_delay: str | float | None = None,
-    ) -> TransactionalWriter:
-        """See :meth:`Stream.create_transactional_writer`."""
-        return self.stream(stream).create_transactional_writer(
-            writer_id,
-            serializer=serializer,
-            large_events=large_events,
-            event_time=event_time,
-            event_time_delay=event_time_delay,
-        )
-
-    def transaction(
-        self,
-        stream: str,
-        transaction_id: str,
-        *,
-        serializer: Serializer | None = None,
-        large_events: bool = False,
-    ) -> Transaction:
-        """See :meth:`Stream.transaction`."""
-        return self.stream(stream).transaction(
-            transaction_id, serializer=serializer, large_events=large_events
-        )
+    create_stream = _verb(Stream.create)
+    restore_stream = _verb(Stream.restore)
+    scaling = _verb(Stream.scaling)
+    event_time = _verb(Stream.event_time)
+    stream_exists = _verb(Stream.exists)
+    stream_info = _verb(Stream.info)
+    stream_storage = _verb(Stream.storage)
+    update_stream = _verb(Stream.update)
+    seal_stream = _verb(Stream.seal)
+    delete_stream = _verb(Stream.delete)
+    truncate_stream = _verb(Stream.truncate)
+    retention = _verb(Stream.retention)
+    list_subscribers = _verb(Stream.subscribers)
+    subscribe = _verb(Stream.subscribe)
+    unsubscribe = _verb(Stream.unsubscribe)
+    publish = _verb(Stream.publish)
+    sweep_stream = _verb(Stream.sweep)
+    compact_stream = _verb(Stream.compact)
+    stream_settings = _verb(Stream.settings)
+    schemas = _verb(Stream.schemas)
+    tags = _verb(Stream.tags)
+    head = _verb(Stream.head)
+    head_filter = _verb(Stream.head_filter)
+    tail = _verb(Stream.tail)
+    cut_at = _verb(Stream.cut_at)
+    save_cut = _verb(Stream.save_cut)
+    list_saved_cuts = _verb(Stream.saved_cuts)
+    saved_cut = _verb(Stream.saved_cut)
+    delete_cut = _verb(Stream.delete_cut)
+    segments = _verb(Stream.segments)
+    segment = _verb(Stream.segment)
+    successors = _verb(Stream.successors)
+    predecessors = _verb(Stream.predecessors)
+    epochs = _verb(Stream.epochs)
+    segments_between = _verb(Stream.segments_between)
+    distance = _verb(Stream.distance)
+    segment_ranges = _verb(Stream.segment_ranges)
+    scale_stream = _verb(Stream.scale)
+    check_scale = _verb(Stream.check_scale)
+    create_transactional_writer = _verb(Stream.create_transactional_writer)
+    transaction = _verb(Stream.transaction)
+    list_transactions = _verb(Stream.transactions)
+    list_completed_transactions = _verb(Stream.completed_transactions)
+    sweep_transactions = _verb(Stream.sweep_transactions)
+    fence = _verb(Stream.fence)
+    fencing_token = _verb(Stream.fencing_token)
+    create_writer = _verb(Stream.create_writer)
+    revisioned_stream = _verb(Stream.revisioned_stream)
+    state_synchronizer = _verb(Stream.state_synchronizer)
+    create_reader = _verb(Stream.create_reader)
+    create_byte_writer = _verb(Stream.create_byte_writer)
+    create_byte_reader = _verb(Stream.create_byte_reader)
+    read = _verb(Stream.read)
+    read_table = _verb(Stream.read_table)
+    follow = _verb(Stream.follow)
 
     def create_joint_writer(
         self,
@@ -880,137 +639,6 @@ class StreamManager(ClosedByBlock):
         streams = [self._root.stream(name) for name, _ in record.participants]
         positions = GroupPositions(*self._root)
         return open_joint_transaction(decisions, record, streams, positions, serializer=serializer)
-
-    def list_transactions(self, stream: str) -> list[TransactionInfo]:
-        """See :meth:`Stream.transactions`."""
-        return self.stream(stream).transactions()
-
-    def list_completed_transactions(self, stream: str) -> list[TransactionInfo]:
-        """See :meth:`Stream.completed_transactions`."""
-        return self.stream(stream).completed_transactions()
-
-    def sweep_transactions(
-        self, stream: str, *, prepared_limit: str | float | None = None
-    ) -> TransactionSweepResult:
-        """See :meth:`Stream.sweep_transactions`."""
-        return self.stream(stream).sweep_transactions(prepared_limit=prepared_limit)
-
-    def fence(self, stream: str, token: str, *, expected: str | None = None) -> bool:
-        """See :meth:`Stream.fence`."""
-        return self.stream(stream).fence(token, expected=expected)
-
-    def fencing_token(self, stream: str) -> str:
-        """See :meth:`Stream.fencing_token`."""
-        return self.stream(stream).fencing_token()
-
-    def create_writer(
-        self,
-        stream: str,
-        writer_id: str | None = None,
-        *,
-        serializer: Serializer | None = None,
-        fencing_token: str | None = None,
-        automatically_note_time: bool = False,
-        event_time: EventTime | str | None = None,
-        event_time_delay: str | float | None = None,
-        large_events: bool = False,
-        bad_records: str = "fail",
-    ) -> EventStreamWriter:
-        """See :meth:`Stream.create_writer`."""
-        return self.stream(stream).create_writer(
-            writer_id,
-            serializer=serializer,
-            fencing_token=fencing_token,
-            automatically_note_time=automatically_note_time,
-            event_time=event_time,
-            event_time_delay=event_time_delay,
-            large_events=large_events,
-            bad_records=bad_records,
-        )
-
-    def revisioned_stream(
-        self,
-        stream: str,
-        *,
-        serializer: Serializer | None = None,
-        deserializer: Deserializer | None = None,
-    ) -> RevisionedStream:
-        """See :meth:`Stream.revisioned_stream`."""
-        return self.stream(stream).revisioned_stream(
-            serializer=serializer, deserializer=deserializer
-        )
-
-    def state_synchronizer(
-        self,
-        stream: str,
-        apply: Callable[[Any, Any], Any],
-        *,
-        serializer: Serializer | None = None,
-        deserializer: Deserializer | None = None,
-    ) -> StateSynchronizer:
-        """See :meth:`Stream.state_synchronizer`."""
-        return self.stream(stream).state_synchronizer(
-            apply, serializer=serializer, deserializer=deserializer
-        )
-
-    def create_reader(
-        self, stream: str, *, deserializer: Deserializer | None = None
-    ) -> EventReader:
-        """See :meth:`Stream.create_reader`."""
-        return self.stream(stream).create_reader(deserializer=deserializer)
-
-    def create_byte_writer(
-        self,
-        stream: str,
-        writer_id: str | None = None,
-        *,
-        compression: str = UNCOMPRESSED,
-        fencing_token: str | None = None,
-    ) -> ByteStreamWriter:
-        """See :meth:`Stream.create_byte_writer`."""
-        return self.stream(stream).create_byte_writer(
-            writer_id, compression=compression, fencing_token=fencing_token
-        )
-
-    def create_byte_reader(
-        self, stream: str, *, timeout: float | None = None, follow: bool = True
-    ) -> ByteStreamReader:
-        """See :meth:`Stream.create_byte_reader`."""
-        return self.stream(stream).create_byte_reader(timeout=timeout, follow=follow)
-
-    def read(
-        self,
-        stream: str,
-        start: StreamCut | str = StreamCut.EARLIEST,
-        end: StreamCut | str = StreamCut.LATEST,
-        *,
-        deserializer: Deserializer | None = None,
-    ) -> Iterator[Event]:
-        """See :meth:`Stream.read`."""
-        return self.stream(stream).read(start, end, deserializer=deserializer)
-
-    def read_table(
-        self,
-        stream: str,
-        start: StreamCut | str = StreamCut.EARLIEST,
-        end: StreamCut | str = StreamCut.LATEST,
-        *,
-        columns: Sequence[str] | None = None,
-        where: Any = None,
-    ) -> pa.Table:
-        """See :meth:`Stream.read_table`."""
-        return self.stream(stream).read_table(start, end, columns=columns, where=where)
-
-    def follow(
-        self,
-        stream: str,
-        start: StreamCut | str = StreamCut.LATEST,
-        *,
-        deserializer: Deserializer | None = None,
-        timeout: float | None = None,
-    ) -> Iterator[Event]:
-        """See :meth:`Stream.follow`."""
-        return self.stream(stream).follow(start, deserializer=deserializer, timeout=timeout)
 
     def fetch_event(
         self, pointer: EventPointer | str, *, deserializer: Deserializer | None = None

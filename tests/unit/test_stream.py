@@ -66,7 +66,8 @@ def test_manager_calls_the_verb_with_all_its_arguments(verb: str, name: str) -> 
     assert mine.return_annotation == theirs.return_annotation
     for parameter in arguments:
         assert mine.parameters[parameter] == theirs.parameters[parameter]
-    assert f":meth:`Stream.{verb}`" in (getattr(StreamManager, name).__doc__ or "")
+    help_text = getattr(StreamManager, name).__doc__ or ""
+    assert is_by_pointer or help_text == getattr(Stream, verb).__doc__
 
 
 def test_making_a_handle_asks_no_storage() -> None:
