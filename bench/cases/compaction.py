@@ -22,15 +22,18 @@ from bench.harness.measure import interleave, percentile, timed
 from bench.harness.registry import benchmark
 from bench.harness.unsynced_store import UnsyncedStore
 from pravega_spark.compaction.merge import commit_merged, merge_range
-from pravega_spark.compaction.plan import CompactionOptions, FileBytes, live_chunks, plan_compaction
+from pravega_spark.compaction.plan import CompactionOptions, FileBytes, plan_compaction
 from pravega_spark.compaction.run import run_compaction
 from pravega_spark.engine.chunks.writer import stage
+from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append import append
 from pravega_spark.values.limits import READ_AHEAD_PARTS, ROW_GROUP_EVENTS
+from pravega_spark.values.segments import SegmentRange
 
 DEFAULTS = CompactionOptions(root={})
 _FILES_OF_A_COMMIT = 500
@@ -41,6 +44,16 @@ class _Later(Runtime):
 
     def now_ms(self) -> int:
         return super().now_ms() + 600_000
+
+
+def live_chunks(stream: StreamLog, view: StreamView) -> Iterator[tuple[SegmentRange, list[Add]]]:
+    """Yield each segment's readable range between head and tail, and the files that hold it.
+
+    The files are those of the newest known version of the log, which may be later than the view.
+    """
+    for rng in view.located_head.ranges_to(view.located_tail):
+        with stream.log.files() as files:
+            yield rng, files.find(rng.segment_id, rng.start, rng.end)
 
 
 def _fill(

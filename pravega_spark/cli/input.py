@@ -137,7 +137,7 @@ def _title(file: str) -> str:
     return "the input" if file == "-" else file
 
 
-def without_mark(line: bytes, number: int) -> bytes:
+def without_bom(line: bytes, number: int) -> bytes:
     """Return a line of an input without the mark of the byte order that the first one may have."""
     return line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
 
@@ -152,7 +152,7 @@ def _lines(file: str, stream: IO[bytes], separator: str | None) -> Iterator[Inpu
         if separator is None:
             yield None, event
             continue
-        key, found, rest = without_mark(event, number).partition(separator.encode())
+        key, found, rest = without_bom(event, number).partition(separator.encode())
         if not found:
             raise InvalidInput(
                 f"{place_of(file, number)} has no key separator {separator!r}; put it "
@@ -175,7 +175,7 @@ def _json_lines(file: str, stream: IO[bytes]) -> Iterator[tuple[str, str]]:
     for number, data in enumerate(stream, 1):
         where = place_of(file, record, number)
         try:
-            line = without_mark(data, number).decode().removesuffix("\n").removesuffix("\r")
+            line = without_bom(data, number).decode().removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError as error:
             raise InvalidInput(f"{where} is not valid JSON: {error}.") from error
         if line.strip():

@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from pravega_spark.cli.exact_json import is_utf8, json_text, parse_json
-from pravega_spark.cli.input import without_mark
+from pravega_spark.cli.input import without_bom
 from pravega_spark.cli.many_names import look_at_each
 from pravega_spark.cli.open_writes import OpenWrites, say_durable, stopped_by_signals
 from pravega_spark.cli.output import (
@@ -541,7 +541,7 @@ def _put_all(
     """
     for number, line in enumerate(sys.stdin.buffer, 1):
         try:
-            text = _text(without_mark(line, number))
+            text = _text(without_bom(line, number))
             if separator is None and not text.strip():
                 continue
             primary, secondary, value = (

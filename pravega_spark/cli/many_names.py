@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
+from pravega_spark.engine.store.parallel_calls import in_parallel
 from pravega_spark.errors import Damaged, ForeignTable, PravegaSparkError
 from pravega_spark.values.limits import CHECK_THREADS
 
@@ -43,34 +42,14 @@ def look_at_each(look: _Look[_Found], names: Sequence[str], what: str) -> Iterat
         except (Damaged, ForeignTable) as error:
             errors.append(error)
             return None
+        finally:
+            advance()
 
-    yield _found(looked, names, what)
+    with _bar(len(names), what) as advance:
+        results = in_parallel(looked, names, CHECK_THREADS)
+    yield [found for found in results if found is not None]
     if errors:
         raise DamagedNames(sorted(errors, key=str))
-
-
-def _found(look: _Look[_Found], names: Sequence[str], what: str) -> list[_Found]:
-    if len(names) < 2:
-        return [found for name in names if (found := look(name)) is not None]
-    threads = ThreadPoolExecutor(min(CHECK_THREADS, len(names)), "pravega-look")
-    results, begun = list[_Found](), deque[Future[_Found | None]]()
-
-    def end(count: int) -> None:
-        for _ in range(count):
-            found = begun.popleft().result()
-            advance()
-            if found is not None:
-                results.append(found)
-
-    try:
-        with _bar(len(names), what) as advance:
-            for name in names:
-                end(len(begun) == 2 * CHECK_THREADS)
-                begun.append(threads.submit(look, name))
-            end(len(begun))
-            return results
-    finally:
-        threads.shutdown(cancel_futures=True)
 
 
 @contextmanager

@@ -13,8 +13,6 @@ from pravega_spark.cli.output import say
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.errors import InvalidOption
 
-_NEEDED = ("fastapi", "pydantic", "starlette", "uvicorn")
-
 
 @click.command("serve")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")

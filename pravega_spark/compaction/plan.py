@@ -283,16 +283,6 @@ class FileBytes:
         return total
 
 
-def live_chunks(stream: StreamLog, view: StreamView) -> Iterator[tuple[SegmentRange, list[Add]]]:
-    """Yield each segment's readable range between head and tail, and the files that hold it.
-
-    The files are those of the newest known version of the log, which may be later than the view.
-    """
-    for rng in view.located_head.ranges_to(view.located_tail):
-        with stream.log.files() as files:
-            yield rng, files.find(rng.segment_id, rng.start, rng.end)
-
-
 def live_chunk(add: Add) -> LiveChunk:
     """Return what a plan needs to know of a live file."""
     return LiveChunk(

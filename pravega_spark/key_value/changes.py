@@ -281,7 +281,7 @@ class FoldedSource(Protocol):
     def read(self) -> FoldedRows | None:
         """Return the newest version of it; None if there is none."""
 
-    def mark(self, view: StreamView) -> str | None:
+    def fold_id(self, view: StreamView) -> str | None:
         """Return a text in the change log that changes when a newer version was folded."""
 
 

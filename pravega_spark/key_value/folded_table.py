@@ -549,6 +549,6 @@ class LogFold:
         state = self._table.read()
         return None if state is None or state.record.is_ended else state
 
-    def mark(self, view: StreamView) -> str | None:
+    def fold_id(self, view: StreamView) -> str | None:
         """Return what the last fold published in the change log."""
         return view.snapshot.domains.get(_MARK)

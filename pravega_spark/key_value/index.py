@@ -109,7 +109,7 @@ class TableIndex:
         self.clock = TableClock(stream.store, stream.runtime)
         self._staleness = configuration.staleness_ms / 1_000
         self._source = source
-        self._mark: str | None = None
+        self._fold_id: str | None = None
         self._looked_at = float("-inf")
         self._value_limit = value_bytes
         self._value_bytes = 0
@@ -152,7 +152,7 @@ class TableIndex:
             self._load(self.stream.view(life=self.life))
             return
         self.add(changes, view)
-        if self._source.mark(view) != self._mark:
+        if self._source.fold_id(view) != self._fold_id:
             self._take_fold(view)
 
     def add(self, changes: Changes, view: StreamView) -> None:
@@ -266,7 +266,7 @@ class TableIndex:
             self._value_bytes = _value_bytes(changes.values())
             if self._value_bytes > self._value_limit:
                 self._shed(changes)
-            self._mark = self._source.mark(view)
+            self._fold_id = self._source.fold_id(view)
             self.tables = changes, folded
             self._set_view(view)
             return
@@ -290,7 +290,7 @@ class TableIndex:
         kept = {key: one for key, one in self.tables[0].items() if not part.holds(one)}
         self._value_bytes = _value_bytes(kept.values())
         self.tables = kept, folded
-        self._mark = self._source.mark(view)
+        self._fold_id = self._source.fold_id(view)
 
     def _shed(self, held: Changes) -> None:
         """Forget the values of the keys that came first, until half of the limit is held."""

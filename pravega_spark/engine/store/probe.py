@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
@@ -153,8 +153,8 @@ def _check_races(store: Store, runtime: Runtime, keys: list[str]) -> None:
         start.wait()
         return _create(store, runtime, key, _content(number), _outage_key(key))
 
-    with ThreadPoolExecutor(len(creators), thread_name_prefix="probe") as pool:
-        answers = dict(zip(creators, pool.map(create, creators), strict=True))
+    racing = {creator: SYSTEM.start(partial(create, creator)) for creator in creators}
+    answers = {creator: answer.result() for creator, answer in racing.items()}
     for key in keys:
         winners = [n for n in range(_RACERS) if answers[key, n] is PutOutcome.CREATED]
         if len(winners) > 1:

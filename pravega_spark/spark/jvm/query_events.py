@@ -35,10 +35,10 @@ class _Feed:
         self._ended = threading.Event()
         threading.Thread(target=self._run, name="pravega-query-events", daemon=True).start()
 
-    def add(self, listener: StreamingQueryListener, mark: str) -> Any:
+    def add(self, listener: StreamingQueryListener, text: str) -> Any:
         """Return the listener's counterpart in the JVM."""
         self._listeners.append(listener)
-        return self._events.listener(len(self._listeners) - 1, mark)
+        return self._events.listener(len(self._listeners) - 1, text)
 
     def _run(self) -> None:
         while event := self._take():
@@ -79,10 +79,10 @@ class _Feed:
             self._ended.wait(_DELIVER_SECONDS)
 
 
-def jvm_listener(listener: StreamingQueryListener, mark: str) -> Any:
+def jvm_listener(listener: StreamingQueryListener, text: str) -> Any:
     """Return what passes the events of queries on to a listener, for PySpark to add to a session.
 
-    They are the queries in whose end offsets the text ``mark`` is. No event of a start is passed.
+    They are the queries in whose end offsets the text ``text`` is. No event of a start is passed.
     """
     from pyspark import SparkContext
 
@@ -90,7 +90,7 @@ def jvm_listener(listener: StreamingQueryListener, mark: str) -> Any:
     with _lock:
         if not _feeds or _feeds[-1].gateway is not gateway:
             _feeds.append(_Feed(gateway))
-        return _feeds[-1].add(listener, mark)
+        return _feeds[-1].add(listener, text)
 
 
 def drain() -> None:

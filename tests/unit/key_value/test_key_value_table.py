@@ -370,7 +370,7 @@ class NothingFolded:
     def read(self) -> None:
         return None
 
-    def mark(self, view: StreamView) -> None:
+    def fold_id(self, view: StreamView) -> None:
         return None
 
 
