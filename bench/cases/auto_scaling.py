@@ -10,9 +10,10 @@ from bench.harness.figures import Figure
 from bench.harness.fleet import COMMITS, fleet, run_job
 from bench.harness.measure import percentile, timed
 from bench.harness.registry import Phase, benchmark
+from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.scaling.auto import PACE, ROW_SCHEMA, explain_scaling, scaling_rows
+from pravega_spark.scaling.auto import explain_scaling
 
 
 @benchmark(Phase.SPARK)
@@ -51,9 +52,8 @@ def _read_commits(store: LocalStore, name: str) -> None:
 
 def _job(context: Context, root: str, names: list[str]) -> Iterator[Figure]:
     """The decisions on executors, with the scales that follow from them."""
-    scaling = partial(scaling_rows, pace=PACE, dry_run=False, use_keys=False)
-    job = run_job(context, root, names, scaling, ROW_SCHEMA)
-    splits = sum(row["epoch"] is not None for row in job.rows)
+    job = run_job(context, root, names, MaintenanceKind.SCALING)
+    splits = sum(found.figures["splits"] for found in job.outcomes)
     yield Figure(
         f"auto-scale decision over {len(names):,} streams",
         job.first,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import partial
 
 from bench.harness.context import Context
 from bench.harness.dataset import EVENT_BYTES
@@ -15,6 +14,7 @@ from bench.harness.measure import Side, interleave, percentile, timed
 from bench.harness.registry import Phase, benchmark
 from bench.harness.unsynced_store import UnsyncedStore
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamCut
+from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.store.local import LocalStore
@@ -23,8 +23,7 @@ from pravega_spark.engine.stream.records import SAMPLE_PREFIX, SampleRecord, Siz
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.engine.stream.truncation import truncate
-from pravega_spark.retention.run import DEFAULTS, ROW_SCHEMA, explain_retention
-from pravega_spark.retention.stream_retention import retention_rows
+from pravega_spark.retention.run import explain_retention
 
 POLICIES = (
     RetentionPolicy.by_time("10 minutes"),
@@ -122,9 +121,9 @@ def retention_job(context: Context) -> Iterator[Figure]:
             subscribe(stream, group, 0)
             publish(stream, group, 0, StreamCut(name, view.life, tail))
     os.sync()  # so that no measurement pays for these writes
-    work = partial(retention_rows, options=DEFAULTS, dry_run=False, limit_seconds=600.0)
-    job = run_job(context, root, names, work, ROW_SCHEMA)
-    truncated = sum(row["version"] is not None for row in job.rows)
+    job = run_job(context, root, names, MaintenanceKind.RETENTION, MaintenanceKind.SWEEPING)
+    kept = (found for found in job.outcomes if found.kind is MaintenanceKind.RETENTION)
+    truncated = sum(found.figures["truncated"] for found in kept)
     assert truncated == len(names), f"{truncated} of {len(names)} streams were truncated"
     yield Figure(
         f"jobs/retention.py over {len(names):,} streams, two cores",

@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from bench.harness.context import Context
 from bench.harness.dataset import table
 from bench.harness.measure import timed
 from bench.harness.unsynced_store import UnsyncedStore
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
+from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.root import Root
 from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
+from pravega_spark.maintenance.result import WorkOutcome
+from pravega_spark.maintenance.work import RoundTask, WorkOptions
 
 COMMITS = 30
 """Commits of each stream, spread evenly over the last half hour."""
@@ -78,7 +80,7 @@ def _write(stream: StreamLog, clock: _PastClock, rows: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """How long a job took, and its first round's rows.
+    """How long a job took, and its first round's outcomes.
 
     ``floor`` is the time of the same job with no work on any stream. ``again`` is the second
     round, which finds the work of the first one done.
@@ -87,28 +89,32 @@ class JobRun:
     floor: float
     first: float
     again: float
-    rows: list[dict[str, Any]]
+    outcomes: list[WorkOutcome]
 
 
-def run_job(context: Context, root: str, names: list[str], work: Any, schema: Any) -> JobRun:
-    """Map ``work`` over the streams on executors: without work, then twice with it."""
-    from pravega_spark.jobs.stream_tasks import map_streams
+def run_job(context: Context, root: str, names: list[str], *kinds: MaintenanceKind) -> JobRun:
+    """Do kinds of maintenance at the streams on executors: without work, then twice with it."""
+    from pravega_spark.jobs.maintenance import spread
+    from pravega_spark.jobs.range_compaction import OUTCOME_SCHEMA
+    from pravega_spark.jobs.stream_tasks import Task, map_tasks
 
-    rows: list[dict[str, Any]] = []
+    found: list[WorkOutcome] = []
 
-    def run(work: Any) -> float:
-        def collect() -> None:
-            rows[:] = map_streams(context.spark, root, names, work, schema)
+    def run() -> None:
+        tasks = [RoundTask(name, kinds) for name in names]
+        found[:] = spread(context.spark, root, tasks, WorkOptions())
 
-        return timed(collect)
+    def nothing() -> None:
+        map_tasks(
+            context.spark, root, tasks=[*map(Task, names)], work=_no_work, schema=OUTCOME_SCHEMA
+        )
 
-    run(_no_work)  # starts the Python workers
-    floor, first = run(_no_work), run(work)
-    found = list(rows)
-    errors = [row["error"] for row in found if row["error"] is not None]
-    assert not errors, errors[:3]
-    return JobRun(floor, first, run(work), found)
+    nothing()  # starts the Python workers
+    floor, first, outcomes = timed(nothing), timed(run), list(found)
+    failures = [found.failures for found in outcomes if found.failures]
+    assert not failures, failures[:3]
+    return JobRun(floor, first, timed(run), outcomes)
 
 
-def _no_work(root: str, stream: str) -> list[Mapping[str, Any]]:
-    return [{"reason": "none"}]
+def _no_work(root: str, task: object) -> list[Mapping[str, str]]:
+    return [{"outcome": "none"}]

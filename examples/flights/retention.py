@@ -17,8 +17,6 @@ from flights.ingest import events_of
 from flights.replay import ReplayFailed
 from flights.workspace import Workspace
 from pravega_spark import StreamManager
-from pravega_spark.jobs import retention
-from pravega_spark.jobs.job_runner import RoundInput
 from pravega_spark.retention.explanation import RetentionExplanation
 
 PUBLISH_SECONDS = 60.0
@@ -67,12 +65,11 @@ def append_late(spark: SparkSession, late: Dataset, workspace: Workspace, file: 
             writer.write_event(event, routing_key=key)
 
 
-def retain(spark: SparkSession, workspace: Workspace) -> RetentionResult:
-    """Run the retention job on the stream. Raises ReplayFailed if it fails."""
-    arguments = retention.parse(["--root", workspace.root, "--stream", workspace.stream])
-    given = RoundInput(workspace.root, [workspace.stream])
-    report = retention.retain_streams(arguments, spark, given)
-    for what, why in report.failures.items():
-        raise ReplayFailed(f"retention of {what} failed: {why}")
-    left = StreamManager(workspace.root).retention(workspace.stream).explain()
-    return RetentionResult(report.counts["events"], left)
+def retain(workspace: Workspace) -> RetentionResult:
+    """Do the stream's maintenance, as a job does. Raises ReplayFailed if it fails."""
+    manager, kinds = StreamManager(workspace.root), ["retention", "sweeping"]
+    done = manager.maintain(kinds=kinds, streams=[workspace.stream])
+    for what, why in done.failures.items():
+        raise ReplayFailed(f"{what} failed: {why}")
+    left = manager.retention(workspace.stream).explain()
+    return RetentionResult(done.counts()["retention_events"], left)

@@ -132,7 +132,7 @@ def run(dataset: Dataset, workspace: Workspace, on_sample: OnSample, *, started:
     source, stream = read_source(spark, [feed, late_file]), read_stream(spark, workspace)
     typed = None if dataset.weather is None else compare_typed(spark, dataset, workspace)
     compacted = compact(workspace)
-    retained = retain(spark, workspace)
+    retained = retain(workspace)
     reported = retained.truncated_events, retained.left.stays.events
     findings = (
         every_event_once(source, stream, closing=CLOSING_EVENTS),

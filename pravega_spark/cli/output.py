@@ -12,12 +12,17 @@ from typing import Any, TypeVar
 import click
 
 from pravega_spark.cli.exact_json import JsonNumber, json_text, parse_json
-from pravega_spark.primitives.printable import is_printable, printable, printable_lines
+from pravega_spark.primitives.printable import (
+    cell_text,
+    is_printable,
+    printable,
+    printable_lines,
+    table_lines,
+)
 from pravega_spark.values.units import size_text, time_text
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-UNKNOWN = "-"
 TABLE, JSON, YAML = "table", "json", "yaml"
 FORMATS = (TABLE, JSON, YAML)
 Record = Mapping[str, Any]
@@ -139,12 +144,10 @@ def _cell(record: Record, column: TableColumn) -> object:
 
 def show_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows in columns, None as ``-``."""
-    cells = [[_text(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
-    for number, row in enumerate((headings, *cells)):
-        padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        line = "  ".join(padded).rstrip()
-        click.echo(line if number else click.style(line, bold=True))
+    heading, *lines = table_lines(headings, rows)
+    click.echo(click.style(heading, bold=True))
+    for line in lines:
+        click.echo(line)
 
 
 def show_block(cells: Iterable[tuple[str, object]]) -> None:
@@ -152,11 +155,7 @@ def show_block(cells: Iterable[tuple[str, object]]) -> None:
     named = list(cells)
     width = max(len(name) for name, _ in named)
     for name, value in named:
-        click.echo(f"{click.style(name.ljust(width), bold=True)}  {_text(value)}")
-
-
-def _text(cell: object) -> str:
-    return UNKNOWN if cell is None or cell == "" else printable(str(cell))
+        click.echo(f"{click.style(name.ljust(width), bold=True)}  {cell_text(value)}")
 
 
 def count(value: int) -> str:

@@ -184,8 +184,8 @@ class FileTotals:
 class MaintenanceKind(enum.Enum):
     """The work that keeps the streams of a root in order.
 
-    The job ``maintenance`` does all kinds. Transactions, scaling, retention and compaction have a
-    separate job, too.
+    The job ``maintenance`` does all kinds. Transactions, scaling, retention and compaction are also
+    names of jobs.
     """
 
     RETENTION = "retention"

@@ -19,9 +19,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.errors import InvalidInput, NotFound
-from pravega_spark.jobs.job_runner import INTERRUPTED, errors_of_spark, run_in_spark
+from pravega_spark.jobs.job_runner import errors_of_spark, run_job
 from pravega_spark.jobs.launcher_stderr import complain
 from pravega_spark.jobs.signals import StopSignal
+from pravega_spark.maintenance.rounds import INTERRUPTED
 from pravega_spark.primitives.printable import printable_lines
 from pravega_spark.values.limits import DELTA_PACKAGE, KAFKA_PACKAGE
 from pravega_spark.values.units import count_text
@@ -159,7 +160,7 @@ def run_copy(prog: str, arguments: Namespace, copy: Copy) -> int:
     """Copy to the end of the source, or with ``--interval`` until a signal; return the status."""
     packages = [PACKAGES[copy.kind]] if copy.kind in PACKAGES else []
     work = partial(copy_rows, prog, arguments, copy)
-    return run_in_spark(prog, copy.check, work, required=REQUIRED, packages=packages)
+    return run_job(prog, REQUIRED, copy.check, work, packages)
 
 
 def copy_rows(

@@ -6,8 +6,9 @@ What it does:
   Prints what was done at each stream. docs/maintenance.md says what runs when.
 
 When to run it:
-  Always: this one job does what all the others do. Start it every five minutes, or once with
-  --interval. "pravega-spark maintain" does the same on one machine without Spark, and
+  Always: start it every five minutes, or once with --interval. The jobs "retention", "scaling",
+  "transactions" and "compaction" are this one with --kinds, where a kind needs a schedule or rights
+  of its own. "pravega-spark maintain" does the same on one machine without Spark, and
   StreamManager(root, maintain="auto") does it beside an application.
 
 Examples:
@@ -15,6 +16,7 @@ Examples:
   python -m pravega_spark.jobs.maintenance --root s3://bucket/streams --once
   python -m pravega_spark.jobs.maintenance --root s3://bucket/streams --interval
   python -m pravega_spark.jobs.maintenance --root s3://bucket/streams --kinds retention,sweeping
+  python -m pravega_spark.jobs.maintenance --root s3://bucket/streams --interval 60s --kinds scaling
 
 What it never does:
   It never deletes an event that no policy of the stream gives up, and never stops the writers and
@@ -26,22 +28,32 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.config.policies import ScalingPace
+from pravega_spark.config.root_settings import rule_of
+from pravega_spark.config.setting_rules import SettingValue
 from pravega_spark.engine.runtime.json_codec import to_json
 from pravega_spark.engine.store import open_store
-from pravega_spark.errors import InvalidInput
-from pravega_spark.jobs import job_runner
-from pravega_spark.jobs.command_line import AS_SET, MAINTENANCE, duration, make_parser
-from pravega_spark.jobs.job_runner import Report, RoundInput
+from pravega_spark.errors import (
+    InvalidConfiguration,
+    InvalidInput,
+    NotFound,
+    PravegaSparkError,
+)
+from pravega_spark.jobs.command_line import duration, parser_of_root
+from pravega_spark.jobs.job_runner import errors_of_spark, run_job
+from pravega_spark.jobs.launcher_stderr import complain
 from pravega_spark.jobs.range_compaction import COMPACTION, OUTCOME_SCHEMA, compact_streams
-from pravega_spark.jobs.report import Cell, RoundProgress, Side, TextTable, bold
-from pravega_spark.jobs.stream_tasks import Task, map_tasks
-from pravega_spark.maintenance.result import MaintenanceResult, WorkOutcome, no_counts
+from pravega_spark.jobs.report import RoundProgress
+from pravega_spark.jobs.signals import StopSignal
+from pravega_spark.jobs.stream_tasks import Task, find_root, map_tasks
+from pravega_spark.maintenance.result import MaintenanceResult, WorkOutcome
 from pravega_spark.maintenance.round import (
     MaintenanceRound,
     RoundRequest,
@@ -49,44 +61,154 @@ from pravega_spark.maintenance.round import (
     parse_request,
     split_kinds,
 )
-from pravega_spark.maintenance.schedule import KindSchedule
-from pravega_spark.maintenance.work import WORKS, RoundTask, WorkOptions, do_task
+from pravega_spark.maintenance.rounds import Rounds
+from pravega_spark.maintenance.work import WORKS, RoundTask, ScalingHow, WorkOptions, do_task
+from pravega_spark.manager import StreamManager
+from pravega_spark.metrics.textfile import MetricsTextfile, check_textfile
+from pravega_spark.primitives.printable import printable
+from pravega_spark.scaling.auto import PACE
 from pravega_spark.values.limits import STREAM_TIMEOUT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PROG = MAINTENANCE
-COLUMNS: dict[str, Side] = {"stream": "left", "kind": "left", "done": "left"}
+Value = TypeVar("Value")
+
+PROG: Final = "maintenance"
+REQUIRED = ("pandas", "pyspark")
+"""Packages of the extra ``jobs``; PySpark's ``mapInArrow`` needs pandas."""
+AS_SET: Final = True
+"""``--interval`` without a value: as often as the root's settings say."""
+KINDS_OF_JOBS: Final[Mapping[str, tuple[MaintenanceKind, ...]]] = MappingProxyType(
+    {
+        PROG: tuple(WORKS),
+        "retention": (MaintenanceKind.RETENTION, MaintenanceKind.SWEEPING),
+        "scaling": (MaintenanceKind.SCALING,),
+        "transactions": (MaintenanceKind.TRANSACTIONS,),
+        "compaction": (MaintenanceKind.COMPACTION,),
+    }
+)
+"""The jobs of maintenance, each with the kinds of work that it does without ``--kinds``."""
+SETTING_FLAGS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "--sample-every": "sample_every",
+        "--expire": "expire",
+        "--grace": "grace",
+        "--retain": "retain",
+        "--prepared-limit": "prepared_limit",
+        "--target": "compact_target",
+    }
+)
+"""The flags that decide a setting for a run, before the streams and the root."""
+
+EXIT_STATUS: Final = """\
+Exit status:
+  0    done; with --interval also after a signal
+  1    a stream failed, and the others were done; or a package of the extra "jobs" is missing
+  2    the input cannot be used
+  130  a signal stopped the only round before its end
+
+The last line of the output is one JSON object with the sums of all rounds. The job may be killed at
+any moment, repeated, and run twice at the same time. SIGTERM, SIGINT and SIGHUP stop it in order.
+docs/deploy.md starts it by spark-submit, Databricks, Kubernetes, Airflow, systemd and cron.
+"""
+"""What the help of the jobs ends with."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; return its exit status."""
-    arguments = parse(argv)
-    work = partial(maintain_streams, arguments, _Schedules())
-    return job_runner.run(PROG, arguments, work, no_counts(arguments.kinds))
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run a job of maintenance by its name; return its exit status."""
+    arguments = parse(argv, prog)
+
+    def check() -> None:
+        request, store = arguments.request, open_store(find_root(arguments.root))
+        if request.scopes or request.streams:
+            MaintenanceRound(store, request, lambda *_: (), StopSignal()).find_streams()
+
+    return run_job(prog, REQUIRED, check, partial(maintain, arguments))
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line; an error in it exits with 2."""
-    parser = make_parser(__doc__ or "", PROG)
-    parser.add_argument(
-        "--once", action="store_true", help="do one round of all kinds, as without --interval"
+def parse(argv: Sequence[str] | None, prog: str = PROG) -> argparse.Namespace:
+    """Parse the command line of a job, with what a round does as ``request``.
+
+    An error in it exits with 2.
+    """
+    parser = _parser(prog)
+    given = parser.parse_args(argv)
+    if given.once and given.interval is not None:
+        parser.error("--once and --interval exclude each other")
+    how = ScalingHow(given.pace or PACE, given.by_keys)
+    try:
+        kinds = KINDS_OF_JOBS[prog]
+        if given.kinds is not None:
+            kinds = parse_kinds(split_kinds(given.kinds))
+        if given.no_sweep:
+            kinds = tuple(kind for kind in kinds if kind is not MaintenanceKind.SWEEPING)
+        flags = {name: vars(given)[name] for name in SETTING_FLAGS.values() if name in given}
+        if prog != PROG and given.interval not in (None, AS_SET):
+            every_ms = round(1_000 * given.interval)
+            flags |= {f"{kind.value}_interval": every_ms for kind in kinds}
+            given.interval = AS_SET
+        request = parse_request(
+            kinds,
+            given.scope,
+            given.stream,
+            dry_run=given.dry_run,
+            full=given.full or how != ScalingHow(),
+            limit=given.limit,
+        )
+    except PravegaSparkError as error:
+        parser.error(str(error))
+    given.request = replace(request, flags=flags, scaling=how)
+    given.prog = prog
+    return given
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    doc = __doc__ or ""
+    if prog != PROG:
+        names = ",".join(kind.value for kind in KINDS_OF_JOBS[prog])
+        doc = f'The job "maintenance" with --kinds {names}.\n\n{doc}'
+    parser = parser_of_root(doc, prog, EXIT_STATUS)
+    add = parser.add_argument
+    add("--scope", action="append", default=[], help="work on this scope; may be repeated")
+    add(
+        "--stream",
+        action="append",
+        default=[],
+        metavar="SCOPE/STREAM",
+        help="work on this stream; may be repeated",
     )
-    parser.add_argument(
+    add(
         "--kinds",
         action="extend",
         nargs="+",
         metavar="KIND",
-        help=f"do only these kinds of work, such as retention,sweeping; may be repeated (default: "
-        f"all of {', '.join(kind.value for kind in WORKS)})",
+        help="do only these kinds of work, such as retention,sweeping; may be repeated (default: "
+        f"all of {', '.join(kind.value for kind in KINDS_OF_JOBS[prog])})",
     )
-    parser.add_argument(
+    add("--once", action="store_true", help="do one round, as without --interval")
+    often = (
+        "with TIME, such as 60s, look what is due after a pause of TIME, and without it when the "
+        "next kind is due"
+        if prog == PROG
+        else "TIME, such as 60s, is the interval in place of the settings"
+    )
+    add(
+        "--interval",
+        type=duration,
+        nargs="?",
+        const=AS_SET,
+        metavar="TIME",
+        help="keep running: do each kind when its interval in the settings has passed; "
+        f"{often} (default: one round)",
+    )
+    add("--dry-run", action="store_true", help="show what would be done, and change nothing")
+    add(
         "--full",
         action="store_true",
         help="look at every stream fully, also at those that have no news and are not due",
     )
-    parser.add_argument(
+    add(
         "--limit",
         type=duration,
         default=duration(STREAM_TIMEOUT),
@@ -94,68 +216,118 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help=f"fail a kind of work that takes longer than this at a stream (default: "
         f"{STREAM_TIMEOUT})",
     )
-    arguments = parser.parse_args(argv)
-    if arguments.once and arguments.interval is not None:
-        parser.error("--once and --interval exclude each other")
-    try:
-        given = None if arguments.kinds is None else split_kinds(arguments.kinds)
-        arguments.kinds = parse_kinds(given)
-    except InvalidInput as error:
-        parser.error(str(error))
-    return arguments
-
-
-class _Schedules:
-    """The schedule of a job that keeps running; made when the root is known."""
-
-    def __init__(self) -> None:
-        self._known: KindSchedule | None = None
-
-    def of(self, root: str, kinds: Sequence[MaintenanceKind]) -> KindSchedule:
-        self._known = self._known or KindSchedule(open_store(root), kinds)
-        return self._known
-
-
-def maintain_streams(
-    arguments: argparse.Namespace, schedules: _Schedules, spark: SparkSession, given: RoundInput
-) -> Report:
-    """Do one round on executors; in a job that keeps running, of the kinds that are due."""
-    kinds, schedule = arguments.kinds, None
-    if arguments.interval is not None:
-        schedule = schedules.of(given.root, kinds)
-        recorded = not (arguments.stream or arguments.scope or arguments.dry_run)
-        kinds = schedule.due(recorded=recorded)
-    request = parse_request(
-        kinds or arguments.kinds,
-        arguments.scope,
-        arguments.stream,
-        dry_run=arguments.dry_run,
-        full=arguments.full,
-        limit=arguments.limit,
+    add(
+        "--metrics-textfile",
+        type=_textfile,
+        metavar="PATH",
+        help="after each round, write the metrics of the root to this file *.prom for "
+        "node_exporter's textfile collector (needs the extra metrics)",
     )
-    request = replace(request, must_exist=given.must_exist)
-    counts, failures, table = no_counts(arguments.kinds), dict[str, str](), None
-    lines = None
-    if kinds:
+    for flag, name in SETTING_FLAGS.items():
+        rule = rule_of(name)
+        add(
+            flag,
+            type=partial(_setting, name),
+            default=argparse.SUPPRESS,
+            dest=name,
+            metavar="VALUE",
+            help=f"{rule.meaning} (default: the setting {name} of the stream or the root, else "
+            f"{rule.default})",
+        )
+    add("--no-sweep", action="store_true", help="do all of these kinds except sweeping")
+    add(
+        "--confirm-clock",
+        action="store_true",
+        help="confirm that a local disk's clock is right, after a warning that it jumped",
+    )
+    add(
+        "--cooldown",
+        type=_pace,
+        metavar="TIME",
+        dest="pace",
+        help="minimum age of a segment that is split (default: 600s); all other times of scaling "
+        "are proportional to it",
+    )
+    add(
+        "--by-keys",
+        action="store_true",
+        help="where a policy follows events, split a segment between its newest keys if that "
+        "balances the load better than equal ranges",
+    )
+    return parser
+
+
+def _textfile(text: str) -> str:
+    return _checked(partial(check_textfile, "--metrics-textfile"), text)
+
+
+def _pace(text: str) -> ScalingPace:
+    return _checked(ScalingPace.of_cooldown, text)
+
+
+def _setting(name: str, text: str) -> SettingValue:
+    """Parse a setting of one run: above 0, and a size within its limits."""
+    rule = rule_of(name)
+    value = _checked(partial(rule.parse, name, is_bounded=name == "compact_target"), text)
+    if value == 0 and name != "prepared_limit":
+        raise argparse.ArgumentTypeError("must be longer than 0 s")
+    return value
+
+
+def _checked(parse: Callable[[str], Value], text: str) -> Value:
+    try:
+        return parse(text)
+    except (InvalidConfiguration, InvalidInput) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def maintain(arguments: argparse.Namespace, spark: SparkSession | None, stop: StopSignal) -> int:
+    """Do the rounds in a running Spark session; return the exit status.
+
+    Without a session a signal has stopped the job before its first round.
+    """
+    prog, interval, manager = arguments.prog, arguments.interval, StreamManager(arguments.root)
+    if arguments.confirm_clock and not arguments.dry_run:
+        manager.confirm_clock()
+    told, settings, errors = RoundProgress(prog), "", errors_of_spark()
+    root = find_root(arguments.root)
+    store = open_store(root)
+
+    def do(request: RoundRequest) -> MaintenanceResult:
+        nonlocal settings
+        assert spark is not None
+        execute = partial(spread, spark, root, told=told)
+        one = MaintenanceRound(store, request, execute, stop)
         try:
-            result = _run(spark, given, request)
-        except Exception:
-            if schedule is not None:
-                schedule.undo()
+            done = one.run()
+        except errors:
+            if stop.is_set:  # it has cancelled what Spark does
+                return MaintenanceResult(0, 0, {}, stopped=True)
             raise
-        counts |= result.counts()
-        failures, table = result.failures, _table(result)
-        lines = result.failure_lines
-    pause = None
-    if schedule is not None:
-        is_set = arguments.interval is AS_SET
-        pause = schedule.pause_seconds() if is_set else float(arguments.interval)
-    return Report(table, counts, failures, pause, failure_lines=lines)
+        finally:
+            told.say_repeated()
+        if settings != (settings := one.settings.summary()):
+            print(printable(f"settings: {settings or 'all defaults'}"))
+        return done
 
-
-def _run(spark: SparkSession, given: RoundInput, request: RoundRequest) -> MaintenanceResult:
-    execute = partial(spread, spark, given.root, told=given.told)
-    return MaintenanceRound(open_store(given.root), request, execute, given.stop).run()
+    rounds = Rounds(
+        prog,
+        store,
+        arguments.request,
+        do,
+        stop,
+        once=interval is None,
+        pause=None if interval is AS_SET else interval,
+        errors=errors,
+        after=MetricsTextfile(prog, manager, arguments.metrics_textfile).write,
+    )
+    try:
+        if spark is not None:
+            rounds.run()
+    except (InvalidInput, NotFound) as error:
+        complain(prog, error)
+        return 2
+    return rounds.end(repeated=told.repeated, settings=settings)
 
 
 def spread(
@@ -186,15 +358,6 @@ def _do(root: str, task: Task, *, options: WorkOptions) -> Iterator[Mapping[str,
     kinds = tuple(map(MaintenanceKind, json.loads(task.text)))
     outcomes = do_task(open_store(root), RoundTask(task.stream, kinds), options)
     yield from ({"outcome": to_json(outcome.row())} for outcome in outcomes)
-
-
-def _table(result: MaintenanceResult) -> TextTable | None:
-    rows = result.rows()
-    return TextTable(COLUMNS, [_cells(*row) for row in rows]) if rows else None
-
-
-def _cells(unit: str, kind: str, done: str) -> list[Cell]:
-    return [unit, kind, (done, "red") if done.startswith("failed: ") else bold(done)]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How far a round is, on stderr, and tables for the terminal."""
+"""How far a round is, on stderr."""
 
 from __future__ import annotations
 
@@ -6,53 +6,13 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final
 
 from pravega_spark.primitives.printable import printable
 from pravega_spark.values.units import count_text
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-
-Side = Literal["left", "right"]
-
-Cell = str | tuple[str, str]
-"""A text, or a text and its style."""
-
-FAILED: Cell = ("failed", "red")
-
-
-def bold(text: str) -> Cell:
-    """Return a cell in bold."""
-    return text, "bold"
-
-
-@dataclass(frozen=True)
-class TextTable:
-    """Rows under headings; each heading has the side to which its column is aligned."""
-
-    columns: Mapping[str, Side]
-    rows: Sequence[Sequence[Cell]]
-
-    def render(self) -> Table:
-        """Return the table as rich prints it."""
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=box.SIMPLE_HEAD)
-        for heading, side in self.columns.items():
-            table.add_column(heading, justify=side)
-        for row in self.rows:
-            texts = ((cell, "") if isinstance(cell, str) else cell for cell in row)
-            table.add_row(*(Text(printable(text), style) for text, style in texts))
-        return table
-
 
 LINE_SECONDS: Final = 60.0
 _BAR_SECONDS: Final = 0.5

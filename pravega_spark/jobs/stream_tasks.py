@@ -6,23 +6,17 @@ work, too. A task's work on a stream is plain Python on the engine.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
+from pravega_spark.engine.runtime.log_fields import own_logger
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.root_marker import MARKER_KEY, missing_marker
-from pravega_spark.engine.stream.repair import looked
-from pravega_spark.engine.stream.stream_log import open_stream
-from pravega_spark.errors import InvalidInput, NoSuchStream, PravegaSparkError
+from pravega_spark.errors import InvalidInput
 from pravega_spark.jobs.report import Done, RoundProgress
-from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.values.limits import STREAMS_PER_TASK
-from pravega_spark.values.names import split_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,42 +40,13 @@ class Task(NamedTuple):
 
 TaskWork = Callable[[str, Task], Iterable[Mapping[str, Any]]]
 """Takes root and task, returns rows. Must be picklable; Spark may run it twice, even at once."""
-Work = Callable[[str, str], Iterable[Mapping[str, Any]]]
-"""The same for a whole stream by its name."""
-
-
-def find_streams(
-    root: str,
-    scopes: Collection[str] = (),
-    streams: Collection[str] = (),
-    *,
-    must_exist: bool = True,
-) -> tuple[str, list[str]]:
-    """Return the root as a URL for executors, and the named streams, or else all, sorted.
-
-    Named objects that do not exist are left out unless they ``must_exist``. Raises InvalidInput for
-    a root in memory or without a marker, InvalidName, NoSuchScope, and NoSuchStream for a named
-    stream.
-    """
-    url = find_root(root)
-    for name in streams:
-        split_stream(name)
-    manager = StreamManager(root)
-    if not (scopes or streams):
-        return url, sorted(root_of(manager).in_scopes(manager.list_streams))
-    missing = [name for name in streams if _is_missing(manager, name)]
-    if missing and must_exist:
-        name = missing[0]
-        raise NoSuchStream(
-            f"stream {name} does not exist under {root}; use another name.", stream=name
-        )
-    listed = root_of(manager).in_scopes(manager.list_streams, sorted(scopes), must_exist=must_exist)
-    found = {*streams, *listed}
-    return url, sorted(found.difference(missing))
 
 
 def find_root(root: str) -> str:
-    """Return a root as a URL for executors. Raises InvalidInput as :func:`find_streams` does."""
+    """Return a root as a URL for executors.
+
+    Raises InvalidInput for a root in memory or without a marker.
+    """
     store = open_store(root)
     if store.url.startswith("memory:"):
         raise InvalidInput(
@@ -93,36 +58,10 @@ def find_root(root: str) -> str:
     return store.url
 
 
-def _is_missing(manager: StreamManager, stream: str) -> bool:
-    """Whether no such stream exists. A stream that cannot be opened exists."""
-    with contextlib.suppress(PravegaSparkError):
-        return not manager.stream_exists(stream)
-    return False
-
-
-def map_streams(
-    spark: SparkSession,
-    root: str,
-    streams: Sequence[str],
-    work: Work,
-    schema: pa.Schema,
-    told: RoundProgress | None = None,
-) -> list[dict[str, Any]]:
-    """Return the rows that ``work`` returns for each stream, with columns ``stream`` and ``error``.
-
-    If a stream fails, it has a single row with its error, and the other streams are not affected.
-    A stream that was deleted since it was listed has no row.
-    """
-    whole = pa.schema([*schema, ("error", pa.string())])
-    tasks = [Task(name) for name in streams]
-    return map_tasks(
-        spark, root, tasks=tasks, work=partial(_rows, work=work), schema=whole, told=told
-    )
-
-
 def map_tasks(
     spark: SparkSession,
     root: str,
+    *,
     tasks: Sequence[Task],
     work: TaskWork,
     schema: pa.Schema,
@@ -195,24 +134,3 @@ def _cores(spark: SparkSession) -> int:
         return max(1, spark.sparkContext.defaultParallelism)
     except Exception:  # Spark Connect has no context
         return int(spark.conf.get("spark.sql.shuffle.partitions", "8") or 8)
-
-
-def _rows(root: str, task: Task, work: Work) -> list[Mapping[str, Any]]:
-    """Return a stream's rows, or a single row with its error."""
-    stream = task.stream
-    try:
-        return list(looked(open_stream(root, stream), partial(work, root, stream)))
-    except NoSuchStream:
-        return []
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        logger.warning(
-            "work on stream %s failed: %s",
-            stream,
-            " ".join(reason.split()),
-            extra=log_fields("job", stream),
-        )
-        logger.debug(
-            "work on stream %s failed", stream, exc_info=True, extra=log_fields("job", stream)
-        )
-        return [{"error": reason}]

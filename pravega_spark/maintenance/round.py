@@ -21,11 +21,15 @@ from types import TracebackType
 from typing import Final, Protocol
 
 from pravega_spark.config.descriptions import MaintenanceKind
-from pravega_spark.config.root_settings import AUTO
+from pravega_spark.config.root_settings import (
+    AUTO,
+    EffectiveSettings,
+    GivenSettings,
+)
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.engine.runtime.tracing import span
-from pravega_spark.engine.state.due_hints import DueHints, basis_of, drop_hints
+from pravega_spark.engine.state.due_hints import DueHints, drop_hints
 from pravega_spark.engine.state.maintenance_table import (
     JOB,
     ClaimedWork,
@@ -44,6 +48,7 @@ from pravega_spark.maintenance.result import KindResult, MaintenanceResult, Work
 from pravega_spark.maintenance.work import (
     WORKS,
     RoundTask,
+    ScalingHow,
     WorkOptions,
     do_task,
     stream_hints,
@@ -339,6 +344,9 @@ class RoundRequest:
     full: bool = False
     """Whether to look at every stream fully, without regard to due hints."""
     limit_seconds: float = WorkOptions().limit_seconds
+    flags: GivenSettings = field(default_factory=dict)
+    """Settings that the round decides itself, before streams and root."""
+    scaling: ScalingHow = field(default_factory=ScalingHow)
     must_exist: bool = True
     """Whether a scope or stream that is named and does not exist is an error; else it is left out,
     since it was deleted after the first round of a process that keeps running."""
@@ -373,6 +381,10 @@ class MaintenanceRound:
         self._works: dict[str, _ScopeWork] = {}
         self._broken: dict[str, str] = {}
         """Scopes whose index cannot be read, each with its error."""
+        self._groups: dict[str, str] = {}
+        """Reader groups whose interrupted change could not be completed, each with its error."""
+        self.settings = EffectiveSettings()
+        """The settings of the root that hold for the round, once it has begun."""
 
     def run(self) -> MaintenanceResult:
         """Do the round.
@@ -390,9 +402,12 @@ class MaintenanceRound:
         if read_root(store) is None:
             raise missing_marker(store)
         given = open_settings(store, self._runtime).read()
-        options = WorkOptions(given, {}, request.dry_run, request.limit_seconds)
+        options = WorkOptions(
+            given, request.flags, request.dry_run, request.limit_seconds, request.scaling
+        )
+        self.settings = options.of_root()
         scopes = recorded_scopes(request.scopes, request.streams, dry_run=request.dry_run)
-        self._find_streams(basis_of(given))
+        self.find_streams(options.basis)
         with contextlib.ExitStack() as stack:
             records, claimed = list[RoundRecord](), dict[MaintenanceKind, str]()
             for kind in request.kinds:
@@ -410,8 +425,11 @@ class MaintenanceRound:
                     record.finish(result.streams, result.kinds[record.kind].failures)
         return replace(result, seconds=self._runtime.monotonic() - began)
 
-    def _find_streams(self, basis: str) -> None:
-        """List the streams of the round, and those of their scopes, whose hints are kept."""
+    def find_streams(self, basis: str = "") -> None:
+        """List the streams of the round, and those of their scopes, whose hints are kept.
+
+        Raises NoSuchScope and NoSuchStream for what is named, as :meth:`run` does.
+        """
         request, named = self._request, dict[str, set[str]]()
         for name in request.streams:
             scope, short = split_stream(name)
@@ -443,7 +461,9 @@ class MaintenanceRound:
         store, request = self._store, self._request
         now_ms = open_maintenance(store, self._runtime).about_now_ms()
         if MaintenanceKind.RETENTION in kinds and not request.dry_run:
-            repair_changing_groups(store, lambda name: open_stream(store, name), self._runtime)
+            streams = partial(open_stream, store)
+            errors = repair_changing_groups(store, streams, self._runtime)
+            self._groups = {f"reader group {group}": why for group, why in errors.items()}
         outcomes = list[WorkOutcome]()
         for work in self._works.values():
             work.hints.read()
@@ -507,7 +527,11 @@ class MaintenanceRound:
         outcomes: Sequence[WorkOutcome],
     ) -> MaintenanceResult:
         found = {
-            kind: kind_result(kind, (o for o in outcomes if o.kind is kind), self._broken)
+            kind: kind_result(
+                kind,
+                (o for o in outcomes if o.kind is kind),
+                self._broken | (self._groups if kind is MaintenanceKind.RETENTION else {}),
+            )
             for kind in kinds
         }
         streams = sum(len(work.wanted) for work in self._works.values())
@@ -632,31 +656,3 @@ def maintain_root(
         return TaskThreads(do, parallelism, options.limit_seconds, stop, runtime).run(tasks)
 
     return MaintenanceRound(store, request, execute, stop, runtime).run()
-
-
-FIRST_RETRY_SECONDS: Final = 1.0
-LAST_RETRY_SECONDS: Final = 60.0
-"""The longest pause between two attempts, if no interval is longer."""
-
-
-class RoundRetries:
-    """The attempts in a row that an error ended, such as that of a root that is unmounted."""
-
-    def __init__(self) -> None:
-        self.attempts = 0
-        self._reason = ""
-
-    def is_new(self, error: Exception) -> bool:
-        """Count a failed attempt; return whether its cause is another than that of the last one."""
-        reason, before = f"{type(error).__name__}: {error}", self._reason
-        self.attempts, self._reason = self.attempts + 1, reason
-        return reason != before
-
-    def end(self) -> None:
-        """Forget the failed attempts: a round was done."""
-        self.attempts, self._reason = 0, ""
-
-    def pause_seconds(self, interval: float | None) -> float:
-        """Return the seconds until the next attempt: twice as long each time, up to an interval."""
-        last = LAST_RETRY_SECONDS if interval is None else interval
-        return min(FIRST_RETRY_SECONDS * 2.0 ** min(self.attempts - 1, 16), last)

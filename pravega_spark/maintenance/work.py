@@ -18,7 +18,7 @@ from pravega_spark.compaction.plan import CompactionOptions
 from pravega_spark.compaction.result import CompactionResult
 from pravega_spark.compaction.run import run_compaction
 from pravega_spark.config.descriptions import MaintenanceKind, TransactionStatus
-from pravega_spark.config.policies import LimitUnit, RetentionType, ScalingType
+from pravega_spark.config.policies import LimitUnit, RetentionType, ScalingPace, ScalingType
 from pravega_spark.config.root_settings import EffectiveSettings, GivenSettings, SettingSources
 from pravega_spark.engine.kinds import KINDS, TABLE, kind_at
 from pravega_spark.engine.log import checkpoint
@@ -56,7 +56,7 @@ from pravega_spark.reader_groups.settlement import GroupPositions
 from pravega_spark.reader_groups.table import check_has_log
 from pravega_spark.retention.explanation import DataAmount, RetentionExplanation
 from pravega_spark.retention.run import RetentionOptions, dry_run_retention, run_retention
-from pravega_spark.scaling.auto import explain_scaling, run_scaling
+from pravega_spark.scaling.auto import PACE, explain_scaling, run_scaling
 from pravega_spark.scaling.decision import Action
 from pravega_spark.txn import leases, lifecycle
 from pravega_spark.txn.decision_log import open_decisions
@@ -218,6 +218,14 @@ def sweep_deleted_folded(
 logger = own_logger(__name__)
 
 
+class ScalingHow(NamedTuple):
+    """How a round scales, where no setting of the root or of a stream says it."""
+
+    pace: ScalingPace = PACE
+    use_keys: bool = False
+    """Whether to split between the newest keys of a segment; see :func:`explain_scaling`."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkOptions:
     """How a round works; picklable."""
@@ -228,6 +236,17 @@ class WorkOptions:
     """Settings that the round decides itself, before streams and root."""
     dry_run: bool = False
     limit_seconds: float = parse_duration_ms("a limit", STREAM_TIMEOUT) / 1_000
+    scaling: ScalingHow = field(default_factory=ScalingHow)
+
+    @property
+    def basis(self) -> str:
+        """What due hints depend on: a round with other settings looks again."""
+        flags = {n: value for n, value in self.flags.items() if not n.endswith("_interval")}
+        return basis_of({**self.root, **flags})
+
+    def of_root(self) -> EffectiveSettings:
+        """Return the settings that hold where no stream overrides them."""
+        return SettingSources(self.root, self.flags).of_root()
 
     def settings(self, view: StreamView) -> EffectiveSettings:
         """Return the settings that hold for a stream."""
@@ -366,7 +385,8 @@ def _transactions(stream: StreamLog, view: StreamView, options: WorkOptions) -> 
 
 def _scaling(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:
     run = explain_scaling if options.dry_run else run_scaling
-    result = run(stream, life=view.life)
+    pace, use_keys = options.scaling
+    result = run(stream, pace, use_keys=use_keys, life=view.life)
     requests = list(result.decision.requests)
     if result.outcomes:
         scaled = zip(requests, result.outcomes, strict=True)
@@ -386,7 +406,7 @@ def _folding(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkD
 
 
 def _retention(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:
-    given = RetentionOptions(root=options.root, sweep=False)
+    given = RetentionOptions(options.flags, root=options.root, sweep=False)
     if options.dry_run:
         result = dry_run_retention(stream, given, life=view.life)
     else:
@@ -622,14 +642,14 @@ def do_task(
 
 
 def _sweep_tables(store: Store, scope: str, options: WorkOptions, runtime: Runtime) -> WorkOutcome:
-    settings = SettingSources(options.root).of_root()
+    settings = options.of_root()
     now = read_clock(store, runtime)
     if not scope:
         swept = sweep_root(store, open_settings(store, runtime), settings, now)
         return _outcome(scope, [swept], {}, now.earliest_ms)
     index = open_scope(store, scope, runtime)
     sweeps = scope_sweeps(store, index, settings, now, runtime, deleted=True)
-    hints = table_hints(store, scope, sweeps, basis_of(options.root))
+    hints = table_hints(store, scope, sweeps, options.basis)
     found, failures = list[SweepResult](), dict[str, str]()
     now_ms = open_maintenance(store, runtime).about_now_ms()
     for name in hints.due((SWEEPING,), now_ms):
@@ -666,7 +686,7 @@ def _preview_tables(
     store: Store, scope: str, options: WorkOptions, runtime: Runtime
 ) -> WorkOutcome:
     """Return what sweeps of the tables would do, as far as their logs show it; writes nothing."""
-    settings = SettingSources(options.root).of_root()
+    settings = options.of_root()
     now = read_clock(store, runtime, keep=False)
     logs = [open_settings(store, runtime).table.log]
     if scope:

@@ -10,7 +10,11 @@ without any width, such as the mark of the byte order (``\ufeff``).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Final
+
+UNKNOWN: Final = "-"
+"""What a table shows for None and for an empty text."""
 
 _MOVING: Final = re.compile(
     "["
@@ -39,6 +43,18 @@ def printable_lines(text: str) -> str:
 def printable_json(text: str) -> str:
     """Return a line of JSON with JSON's own escapes for the same characters: it says the same."""
     return _MOVING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def cell_text(cell: object) -> str:
+    """Return what a table shows of a value."""
+    return UNKNOWN if cell is None or cell == "" else printable(str(cell))
+
+
+def table_lines(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return the lines of a table: the headings, then the rows, in columns."""
+    cells = [headings, *([cell_text(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
 
 
 def is_printable(text: str) -> bool:

@@ -579,10 +579,10 @@ def repair_group(store: Store, group: str, streams: Streams, runtime: Runtime) -
     return None
 
 
-def repair_changing_groups(store: Store, streams: Streams, runtime: Runtime) -> None:
-    """Finish the announced changes of all groups under a root."""
+def repair_changing_groups(store: Store, streams: Streams, runtime: Runtime) -> dict[str, str]:
+    """Finish the announced changes of all groups under a root; return the error of each failure."""
     announcements = ChangeAnnouncements(store, runtime)
-    announcements.repair(lambda group: repair_group(store, group, streams, runtime))
+    return announcements.repair(lambda group: repair_group(store, group, streams, runtime))
 
 
 def release_absent_groups(stream: StreamLog, streams: Streams) -> None:

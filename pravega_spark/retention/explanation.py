@@ -103,7 +103,7 @@ class RetentionExplanation:
         return "\n".join(lines)
 
     def row(self) -> dict[str, Any]:
-        """Return the columns of ``retention_run.ROW_SCHEMA`` that a dry run fills."""
+        """Return the decision as a record."""
         claims = (f"{claim.holder}: {claim.holds}" for claim in self.claims)
         return {
             "policy": policy_text(self.policy),

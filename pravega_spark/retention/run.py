@@ -15,8 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
-
 from pravega_spark.config.policies import RetentionPolicy
 from pravega_spark.config.root_settings import (
     EffectiveSettings,
@@ -254,36 +252,6 @@ def _has_sample(domains: Domains) -> bool:
 
 logger = own_logger(__name__)
 
-ROW_SCHEMA: Final = pa.schema(
-    [
-        ("policy", pa.string()),
-        ("decision", pa.string()),
-        ("cut", pa.string()),
-        ("goes_events", pa.int64()),
-        ("goes_bytes", pa.int64()),
-        ("stays_events", pa.int64()),
-        ("stays_bytes", pa.int64()),
-        ("stays_seconds", pa.float64()),
-        ("held_by", pa.string()),
-        ("passed", pa.string()),
-        ("expired", pa.string()),
-        ("version", pa.int64()),
-        ("sampled", pa.bool_()),
-        ("swept_files", pa.int64()),
-        ("swept_bytes", pa.int64()),
-        ("pending_files", pa.int64()),
-        ("pending_bytes", pa.int64()),
-        ("pending", pa.string()),
-        ("unmoved", pa.string()),
-        ("settings", pa.string()),
-    ]
-)
-"""A row for each stream. ``version`` is that of the commit that truncated, null without one.
-``pending`` says which removed files the sweep could not delete yet, why, and from when it can;
-``unmoved`` why it moved neither the horizon nor a mark.
-
-``settings`` are those that are not the defaults, each with its origin."""
-
 
 @dataclass(frozen=True, slots=True)
 class RetentionResult:
@@ -297,7 +265,13 @@ class RetentionResult:
     """The settings that held for the run."""
 
     def row(self) -> dict[str, Any]:
-        """Return the result as a row of ROW_SCHEMA."""
+        """Return the result as a record.
+
+        ``version`` is that of the commit that truncated, None without one. ``pending`` says which
+        removed files the sweep could not delete yet, why, and from when it can; ``unmoved`` why it
+        moved neither the horizon nor a mark. ``settings`` are those that are not the defaults, each
+        with its origin.
+        """
         swept = self.swept
         pending = () if swept is None else swept.pending
         return {

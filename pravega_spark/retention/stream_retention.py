@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
 from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.config.policies import RetentionPolicy
 from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
-from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
-from pravega_spark.engine.stream.time_limit import run_within
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import InvalidInput, InvalidName
 from pravega_spark.reader_groups.description import find_group
-from pravega_spark.reader_groups.lifecycle import release_absent_groups
 from pravega_spark.retention.explanation import RetentionExplanation
 from pravega_spark.retention.run import (
-    RetentionOptions,
     RetentionResult,
-    dry_run_retention,
     explain_retention,
     parse_options,
     run_retention,
@@ -97,21 +91,3 @@ def _awaited(stream: StreamLog, found: RetentionExplanation) -> Iterator[str]:
                 f"checkpoint {checkpoint} of reader group {group.state.group} waits for reader "
                 f"{', '.join(readers)}"
             )
-
-
-def retention_rows(
-    root: str, stream: str, *, options: RetentionOptions, dry_run: bool, limit_seconds: float
-) -> list[dict[str, Any]]:
-    """Run the retention of a stream, or only explain it; return its row of ``ROW_SCHEMA``.
-
-    Runs in executors. Raises TooBusy if the run exceeds the limit.
-    """
-    opened = open_stream(root, stream)
-
-    def run() -> RetentionResult:
-        if dry_run:
-            return dry_run_retention(opened, options)
-        release_absent_groups(opened, partial(open_stream, opened.store))
-        return run_retention(opened, options)
-
-    return [run_within(limit_seconds, run, f"retention of stream {stream}", root).row()]

@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from pravega_spark.config.policies import ScalingPace, ScalingPolicy, ScalingType
@@ -15,7 +14,7 @@ from pravega_spark.engine.chunks.routing import positions
 from pravega_spark.engine.layout.epochs import split
 from pravega_spark.engine.stream.read import read_range
 from pravega_spark.engine.stream.records import StreamState
-from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidConfiguration, NoSuchSegment, ScaleConflict, StreamSealed
 from pravega_spark.scaling.commit import scale_stream
@@ -100,22 +99,6 @@ def largest_share(found: NDArray[np.float64], ranges: tuple[KeyRange, ...]) -> f
 PACE: Final = ScalingPace()
 """Pravega's times."""
 
-ROW_SCHEMA: Final = pa.schema(
-    [
-        ("segment", pa.string()),
-        ("key_low", pa.float64()),
-        ("key_high", pa.float64()),
-        *((name, pa.float64()) for name in AVERAGE_NAMES),
-        ("action", pa.string()),
-        ("reason", pa.string()),
-        ("request", pa.int32()),
-        ("epoch", pa.int32()),
-        ("dropped", pa.string()),
-    ]
-)
-"""A row for each active segment. ``request`` numbers the scales of one stream; merged segments have
-the same number. ``epoch`` is the scale's new epoch, ``dropped`` says why it made none."""
-
 
 @dataclass(frozen=True, slots=True)
 class ScalingOutcome:
@@ -136,7 +119,11 @@ class ScalingResult:
     outcomes: tuple[ScalingOutcome, ...] = ()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the verdicts as rows of ROW_SCHEMA, in range order."""
+        """Return the verdicts as rows, in range order: one for each active segment.
+
+        ``request`` numbers the scales of one stream; merged segments have the same number.
+        ``epoch`` is the scale's new epoch, ``dropped`` says why it made none.
+        """
         requests = {
             segment_id: number
             for number, request in enumerate(self.decision.requests)
@@ -247,15 +234,6 @@ def _scale(stream: StreamLog, life: int, request: ScaleRequest) -> ScalingOutcom
     return ScalingOutcome(epoch=epoch.number)
 
 
-def scaling_rows(
-    root: str, stream: str, *, pace: ScalingPace, dry_run: bool, use_keys: bool
-) -> list[dict[str, Any]]:
-    """Scale a stream, or only decide in a dry run; return its rows. Runs in executors."""
-    opened = open_stream(root, stream)
-    run = explain_scaling if dry_run else run_scaling
-    return run(opened, pace, use_keys=use_keys).rows()
-
-
 class StreamScaling:
     """Explains and runs the automatic scaling of one stream; made by ``StreamManager.scaling``."""
 
@@ -266,7 +244,7 @@ class StreamScaling:
     def explain(
         self, *, pace: ScalingPace = PACE, use_keys: bool = False
     ) -> tuple[dict[str, Any], ...]:
-        """Return what a run would do with each active segment, as the rows of the scaling job.
+        """Return what a run would do with each active segment, a row each.
 
         A row has the segment, its keys and rates, the action and its reason. ``use_keys`` splits a
         segment under a policy by event rate between its newest keys if that balances the load

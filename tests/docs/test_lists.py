@@ -12,8 +12,7 @@ import pytest
 from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.engine.store import open_store
 from pravega_spark.errors import InvalidInput, InvalidOption
-from pravega_spark.jobs.command_line import MAINTENANCE
-from pravega_spark.jobs.job_runner import SETTINGS_OF_JOBS
+from pravega_spark.jobs.maintenance import KINDS_OF_JOBS, PROG
 from pravega_spark.maintenance.work import WORKS
 from pravega_spark.spark import options
 from tests.harness.page_examples import REPOSITORY
@@ -77,10 +76,10 @@ def test_pages_have_every_kind_of_maintenance() -> None:
 
 
 def test_kinds_with_a_job_of_their_own_are_named() -> None:
-    own = set(SETTINGS_OF_JOBS) - {MAINTENANCE}
-    named = between(page("maintenance.md"), "one by one, by the jobs ", ".\n")
+    own = set(KINDS_OF_JOBS) - {PROG}
+    named = between(page("maintenance.md"), "are also run by the jobs ", ". They")
     assert set(CODE.findall(named)) == own
-    said = between(MaintenanceKind.__doc__ or "", "does all kinds.", "have a")
+    said = between(MaintenanceKind.__doc__ or "", "does all kinds.", "are also")
     assert {word for word in KINDS if word in said.lower()} == own
 
 

@@ -1,4 +1,4 @@
-"""The table of docs/settings.md is that of the code, and so is what each job reads.
+"""The table of docs/settings.md is that of the code.
 
 ``PRAVEGA_SPARK_WRITE_DOCS=1 pytest tests/docs`` writes the table again.
 """
@@ -9,9 +9,7 @@ import os
 import re
 from pathlib import Path
 
-from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.config.root_settings import SETTING_NAMES, STREAM_SETTING_NAMES, rule_of
-from pravega_spark.jobs.job_runner import SETTINGS_OF_JOBS
 
 PAGE = Path(__file__).parents[2] / "docs/settings.md"
 READ_BY = {
@@ -28,17 +26,13 @@ READ_BY = {
     "maintain": "a `StreamManager` that was opened without `maintain`",
 }
 """The calls that read a setting; a retention run sweeps, too."""
-INTERVAL = "_interval"
 
 
 def _readers(name: str) -> str:
-    calls, with_interval = READ_BY.get(name, '`maintain="auto"`'), ""
-    jobs = [job for job, names in SETTINGS_OF_JOBS.items() if name in names]
-    if name.endswith(INTERVAL):
-        kind = MaintenanceKind(name.removesuffix(INTERVAL)).value
-        jobs, with_interval = [kind] * (kind in SETTINGS_OF_JOBS) + jobs, " with `--interval`"
-    shown = ", ".join(f"`{job}`" for job in jobs)
-    return f"{calls}; jobs{with_interval}: {shown}" if jobs else calls
+    calls = READ_BY.get(name, '`maintain="auto"`')
+    if name == "maintain":
+        return calls
+    return f"{calls}; maintenance{' with `--interval`' if name.endswith('_interval') else ''}"
 
 
 def _table() -> str:

@@ -22,12 +22,12 @@ from pyspark.sql import SparkSession
 from pravega_spark import cli
 from pravega_spark.jobs import (
     compaction,
-    job_runner,
     maintenance,
     retention,
     scaling,
     transactions,
 )
+from pravega_spark.jobs.signals import StopSignal
 
 REPOSITORY = Path(__file__).parents[2]
 RUNNABLE = ("python", "sql", "sh")
@@ -141,11 +141,7 @@ class PageRun:
                 with self._monkeypatch.context() as patch:
                     spark = self._spark()
                     patch.setattr(
-                        job_runner,
-                        "run",
-                        lambda prog, given, work, zeros: job_runner.rounds(
-                            prog, given, spark, work, zeros
-                        ),
+                        maintenance, "run_job", lambda _, __, ___, work: work(spark, StopSignal())
                     )
                     status: int = JOBS[module.removeprefix(JOB_MODULE)].main(arguments)
                 return status

@@ -4,46 +4,38 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from pravega_spark.jobs import job_runner, report, retention
-from pravega_spark.jobs.stream_tasks import map_streams
+from pravega_spark.jobs import maintenance, report
+from pravega_spark.jobs.signals import StopSignal
+from pravega_spark.jobs.stream_tasks import Task
+from pravega_spark.maintenance.work import WorkOptions
 
 
-def work(root: str, stream: str, folder: str) -> list[Mapping[str, Any]]:
-    """Die at the first stream, once."""
-    flag = Path(folder, "died")
-    if stream == "s/a" and not flag.exists():
+def dying(root: str, task: Task, *, options: WorkOptions) -> Iterator[Mapping[str, str]]:
+    """Die at the first stream, once; a worker's own module has the work as it is."""
+    flag = Path(root.removeprefix("file://"), "died")
+    if task.stream == "s/a" and not flag.exists():
         flag.touch()
         os._exit(1)
-    return [{"n": 1}]
+    return maintenance._do(root, task, options=options)
 
 
 def main(root: str) -> int:
     """Do one round in a Spark that repeats tasks."""
     vars(report)["LINE_SECONDS"] = 0.05
+    vars(maintenance)["_do"] = dying
     spark = (
         SparkSession.builder.master("local[1,3]")
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
-
-    def one(spark: SparkSession, given: job_runner.RoundInput) -> job_runner.Report:
-        done = partial(work, folder=root)
-        schema = pa.schema([("n", pa.int64())])
-        rows = map_streams(spark, given.root, given.streams, done, schema, given.told)
-        assert all(row["n"] == 1 and row["error"] is None for row in rows), rows
-        return job_runner.Report(None, {"streams": len(rows)})
-
-    arguments = retention.parse(["--root", root])
-    return job_runner.rounds("retention", arguments, spark, one, {"streams": 0})
+    arguments = maintenance.parse(["--root", root], "scaling")
+    return maintenance.maintain(arguments, spark, StopSignal())
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ BIN = Path(sys.executable).parent
 LAUNCHERS = ("module", "submit", "command")
 
 
-def launch(by: str, job: str, *options: object, packages: str | None = None) -> dict[str, object]:
+def launch(
+    by: str, job: str, *options: object, packages: str | None = None, **variables: str
+) -> dict[str, object]:
     """Run a job to its end, and return its last line."""
     name = job.replace("_", "-")
     words = {
@@ -35,7 +37,9 @@ def launch(by: str, job: str, *options: object, packages: str | None = None) -> 
     }[by]
     done = subprocess.run(
         [*words, *map(str, options)],
-        env=clean_environment(PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(REPOSITORY)),
+        env=clean_environment(
+            PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(REPOSITORY), **variables
+        ),
         capture_output=True,
         text=True,
         timeout=300,
@@ -95,3 +99,9 @@ def test_job_runs_by_each_launcher(
     found = launch(by, job, *words)
     assert (found["failed"], found["rounds"]) == (0, 1)
     assert found["streams"] == 1 if "streams" in found else True
+
+
+def test_job_runs_over_spark_connect(manager: StreamManager, tmp_path: Path) -> None:
+    given = "--root", tmp_path / "root"
+    found = launch("module", "compaction", *given, SPARK_REMOTE="local[2]")
+    assert (found["failed"], found["streams"]) == (0, 1)

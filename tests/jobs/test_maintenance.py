@@ -1,4 +1,4 @@
-"""The jobs maintenance and compaction, in the tests' Spark session."""
+"""The jobs of maintenance, in the tests' Spark session."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pravega_spark import (
     StreamManager,
 )
 from pravega_spark.engine.runtime.system import Runtime
-from pravega_spark.jobs import compaction, job_runner, maintenance
-from pravega_spark.jobs.job_runner import Report
+from pravega_spark.jobs import compaction, maintenance
 from pravega_spark.jobs.signals import StopSignal
+from pravega_spark.maintenance.round import MaintenanceRound
 from pravega_spark.maintenance.work import WORKS
 from tests.harness.folder_state import folder_state
 
@@ -66,20 +66,8 @@ def run(
 ) -> tuple[int, Mapping[str, Any], str]:
     """Run the rounds of a job; return the exit status, the last line, and all output."""
     parsed = job.parse(["--root", str(root), *arguments])
-    if job is maintenance:
-        schedules = maintenance._Schedules()
-        zeros = maintenance.no_counts(parsed.kinds)
-
-        def work(spark: SparkSession, given: job_runner.RoundInput) -> Report:
-            return maintenance.maintain_streams(parsed, schedules, spark, given)
-    else:
-        zeros = compaction.counts(())
-
-        def work(spark: SparkSession, given: job_runner.RoundInput) -> Report:
-            return compaction.compact(parsed, spark, given)
-
     capfd.readouterr()
-    status = job_runner.rounds(job.PROG, parsed, spark, work, zeros, stop)
+    status = maintenance.maintain(parsed, spark, stop or StopSignal())
     out, err = capfd.readouterr()
     return status, json.loads(out.splitlines()[-1]), out + err
 
@@ -109,11 +97,11 @@ def test_dry_run_changes_nothing(
     assert (status, record["dry_run"], record["retention_events"]) == (0, True, 1)
     assert "would truncate 1 event" in out
     status, record, _ = run(spark, capfd, compaction, root, "--dry-run")
-    assert (status, record["streams"], record["files_before"]) == (0, 3, 44)
+    assert (status, record["streams"], record["compaction_files_before"]) == (0, 3, 44)
     assert folder_state(root) == before
 
 
-def test_failing_stream_and_bad_input_have_their_exit_codes(
+def test_failing_stream_has_its_exit_code(
     spark: SparkSession, root: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     log = root / "s/many/events/_delta_log"
@@ -123,15 +111,6 @@ def test_failing_stream_and_bad_input_have_their_exit_codes(
     status, record, out = run(spark, capfd, maintenance, root, "--kinds", "retention", "compaction")
     assert (status, record["failed"], record["retention_events"]) == (1, 2, 1)
     assert "maintenance: retention, compaction of stream s/many: CorruptLog" in out
-    for wrong in (["--kinds", "cleaning"], ["--once", "--interval", "1s"], ["--limit", "0s"]):
-        with pytest.raises(SystemExit) as caught:
-            maintenance.parse(["--root", str(root), *wrong])
-        assert caught.value.code == 2
-    with pytest.raises(SystemExit):
-        compaction.parse(["--root", str(root), "--target", "1 B"])
-    parsed = maintenance.parse(["--root", str(root / "none")])
-    assert job_runner.rounds("maintenance", parsed, spark, lambda *_: Report(None, {}), {}) == 2
-    assert "holds no scope" in capfd.readouterr().err
 
 
 def test_ranges_of_one_stream_are_merged_on_executors(
@@ -142,14 +121,14 @@ def test_ranges_of_one_stream_are_merged_on_executors(
     events = [event.data for event in manager.read("s/many")]
     files = manager.stream_info("s/many").files.files
     status, record, out = run(spark, capfd, compaction, root, "--stream", "s/many", "--dry-run")
-    assert (status, record["compacted"], record["files_after"]) == (0, 1, 2)
+    assert (status, record["compaction_files_after"]) == (0, 2)
     assert "would merge 40 events; files 40 -> 2" in out
     status, record, out = run(spark, capfd, compaction, root, "--stream", "s/many")
-    assert (status, record["failed"], record["compacted"]) == (0, 0, 1)
-    assert (record["files_before"], record["files_after"]) == (files, 2) == (40, 2)
+    assert (status, record["failed"], record["compaction_files_before"]) == (0, 0, files)
+    assert record["compaction_files_after"] == 2
     assert [event.data for event in manager.read("s/many")] == events
     status, record, _ = run(spark, capfd, compaction, root, "--stream", "s/many")
-    assert (status, record["compacted"]) == (0, 0)
+    assert (status, record["compaction_files_before"], record["compaction_bytes_read"]) == (0, 2, 0)
 
 
 def test_kinds_of_a_job_that_keeps_running_follow_their_intervals(
@@ -159,16 +138,16 @@ def test_kinds_of_a_job_that_keeps_running_follow_their_intervals(
     stop.disarm()
     manager.update_settings(scaling_interval="1 s")
     rounds = list[tuple[MaintenanceKind, ...]]()
-    original = maintenance._run
+    original = MaintenanceRound.run
 
-    def count(spark: Any, given: Any, request: Any) -> Any:
-        rounds.append(request.kinds)
+    def count(one: MaintenanceRound) -> Any:
+        rounds.append(tuple(one._request.kinds))
         if len(rounds) == 2:
-            stop._stopped.set()
-        return original(spark, given, request)
+            stop.request()
+        return original(one)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(maintenance, "_run", count)
+        patch.setattr(MaintenanceRound, "run", count)
         status, _, _ = run(spark, capfd, maintenance, root, "--interval", stop=stop)
     assert status == 0
     assert [kind.value for kind in rounds[0]] == KINDS

@@ -32,6 +32,6 @@ def test_job_says_that_a_task_was_repeated_and_its_sums_are_the_least(tmp_path: 
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert (found["streams"], found["failed"], found["repeated"]) == (3, 0, 1)
-    assert "retention: Spark has repeated the work on 1 stream" in done.stderr
+    assert "scaling: Spark has repeated the work on 1 stream" in done.stderr
     assert "they are lower bounds" in done.stderr
     assert "of 3 streams, last s/" in done.stderr

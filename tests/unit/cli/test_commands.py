@@ -24,7 +24,7 @@ from pravega_spark.engine.stream import stream_log
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.jobs.maintenance import parse as parse_job
 from pravega_spark.maintenance.round import RoundStop
-from pravega_spark.maintenance.schedule import KindSchedule
+from pravega_spark.maintenance.rounds import KindSchedule
 from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.spark.monitor.checkpoint_folder import last_committed_batch
 from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffset, encode
@@ -504,7 +504,7 @@ def test_kinds_are_separated_by_commas_or_spaces_or_repeated(
     assert (status, "retention_events" in record, "scaling_splits" in record) == (0, True, True)
     assert "sweeping_files" not in record
     argv = ["--root", "r", "--kinds", *given]
-    assert [kind.value for kind in parse_job(argv).kinds] == ["scaling", "retention"]
+    assert [kind.value for kind in parse_job(argv).request.kinds] == ["scaling", "retention"]
 
 
 def test_help_of_the_interval_says_that_each_kind_has_its_own(

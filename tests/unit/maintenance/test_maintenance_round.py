@@ -193,6 +193,44 @@ def test_changed_settings_make_all_streams_due(manager: StreamManager, clock: Fa
     assert looked_at(manager, kinds=["retention"], full=True) == {"retention": 1}
 
 
+def test_settings_of_one_round_decide_for_it_and_leave_no_hint_for_others(
+    store: Spy, manager: StreamManager, clock: FakeRuntime
+) -> None:
+    manager.create_stream("s/t", StreamConfiguration(retention=RetentionPolicy.by_consumption()))
+    write(manager, "s/t", b"a")
+    manager.subscribe("s/t", "silent")
+    clock.sleep(HOUR)
+    settled(manager)
+    never = RoundRequest((RETENTION,), full=True)
+    assert maintain_root(store, never, 1, runtime=clock).kinds[RETENTION].figures["expired"] == 0
+    soon = RoundRequest((RETENTION,), flags={"expire": 60_000})
+    assert maintain_root(store, soon, 1, runtime=clock).kinds[RETENTION].figures["expired"] == 1
+    found = looked_at(manager, kinds=["retention"])
+    assert found == {"retention": 1}, "the hint is that of other settings"
+
+
+def test_round_over_scopes_is_recorded_for_them(manager: StreamManager) -> None:
+    manager.create_scope("other")
+    for name in ("s/a", "s/b", "other/c"):
+        manager.create_stream(name)
+    manager.maintain(kinds=["retention"], scopes=["s", "other"], streams=["other/c"])
+    found = {info.scope: info.streams for info in manager.maintenance() if info.finished_ms}
+    assert found == {"s": 3, "other": 3}
+
+
+def test_record_that_cannot_be_written_does_not_stop_the_round(
+    manager: StreamManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object, **__: object) -> Any:
+        raise StoreReadOnly("the folder _maintenance is read-only", url="u")
+
+    manager.create_stream("s/t")
+    monkeypatch.setattr(MaintenanceTable, "_change", refuse)
+    assert looked_at(manager, kinds=["retention"]) == {"retention": 1}
+    for done in ("claimed", "recorded"):
+        assert f"could not be {done}: the folder _maintenance is read-only" in caplog.text
+
+
 def test_open_transactions_are_looked_at_in_every_round(
     manager: StreamManager, clock: FakeRuntime
 ) -> None:

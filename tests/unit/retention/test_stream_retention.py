@@ -12,8 +12,7 @@ from pravega_spark.engine.stream.time_limit import run_within
 from pravega_spark.errors import CorruptLog, InvalidConfiguration, NoSuchStream, TooBusy
 from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
 from pravega_spark.retention.decision import RetentionRule
-from pravega_spark.retention.run import ROW_SCHEMA, RetentionResult, parse_options
-from pravega_spark.retention.stream_retention import retention_rows
+from pravega_spark.retention.run import RetentionResult
 from pravega_spark.values.segments import StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.simulated_kills import Killed, kill
@@ -50,15 +49,10 @@ def test_run_truncates_what_explain_reports(manager: StreamManager) -> None:
         retention.run(expire="soon")
 
 
-def test_dry_run_and_run_return_a_row(manager: StreamManager) -> None:
-    for dry_run, version in ((True, False), (False, True)):
-        options = parse_options(sweep=False)
-        (row,) = retention_rows(
-            manager.root, "s/t", options=options, dry_run=dry_run, limit_seconds=60.0
-        )
-        assert set(row) == set(ROW_SCHEMA.names)
-        assert (row["goes_events"], row["goes_bytes"], row["stays_bytes"]) == (50, 500, 500)
-        assert (row["version"] is not None) is version
+def test_record_of_a_run_has_its_amounts(manager: StreamManager) -> None:
+    row = manager.retention("s/t").run(sweep=False).row()
+    assert (row["goes_events"], row["goes_bytes"], row["stays_bytes"]) == (50, 500, 500)
+    assert row["version"] is not None
 
 
 def test_run_that_exceeds_its_limit_raises_too_busy() -> None:

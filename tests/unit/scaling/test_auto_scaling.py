@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
@@ -9,8 +7,7 @@ from pravega_spark.engine.chunks.routing import position
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream
-from pravega_spark.manager import StreamManager
-from pravega_spark.scaling.auto import ROW_SCHEMA, explain_scaling, run_scaling, scaling_rows
+from pravega_spark.scaling.auto import explain_scaling, run_scaling
 from pravega_spark.scaling.commit import scale_stream
 from pravega_spark.scaling.rates import rates_key
 from pravega_spark.txn import lifecycle as txn_lifecycle
@@ -306,21 +303,6 @@ def test_decision_by_a_clock_behind_the_log_is_the_same() -> None:
     assert explain_scaling(stream, now_ms=0) == explain_scaling(
         stream, now_ms=stream.view().timestamp_ms
     )
-
-
-def test_rows_have_the_columns_of_their_schema() -> None:
-    for row in run_scaling(busy()).rows():
-        assert list(row) == ROW_SCHEMA.names
-
-
-def test_rows_of_a_stream_by_its_name(tmp_path: Path) -> None:
-    manager = StreamManager(tmp_path)
-    manager.create_scope("s")
-    manager.create_stream("s/t", StreamConfiguration(POLICY))
-    for dry_run in (True, False):
-        (row,) = scaling_rows(manager.root, "s/t", pace=PACE, dry_run=dry_run, use_keys=False)
-        assert row["segment"] == "0#0"
-        assert row["reason"] == "slow for the target, 2 events/s, but not cold yet"
 
 
 # Wrong clocks

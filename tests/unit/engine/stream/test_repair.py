@@ -20,8 +20,6 @@ from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.repair import existing_view, repair, repaired
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.errors import CorruptLog, NoSuchScope, NoSuchStream, RootChanged, StoreReadOnly
-from pravega_spark.jobs import stream_tasks
-from pravega_spark.jobs.stream_tasks import Task
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.source import PravegaDataSource
 from tests.harness.failpoints import at_failpoint
@@ -115,18 +113,14 @@ def test_no_look_begins_the_stream(root: str, tmp_path: Path, call: Callable[[st
     call(root)
 
 
-def test_job_begins_no_stream(root: str) -> None:
-    """As all maintenance: the folder may be away. What uses the stream ends its creation."""
-
-    def work(at: str, name: str) -> list[dict[str, int]]:
-        return [{"life": open_stream(at, name).view().life}]
-
-    (row,) = stream_tasks._rows(root, Task("s/t"), work)
-    assert "has lost its log, or its creation was killed" in str(row)
+def test_maintenance_begins_no_stream(root: str) -> None:
+    """The folder may be away. What uses the stream ends its creation."""
+    (error,) = StreamManager(root).maintain(kinds=["retention"]).failures.values()
+    assert "has lost its log, or its creation was killed" in error
     with pytest.raises(NoSuchStream):
         open_stream(root, "s/t").view()
     write_event(root)
-    assert stream_tasks._rows(root, Task("s/t"), work)[0].get("life")
+    assert not StreamManager(root).maintain(kinds=["retention"]).failures
 
 
 def test_work_on_a_stream_that_exists_costs_no_more_than_the_work(root: str) -> None:
