@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from pravega_spark.config.descriptions import (
     MaintenanceInfo,
@@ -98,7 +98,7 @@ def _verb(
     own, *others = found.parameters.values()
     name = own.replace(name="stream", annotation="str")
     call.__signature__ = found.replace(parameters=[own, name, *others])  # type: ignore[attr-defined]
-    return call
+    return cast("Callable[Concatenate[StreamManager, str, _Given], _Result]", call)
 
 
 class StreamManager(ClosedByBlock):

@@ -17,7 +17,7 @@ import pytest
 
 from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.errors import InvalidInput, RootChanged
-from pravega_spark.jobs.stream_tasks import find_streams
+from pravega_spark.jobs.stream_tasks import find_root
 from pravega_spark.manager import StreamManager, root_of
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.folder_state import wait_for_maintenance
@@ -160,7 +160,7 @@ def test_new_manager_opens_the_present_root_and_the_old_one_only_its_own(tmp_pat
     assert StreamManager(place.root).list_scopes() == []
     assert not place.root.exists()
     with pytest.raises(InvalidInput, match="If it was a root, mount or restore it"):
-        find_streams(str(place.root))
+        find_root(str(place.root))
     assert StreamManager(place.root).create_scope("new")
 
 
