@@ -93,7 +93,7 @@ def test_flags_of_old_cron_lines_decide_for_their_run() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--expire", "soon"), "is no duration"),
+        (("--expire", "soon"), "is not a valid duration"),
         (("--grace", "0 s"), "longer than 0 s"),
         (("--limit", "0s"), "longer than 0 s"),
         (("--cooldown", "10 ms"), "at least 1 s"),
