@@ -177,7 +177,7 @@ def test_readers_of_a_group_share_a_table_and_a_stream(manager: StreamManager) -
         position = read[-1].position
     assert type(position).parse(str(position)) == position
     assert table.changelog.change(events[name]).value == b"v"
-    with pytest.raises(InvalidInput, match=r"no event of the change log of table shop/stock"):
+    with pytest.raises(InvalidInput, match=r"not an event of the change log of table shop/stock"):
         table.changelog.change(events["shop/orders"])
     group.update(remove=[name])
     assert list(group.stream_cuts()) == ["shop/orders"]
