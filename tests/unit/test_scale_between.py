@@ -153,7 +153,7 @@ class World:
 @pytest.fixture(autouse=True)
 def memory_is_a_root_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark's tasks run in this process here, so that they share its memory."""
-    monkeypatch.setattr(settings, "root_of", lambda found: str(found["root"]))
+    monkeypatch.setattr(settings, "given_root", lambda found: str(found["root"]))
 
 
 def apply(stream: StreamLog, scale: Edges) -> None:
