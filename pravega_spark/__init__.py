@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from pravega_spark.errors import PravegaSparkError
     from pravega_spark.event_reader import EventReader, json_deserializer
     from pravega_spark.event_time.stream_time import StreamTime
-    from pravega_spark.event_time.watermark_update import WatermarkUpdate
+    from pravega_spark.event_time.update import WatermarkUpdate
     from pravega_spark.event_writer import EventStreamWriter
     from pravega_spark.key_value.change_log import KeyChange, KeyChanges, TableChangeLog
     from pravega_spark.key_value.configuration import KeyValueTableConfiguration
@@ -405,7 +405,7 @@ _HOMES = {
     "TruncationResult": "engine.stream.truncation",
     "Unchanged": "config.policies",
     "Watermark": "config.descriptions",
-    "WatermarkUpdate": "event_time.watermark_update",
+    "WatermarkUpdate": "event_time.update",
     "WorkOutcome": "maintenance.result",
     "WriteFuture": "engine.writing.futures",
     "WriterMark": "config.descriptions",

@@ -104,7 +104,8 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         self._times = NotedTimes(stream, self._queue, self._committer.mark_id)
         by_clock = check_flag("automatically_note_time", automatically_note_time)
         self._times.note_automatically(clock=by_clock, events=times)
-        # A writer that was not closed is closed when it is collected, or by writer_exit.
+        # A writer that was not closed is closed when it is collected, or at the exit of the
+        # process (engine/writing/threads.py).
         weakref.finalize(self, self._queue.close_ownerless).atexit = False
 
     @property

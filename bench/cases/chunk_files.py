@@ -25,10 +25,10 @@ from bench.harness.spark_frames import drain, run_to_end
 from bench.harness.spark_tables import MeteredReads, spark_copy, table_path
 from bench.harness.unsynced_store import UnsyncedStore
 from pravega_spark.compaction.run import run_compaction
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, StagedChunk
 from pravega_spark.engine.chunks.writer import encode, stage
 from pravega_spark.engine.runtime.system import Runtime
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
 

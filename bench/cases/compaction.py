@@ -24,10 +24,10 @@ from bench.harness.unsynced_store import UnsyncedStore
 from pravega_spark.compaction.merge import commit_merged, merge_range
 from pravega_spark.compaction.plan import CompactionOptions, FileBytes, plan_compaction
 from pravega_spark.compaction.run import run_compaction
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.runtime.system import Runtime
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView

@@ -15,10 +15,10 @@ from bench.harness.measure import interleave, timed
 from bench.harness.registry import benchmark
 from bench.harness.slow_store import SlowStore
 from pravega_spark import EventStreamWriter, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.chunk import encode_events
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.chunks.writer import stage
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream

@@ -11,9 +11,9 @@ from bench.harness.context import Context
 from bench.harness.figures import Figure
 from bench.harness.measure import Side, interleave
 from bench.harness.registry import benchmark
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.runtime.system import SYSTEM
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.writing.append import append
 from pravega_spark.spark.source import PravegaDataSource

@@ -10,10 +10,10 @@ from bench.harness.figures import Figure
 from bench.harness.measure import interleave, timed
 from bench.harness.registry import benchmark
 from pravega_spark import KeyRange
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.chunks.writer import stage
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.writing.append import reroute
 

@@ -19,8 +19,8 @@ from bench.harness.ready_source import ReadyBatches, ready_options
 from bench.harness.registry import Phase, benchmark
 from bench.harness.spark_frames import drain
 from bench.harness.spark_session import spark_setting
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.writer import stage
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.writing.append import append
 

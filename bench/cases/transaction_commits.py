@@ -14,10 +14,10 @@ from bench.harness.measure import Side, interleave, timed
 from bench.harness.registry import benchmark
 from bench.harness.small_transaction import EVENTS, SEGMENTS, flushed, write_events
 from pravega_spark import KeyRange
+from pravega_spark.engine.chunk_paths import chunk_folder, version_folder
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.chunks.writer import stage
-from pravega_spark.engine.staging_folder import chunk_folder, version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.txn.transaction import Transaction, add_staged
 

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from bench.harness.context import Context
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.chunks.writer import stage
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.writing.append import append

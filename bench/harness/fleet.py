@@ -12,10 +12,10 @@ from bench.harness.measure import timed
 from bench.harness.unsynced_store import UnsyncedStore
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.root import Root
 from pravega_spark.engine.runtime.system import Runtime
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
 from pravega_spark.maintenance.result import WorkOutcome

@@ -11,9 +11,9 @@ from bench.harness.context import Context
 from bench.harness.dataset import table
 from bench.harness.lookalike import json_events
 from bench.harness.unsynced_store import UnsyncedStore
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA
 from pravega_spark.engine.chunks.writer import ChunkWriter
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
 

@@ -13,10 +13,10 @@ from dataclasses import replace
 from bench.harness.context import Context
 from bench.harness.dataset import table
 from bench.harness.unsynced_store import UnsyncedStore
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.commit import Log
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
 

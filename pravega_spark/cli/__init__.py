@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; return the exit status: 0 for success, 1 for failure, 2 for misuse."""
-    from pravega_spark.cli.commands import run
+    from pravega_spark.cli.exit_status import run
 
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the shell, as with >&-

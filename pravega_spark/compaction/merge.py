@@ -21,6 +21,7 @@ from pravega_spark.compaction.plan import (
     note_commit,
 )
 from pravega_spark.compaction.result import CompactionResult, MergedRange, MergeRange, SkippedRange
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks import reader
 from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk, first_gap
 from pravega_spark.engine.chunks.encoder import UnexpectedNaN
@@ -32,7 +33,6 @@ from pravega_spark.engine.log.files import position_of
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime.system import Runtime
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.commit_builder import chunk_add
 from pravega_spark.engine.stream.read import reading_error

@@ -25,7 +25,7 @@ from pravega_spark.engine.stream.watermarks import (
 )
 from pravega_spark.engine.writing.append import sealed_error
 from pravega_spark.errors import InvalidPosition, InvalidTime
-from pravega_spark.event_time.watermark_update import WatermarkUpdate, update_watermark
+from pravega_spark.event_time.update import WatermarkUpdate, update_watermark
 from pravega_spark.values.checks import check_text, check_time_us
 from pravega_spark.values.names import check_name
 from pravega_spark.values.segments import StreamCut

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pravega_spark.engine.chunk_paths import file_path
 from pravega_spark.engine.chunks.arrow_arrays import byte_ends, numbers
 from pravega_spark.engine.chunks.encoder import cuts
 from pravega_spark.engine.chunks.footer import (
@@ -444,7 +445,7 @@ class FoldedWriter:
                 self._file = None
             if self._file is None:
                 number = len(self.files)
-                path = f"data/{self._folder}/{self._name}-{number}.parquet"
+                path = file_path(self._folder, f"{self._name}-{number}")
                 self._file = _OpenFile(
                     self._store, self._table_path, path, self._layout, self._runtime
                 )

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.kinds import FOLD_SUBSCRIBER
 from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.actions import Add, Body, Remove
@@ -23,7 +24,6 @@ from pravega_spark.engine.log.reader import table_at
 from pravega_spark.engine.log.snapshot import PROTOCOL, Snapshot, new_table
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.base import Store
 from pravega_spark.engine.stream.records import SUBSCRIBER_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events
 from pravega_spark.engine.chunks.routing import Router
 from pravega_spark.engine.chunks.tiny import LoneEvent
@@ -23,12 +24,11 @@ from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit import Committed, Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime.failpoints import failpoint
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append import APPEND, check_open, ranges_of
-from pravega_spark.engine.writing.group import group_of
+from pravega_spark.engine.writing.group_commit import group_of
 from pravega_spark.engine.writing.stage import RoutedEvents, stage_routed
 from pravega_spark.errors import (
     BadKeyVersion,

@@ -46,7 +46,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog, events_path, open_
 from pravega_spark.engine.stream.time_limit import run_within, still_running
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog, NoSuchScope, NoSuchStream, RootChanged
-from pravega_spark.event_time.watermark_update import update_watermark
+from pravega_spark.event_time.update import update_watermark
 from pravega_spark.key_value.fold import NEVER, ensure_subscribed, fold, fold_due
 from pravega_spark.key_value.folded_table import end_folded_life, folded_log, folded_table
 from pravega_spark.key_value.shared_table import table_configuration

@@ -26,11 +26,11 @@ from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.log.commit import Log, check_not_lost
 from pravega_spark.engine.runtime.json_codec import to_json
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.state.state_table import Row, Rows
 from pravega_spark.engine.state.synchronizer import Synchronizer
 from pravega_spark.engine.store import Store

@@ -93,7 +93,7 @@ class PravegaDataSource(DataSource):
 
         kind = PravegaBatchReader
         if settings.push_filters:
-            from pravega_spark.spark.read.pushed import PravegaFilteredReader
+            from pravega_spark.spark.read.pushdown import PravegaFilteredReader
 
             kind = PravegaFilteredReader
         reader = kind(settings, schema)

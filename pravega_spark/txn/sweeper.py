@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pravega_spark.config.root_settings import EffectiveSettings
+from pravega_spark.engine.chunk_paths import chunk_folder
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
-from pravega_spark.engine.staging_folder import chunk_folder
 from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.stream.configuration import stream_settings
 from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutcome

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from pravega_spark.config.descriptions import TransactionStatus
+from pravega_spark.engine.chunk_paths import chunk_folder
 from pravega_spark.engine.chunks.arrow_arrays import own_memory
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.chunks.encoder import checked_ends, cuts
@@ -30,7 +31,6 @@ from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.system import ProcessGuard
 from pravega_spark.engine.runtime.tracing import span
-from pravega_spark.engine.staging_folder import chunk_folder
 from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutcome
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView

@@ -30,8 +30,8 @@ from pravega_spark import (
 )
 from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.config.root_settings import AUTO
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.log import checkpoint, sweep_record
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.state.due_hints import basis_of
 from pravega_spark.engine.state.maintenance_table import JOB, MaintenanceTable, RunProgress
 from pravega_spark.engine.store.local import LocalStore
@@ -39,7 +39,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.identity import BatchOrigin, BatchSource, NumberedBatch
 from pravega_spark.engine.writing.split_batch import SplitBatch, StreamPart
 from pravega_spark.errors import TxnFailed
-from pravega_spark.event_time import watermark_update
+from pravega_spark.event_time import update as watermark_update
 from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.maintenance.work import stream_hints

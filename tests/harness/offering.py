@@ -10,7 +10,7 @@ from pravega_spark.engine.stream.records import anonymous_id
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append import StagedBatch
-from pravega_spark.engine.writing.group import AppendGroup, group_of
+from pravega_spark.engine.writing.group_commit import AppendGroup, group_of
 from pravega_spark.engine.writing.identity import SessionBatch
 from pravega_spark.engine.writing.stage import RoutedEvents, stage_offer
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events
 from pravega_spark.engine.chunks.reader import read_range
 from pravega_spark.engine.chunks.routing import Router, split
@@ -16,7 +17,6 @@ from pravega_spark.engine.layout import epoch_changes
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime.system import Runtime
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle

@@ -18,11 +18,11 @@ from pravega_spark import (
     StreamConfiguration,
     StreamManager,
 )
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.chunk import encode_events
 from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.log import checkpoint as log_checkpoint
 from pravega_spark.engine.runtime.system import Runtime
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import root_of
 from pravega_spark.values.limits import MAX_EVENT_BYTES

@@ -43,7 +43,7 @@ from pravega_spark.engine.stream.records import StreamState, decode_writer
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append import AppendResult, StagedBatch, append
-from pravega_spark.engine.writing.group import MustOffer, group_of
+from pravega_spark.engine.writing.group_commit import MustOffer, group_of
 from pravega_spark.engine.writing.identity import (
     BatchIdentity,
     NumberedBatch,

@@ -92,7 +92,7 @@ ENGINE = (
     ),
     Fault(
         "a batch that another process committed is durable before its owner acknowledges it",
-        "engine/writing/group.py",
+        "engine/writing/group_commit.py",
         "        self._stream.log.make_durable()\n",
         "",
         ("unit/engine/writing/test_append_group.py",),

@@ -12,7 +12,7 @@ from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.stream import lifecycle, truncation
 from pravega_spark.engine.stream.fencing import fence
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.group import group_of
+from pravega_spark.engine.writing.group_commit import group_of
 from pravega_spark.errors import (
     ConditionFailed,
     EventTooLarge,

@@ -22,13 +22,13 @@ from pravega_spark import (
     StreamManager,
     set_kms,
 )
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.chunk import encode_events
 from pravega_spark.engine.chunks.encoder import ChunkEncoder
 from pravega_spark.engine.chunks.reader import read_range
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.key_management import KMS_VARIABLE
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import reroute
 from pravega_spark.errors import (

@@ -20,7 +20,7 @@ from pravega_spark import (
 from pravega_spark.engine import key_management
 from pravega_spark.engine.chunks import encoder
 from pravega_spark.engine.chunks.chunk import ChunkRef
-from pravega_spark.engine.chunks.file import open_chunk
+from pravega_spark.engine.chunks.open_file import open_chunk
 from pravega_spark.engine.chunks.reader import read_together
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CorruptChunk, KeyUnavailable, KmsUnavailable

@@ -24,11 +24,11 @@ from pravega_spark import (
     StreamSchema,
     set_kms,
 )
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.format import TypedEvent, format_of
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.chunks.writer import stage
 from pravega_spark.engine.key_management import KMS_VARIABLE
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.writing.append import reroute
 from pravega_spark.errors import CorruptChunk, KeyUnavailable, TruncatedData
 from pravega_spark.integrity.root_integrity import check_root

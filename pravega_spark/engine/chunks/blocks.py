@@ -18,6 +18,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from pravega_spark.engine.chunk_paths import file_path
 from pravega_spark.engine.chunks.arrow_arrays import offsets_of
 from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
 from pravega_spark.engine.chunks.encoder import SMALL_CHUNK_BYTES, times_of
@@ -60,7 +61,7 @@ def stage_blocks(
     column = events.column("event")
     blocks = [block for part in column.chunks for block in _blocks_of_events(part)]
     parts = encode_blocks(times, blocks)
-    path = f"data/{folder}/{name}.parquet"
+    path = file_path(folder, name)
     with store.writer(f"{table_path}/{path}") as file:
         for part in parts:
             file.write(part)

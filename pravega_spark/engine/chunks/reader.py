@@ -29,9 +29,9 @@ import pyarrow.parquet as pq
 from pravega_spark.engine.chunks.arrow_arrays import column, lengths_of, numbers
 from pravega_spark.engine.chunks.blocks import open_blocks
 from pravega_spark.engine.chunks.chunk import FILE_SCHEMA, ChunkRef, first_gap
-from pravega_spark.engine.chunks.file import ChunkFile, check_sizes, open_chunk
 from pravega_spark.engine.chunks.footer import KEY_NAME, has_digest, is_signed, length_of
 from pravega_spark.engine.chunks.format import RAW, EventFormat, payload_names, typed_sizes, widened
+from pravega_spark.engine.chunks.open_file import ChunkFile, check_sizes, open_chunk
 from pravega_spark.engine.chunks.tiny import tiny_columns
 from pravega_spark.engine.runtime.json_codec import to_json
 from pravega_spark.engine.runtime.system import Runtime

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from pravega_spark.engine.chunks.arrow_arrays import lengths_of, numbers
 from pravega_spark.engine.chunks.chunk import ChunkRef
-from pravega_spark.engine.chunks.file import ChunkFile, open_chunk
 from pravega_spark.engine.chunks.format import typed_sizes
+from pravega_spark.engine.chunks.open_file import ChunkFile, open_chunk
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import InvalidInput
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pravega_spark.engine.chunk_paths import file_path
 from pravega_spark.engine.chunks.arrow_arrays import own_memory
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, StagedChunk, encode_events
 from pravega_spark.engine.chunks.encoder import (
@@ -147,7 +148,7 @@ class ChunkWriter:
         ``unbounded`` may have NaN: a call raises UnexpectedNaN for another one.
         Raises KeyUnavailable if the events are to be encrypted and cannot be.
         """
-        self._path = f"data/{folder}/{name}.parquet"
+        self._path = file_path(folder, name)
         self._segment_id = segment_id
         self._runtime = runtime
         self._waiting = RowGroupBuffer()
@@ -317,7 +318,7 @@ def encode_chunks(
     for number, (first, last, _) in enumerate(cuts(ends, CHUNK_EVENTS, CHUNK_BYTES)):
         before = int(ends[first - 1]) if first else 0
         part = table.slice(first, last - first)
-        path = f"data/{folder}/{name}-{number}.parquet"
+        path = file_path(folder, f"{name}-{number}")
         is_few = last - first <= TINY_ROWS
         if is_few and key is None and compression == COMPRESSION and is_raw(part.schema):
             tiny = _tiny(path, segment_id, part, int(ends[last - 1]) - before)
@@ -337,7 +338,7 @@ def encode_lone(
         row = encode_events([one.key], [one.time_us], [one.event])
         return next(encode_chunks(folder, segment_id, row, name=name, key=key))
     routing_key = None if one.key is None else one.key.encode()
-    path = f"data/{folder}/{name}-0.parquet"
+    path = file_path(folder, f"{name}-0")
     return _tiny_file(
         path,
         segment_id,
@@ -513,7 +514,7 @@ class ChunkSequence:
         encoder, sink = self._open
         encoder.finish()
         data = sink.getvalue()
-        path = f"data/{self._folder}/{self._next_name}.parquet"
+        path = file_path(self._folder, self._next_name)
         self._store.put(f"{self._path}/{path}", data)
         self.chunks.append(encoder.staged(path, self._segment_id, data.size, digest_of(data)))
         self._open, self.open_bytes = None, 0

@@ -21,9 +21,9 @@ from typing import Any, Protocol, TypeVar
 import xxhash
 
 from pravega_spark.config.descriptions import FileTotals
+from pravega_spark.engine.chunk_paths import staged_version
 from pravega_spark.engine.log.actions import Add, Commit
 from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, to_json
-from pravega_spark.engine.staging_folder import staged_version
 from pravega_spark.errors import CorruptLog
 
 SEGMENT_COLUMN = "segment_id"

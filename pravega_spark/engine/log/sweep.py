@@ -39,6 +39,13 @@ from types import MappingProxyType
 from typing import Final
 
 from pravega_spark.engine.attached_objects import attached_to, with_attached
+from pravega_spark.engine.chunk_paths import (
+    chunk_folder,
+    is_staged,
+    staged_version,
+    transaction_of,
+    version_folder,
+)
 from pravega_spark.engine.log.checkpoint import checkpoint_due, maintain
 from pravega_spark.engine.log.clock import ClockReading
 from pravega_spark.engine.log.commit import Log
@@ -68,13 +75,6 @@ from pravega_spark.engine.log.sweep_record import (
 )
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
-from pravega_spark.engine.staging_folder import (
-    chunk_folder,
-    is_staged,
-    staged_version,
-    transaction_of,
-    version_folder,
-)
 from pravega_spark.engine.store.base import Entry
 from pravega_spark.engine.store.reserve import frees
 from pravega_spark.values.limits import (

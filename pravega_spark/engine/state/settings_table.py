@@ -17,10 +17,10 @@ from pravega_spark.config.root_settings import (
     SettingChanges,
     decode_given,
 )
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.log.commit import check_not_lost
 from pravega_spark.engine.runtime.json_codec import to_json
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.state.state_table import (
     OpenTables,
     Rows,

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from pravega_spark.engine.chunk_paths import file_path, version_folder
 from pravega_spark.engine.chunks.arrow_arrays import ready
 from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.actions import Add, Body, Remove
@@ -21,7 +22,6 @@ from pravega_spark.engine.log.commit import Log, Proposal
 from pravega_spark.engine.log.snapshot import PROTOCOL, ROWS_FEATURE, Snapshot, new_table
 from pravega_spark.engine.runtime.json_codec import to_json
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.open_objects import OpenObjects
 from pravega_spark.errors import CorruptChunk, StoreError
@@ -301,7 +301,7 @@ class StateTable:
         table = pa.Table.from_pylist(ordered, self._schema)
         pq.write_table(table, sink, compression="zstd")
         data = sink.getvalue()
-        path = f"data/{version_folder(version)}/{self.log.runtime.token()}.parquet"
+        path = file_path(version_folder(version), self.log.runtime.token())
         self.log.store.stage([(f"{self.log.path}/{path}", data)])
         self._files[path] = self._rows(table)
         stats = to_json({"numRecords": len(ordered)})

@@ -26,6 +26,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pravega_spark.engine.chunk_paths import file_path, staged_version, version_folder
 from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.actions import Add, Body, Remove
 from pravega_spark.engine.log.commit import Log, Proposal
@@ -35,7 +36,6 @@ from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.json_codec import to_json
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime.system import Runtime
-from pravega_spark.engine.staging_folder import staged_version, version_folder
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import CorruptLog, DataLoss
 from pravega_spark.values.limits import HISTORY_FILE_BYTES, HISTORY_MERGE_FILES, STORAGE_THREADS
@@ -272,7 +272,7 @@ def stage_rows(
     sink = pa.BufferOutputStream()
     pq.write_table(rows, sink, compression="zstd")
     data = sink.getvalue()
-    path = f"data/{version_folder(version)}/{kind}-{log.runtime.token()}.parquet"
+    path = file_path(version_folder(version), f"{kind}-{log.runtime.token()}")
     log.store.put(f"{log.path}/{path}", data)
     stats, tags = to_json({"numRecords": rows.num_rows}), {"rows": str(rows.num_rows)}
     if order is not None:

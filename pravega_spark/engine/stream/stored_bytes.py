@@ -14,10 +14,10 @@ from typing import Final
 from pravega_spark.config.descriptions import FileTotals
 from pravega_spark.config.root_settings import EffectiveSettings
 from pravega_spark.engine.attached_objects import attached_object, attached_to, with_attached
+from pravega_spark.engine.chunk_paths import staged_version, transaction_of
 from pravega_spark.engine.log.retained import UNDATED, VersionAges, pin_text, pins
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.sweep_record import read_swept, removed_since_retention_mark
-from pravega_spark.engine.staging_folder import staged_version, transaction_of
 from pravega_spark.engine.store.base import Entry
 from pravega_spark.engine.stream.history import history_log
 from pravega_spark.engine.stream.stream_log import StreamLog

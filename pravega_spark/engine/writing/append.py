@@ -28,6 +28,7 @@ from typing import NamedTuple, cast
 
 import pyarrow as pa
 
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
 from pravega_spark.engine.chunks.reader import read
 from pravega_spark.engine.chunks.routing import Router, split
@@ -37,7 +38,6 @@ from pravega_spark.engine.layout.located_cut import locate, tail
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit import Proposal
 from pravega_spark.engine.runtime.failpoints import failpoint
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
 from pravega_spark.engine.stream.fencing import check_token

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.routing import Router
 from pravega_spark.engine.chunks.tiny import LoneEvent
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.fencing import check_token
 from pravega_spark.engine.stream.records import anonymous_id, is_anonymous
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -24,7 +24,7 @@ from pravega_spark.engine.writing.append import (
     other_segment,
 )
 from pravega_spark.engine.writing.batch import WriteBatch, ranks
-from pravega_spark.engine.writing.group import MustOffer, group_of
+from pravega_spark.engine.writing.group_commit import MustOffer, group_of
 from pravega_spark.engine.writing.identity import SessionBatch, open_session
 from pravega_spark.engine.writing.stage import (
     MAX_OFFER_BYTES,

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pravega_spark.engine.chunk_paths import offer_version, staged_version, version_folder
 from pravega_spark.engine.chunks.blocks import are_blocks, stage_blocks
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.chunks.encoder import UNCOMPRESSED, checked_ends, cuts
@@ -38,7 +39,6 @@ from pravega_spark.engine.chunks.writer import (
     stage,
     store_together,
 )
-from pravega_spark.engine.staging_folder import offer_version, staged_version, version_folder
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pravega_spark.config.policies import StreamConfiguration
 from pravega_spark.config.stream_schema import StreamSchema
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.key_management import ChunkKey
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.root_marker import read_root
 from pravega_spark.engine.stream.records import StreamState

@@ -24,9 +24,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pravega_spark.engine.chunk_paths import chunk_folder
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
-from pravega_spark.engine.staging_folder import chunk_folder
 from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutcome
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream

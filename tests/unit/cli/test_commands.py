@@ -16,7 +16,8 @@ import click
 import pytest
 
 from pravega_spark.cli import main
-from pravega_spark.cli.commands import FAILED, MISUSED, commands
+from pravega_spark.cli.commands import commands
+from pravega_spark.cli.exit_status import FAILED, MISUSED
 from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.config.policies import RetentionPolicy, StreamConfiguration
 from pravega_spark.engine.state.maintenance_table import MaintenanceTable, open_maintenance

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from pravega_spark.cli.commands import FAILED, MISUSED
+from pravega_spark.cli.exit_status import FAILED, MISUSED
 from pravega_spark.key_value import fold
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.entry import TableEntry

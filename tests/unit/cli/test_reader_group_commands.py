@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.cli import reader_group_listing
-from pravega_spark.cli.commands import FAILED, MISUSED
+from pravega_spark.cli.exit_status import FAILED, MISUSED
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.stream import subscribers
 from pravega_spark.engine.stream.stream_log import open_stream

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pravega_spark.cli.commands import FAILED, MISUSED
+from pravega_spark.cli.exit_status import FAILED, MISUSED
 from pravega_spark.config.policies import RetentionPolicy, StreamConfiguration
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.manager import StreamManager, root_of

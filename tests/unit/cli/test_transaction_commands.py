@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pravega_spark.cli.commands import FAILED, MISUSED
+from pravega_spark.cli.exit_status import FAILED, MISUSED
 from pravega_spark.config.descriptions import TransactionStatus
 from pravega_spark.manager import StreamManager
 from pravega_spark.txn.writer import TransactionalWriter

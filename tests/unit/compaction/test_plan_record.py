@@ -27,10 +27,10 @@ from pravega_spark.compaction.plan import (
 )
 from pravega_spark.compaction.result import CompactionResult, MergedRange
 from pravega_spark.compaction.run import run_compaction
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.files import FileIndex
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate

@@ -129,8 +129,9 @@ def test_the_check_passes_what_is_the_engines_own(source: str) -> None:
 
 
 def test_each_room_above_the_engine_has_words_or_a_reason_why_not() -> None:
-    rooms = (path for path in ENGINE.parent.iterdir() if path.suffix == ".py" or path.is_dir())
-    above = {path.stem for path in rooms if not path.stem.startswith("_")} - BELOW
+    found = ENGINE.parent.rglob("*.py")
+    rooms = {path.relative_to(ENGINE.parent).with_suffix("").parts[0] for path in found}
+    above = {room for room in rooms if not room.startswith("_")} - BELOW
     assert above == WORDS.keys() | OWN.keys()
 
 

@@ -163,7 +163,7 @@ def test_notes_of_writers_that_are_there_or_ahead_record_nothing(world: World) -
 
 def test_watermarks_that_newcomers_record_do_not_outgrow_the_state(world: World) -> None:
     with ExitStack() as stack:
-        for module in ("engine.stream.watermarks", "event_time.watermark_update"):
+        for module in ("engine.stream.watermarks", "event_time.update"):
             stack.enter_context(patch(f"pravega_spark.{module}.MAX_WATERMARKS", 4))
         for n in range(1, 10):
             world.note(0, 10 * n)

@@ -27,7 +27,7 @@ from pravega_spark.errors import (
     StreamSealed,
     WriterFenced,
 )
-from pravega_spark.event_time import watermark_update
+from pravega_spark.event_time import update as watermark_update
 from pravega_spark.event_time.stream_time import StreamTime
 from pravega_spark.event_writer import EventStreamWriter, queue_of
 from pravega_spark.manager import root_of

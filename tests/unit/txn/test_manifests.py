@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from pravega_spark.engine.chunk_paths import chunk_folder
 from pravega_spark.engine.chunks.chunk import StagedChunk
-from pravega_spark.engine.staging_folder import chunk_folder
 from pravega_spark.errors import CommitUnknown, StoreError
 from pravega_spark.txn.manifests import (
     Manifest,

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from pravega_spark.config.descriptions import TransactionStatus
+from pravega_spark.engine.chunk_paths import chunk_folder
 from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events
 from pravega_spark.engine.chunks.routing import Router
-from pravega_spark.engine.staging_folder import chunk_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.stage import RoutedEvents, stage_routed
 from pravega_spark.errors import (

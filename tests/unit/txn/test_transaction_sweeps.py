@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
-from pravega_spark.engine.staging_folder import chunk_folder
+from pravega_spark.engine.chunk_paths import chunk_folder
 from pravega_spark.engine.stream.history import history_log
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchTransaction

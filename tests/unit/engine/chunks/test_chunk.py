@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks import (
     chunk,
     encoder,
@@ -33,7 +34,6 @@ from pravega_spark.engine.chunks import (
     search as chunk_search,
 )
 from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import (

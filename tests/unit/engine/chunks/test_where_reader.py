@@ -13,8 +13,8 @@ from pravega_spark import StreamSchema
 from pravega_spark.engine.chunks import encoder, reader
 from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
 from pravega_spark.engine.chunks.encoder import UnexpectedNaN
-from pravega_spark.engine.chunks.file import ChunkFile, open_chunk
 from pravega_spark.engine.chunks.format import EventFormat, format_of
+from pravega_spark.engine.chunks.open_file import ChunkFile, open_chunk
 from pravega_spark.engine.chunks.reader import WhereExpression, read_filtered
 from pravega_spark.engine.chunks.writer import ChunkWriter, stage
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime

@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.log import sweep_record
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.checkpoint import maintain
@@ -25,7 +26,6 @@ from pravega_spark.engine.log.sweep import (
     sweep_table,
 )
 from pravega_spark.engine.log.sweep_record import record_key
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.memory import MemoryStore
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory

@@ -8,6 +8,7 @@ import random
 import pytest
 import xxhash
 
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.log.commit import Log
@@ -16,7 +17,6 @@ from pravega_spark.engine.log.retained import raise_horizon
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX
 from pravega_spark.engine.log.sweep import DeletedFiles, delete_unreferenced_files
 from pravega_spark.engine.log.sweep_record import record_key
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append

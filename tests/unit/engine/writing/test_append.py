@@ -13,7 +13,7 @@ from pravega_spark.engine.stream.records import anonymous_id
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.engine.writing.append import AppendResult, StagedBatch, append
-from pravega_spark.engine.writing.group import group_of
+from pravega_spark.engine.writing.group_commit import group_of
 from pravega_spark.engine.writing.identity import NumberedBatch, SessionBatch, open_session
 from pravega_spark.errors import (
     CommitUnknown,

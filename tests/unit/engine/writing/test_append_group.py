@@ -17,11 +17,11 @@ from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.watermarks import TimeNote, marks_of
-from pravega_spark.engine.writing import group as writing_group
+from pravega_spark.engine.writing import group_commit as writing_group
 from pravega_spark.engine.writing.append import AppendResult, StagedBatch
 from pravega_spark.engine.writing.batch import WriteBatch
 from pravega_spark.engine.writing.committer import BatchCommitter
-from pravega_spark.engine.writing.group import (
+from pravega_spark.engine.writing.group_commit import (
     LOCAL,
     MISSED_COMMITS,
     VERB_COMMITS,

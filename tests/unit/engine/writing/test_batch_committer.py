@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from pravega_spark.engine.chunk_paths import staged_version, version_folder
 from pravega_spark.engine.log.retained import raise_horizon
-from pravega_spark.engine.staging_folder import staged_version, version_folder
 from pravega_spark.engine.stream.records import WRITER_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing import committer as writing_committer

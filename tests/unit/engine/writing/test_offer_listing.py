@@ -5,13 +5,13 @@ from dataclasses import replace
 import pyarrow as pa
 
 from pravega_spark import StreamConfiguration, StreamSchema
+from pravega_spark.engine.chunk_paths import offer_version, version_folder
 from pravega_spark.engine.chunks.chunk import NO_BOUNDS
 from pravega_spark.engine.log.retained import raise_horizon
-from pravega_spark.engine.staging_folder import offer_version, version_folder
 from pravega_spark.engine.stream.lifecycle import create
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import StagedBatch
-from pravega_spark.engine.writing.group import OfferListing, complete_offers
+from pravega_spark.engine.writing.group_commit import OfferListing, complete_offers
 from pravega_spark.engine.writing.identity import SessionBatch
 from pravega_spark.engine.writing.stage import OfferedPart, parse_offer
 from pravega_spark.values.limits import OFFER_FOLDER_VERSIONS, OFFER_VERSIONS

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.chunk import StagedChunk
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.records import anonymous_id
 from pravega_spark.engine.writing.identity import SessionBatch
 from pravega_spark.engine.writing.stage import (

@@ -21,7 +21,7 @@ from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.store import PutOutcome
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.group import group_of
+from pravega_spark.engine.writing.group_commit import group_of
 from pravega_spark.values.limits import REQUEST_AFTER
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.offering import commit_offers, contended, offer

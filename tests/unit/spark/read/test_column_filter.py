@@ -17,7 +17,7 @@ from pyspark.sql import datasource as sources
 from pravega_spark.config.policies import StreamConfiguration
 from pravega_spark.engine.chunks import encoder
 from pravega_spark.manager import StreamManager
-from pravega_spark.spark.read.pushed import PravegaFilteredReader, condition_of, expression_of
+from pravega_spark.spark.read.pushdown import PravegaFilteredReader, condition_of, expression_of
 from tests.harness.spark_reading import batch_reader, rows
 
 Row = dict[str, Any]

@@ -18,7 +18,7 @@ from pravega_spark.engine.writing.append import append
 from pravega_spark.errors import InvalidOption
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.read.partitions import EventPartition, PlannedRange
-from pravega_spark.spark.read.pushed import PravegaFilteredReader
+from pravega_spark.spark.read.pushdown import PravegaFilteredReader
 from pravega_spark.spark.source_offsets import decode
 from pravega_spark.values.segments import make_segment_id
 from tests.harness.small_streams import created, scale, staged

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import InputPartition
 
+from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append

@@ -28,13 +28,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+from pravega_spark.engine.chunk_paths import offer_version, version_folder
 from pravega_spark.engine.chunks.chunk import NO_BOUNDS
 from pravega_spark.engine.log.actions import Add, Body
 from pravega_spark.engine.log.commit import Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
-from pravega_spark.engine.staging_folder import offer_version, version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog, chunk_ref
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append import (

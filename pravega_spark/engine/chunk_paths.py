@@ -1,7 +1,8 @@
-"""The folders below ``data/`` in which files are staged before the commit that adds them.
+"""The path of a table's file: ``data/<folder>/<name>.parquet``.
 
-The name of a folder says when its files may be deleted without a commit: ``v<version>`` is the
-version of the log at which they were staged, ``t-<id>`` the transaction that they belong to.
+A file is staged where it stays. The name of its folder says when it may be deleted without a
+commit: ``v<version>`` is the version of the log at which the file was staged, ``t-<id>`` the
+transaction that it belongs to.
 """
 
 from __future__ import annotations
@@ -13,6 +14,11 @@ from pravega_spark.values.limits import OFFER_FOLDER_VERSIONS
 _VERSION = re.compile(r"data/v([0-9]+)/")
 _TRANSACTION = re.compile(r"data/t-([^/]+)/[^/]+")
 _STAGED = re.compile(r"data/(?:v[0-9]+|t-[^/]+)/[^/.][^/]*")
+
+
+def file_path(folder: str, name: str) -> str:
+    """Return the path of a new file in its table."""
+    return f"data/{folder}/{name}.parquet"
 
 
 def version_folder(version: int) -> str:
