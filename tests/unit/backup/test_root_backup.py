@@ -538,7 +538,7 @@ def test_target_with_only_hidden_files_counts_as_empty(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", [None, 5, b"x", "\ud800"])
 def test_error_names_a_target_that_is_no_path(target: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"root.*got|is no root") as raised:
+    with pytest.raises(InvalidInput, match=r"root.*got|is not a valid root") as raised:
         World().manager.backup(target)
     assert repr(target) in str(raised.value)
 

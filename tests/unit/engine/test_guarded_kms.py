@@ -99,5 +99,5 @@ def test_answers_are_passed_on(answer: Any) -> None:
 def test_object_without_the_methods_is_no_client(client: Any) -> None:
     if client is Failing:
         client = type("Half", (), {"wrap_key": Failing.wrap_key})()
-    with pytest.raises(KmsUnavailable, match=r"of type \w+, has no (un)?wrap_key"):
+    with pytest.raises(KmsUnavailable, match=r"of type \w+, which has no (un)?wrap_key"):
         GuardedKms(client)

@@ -30,7 +30,7 @@ def test_rows_are_dicts_with_their_positions() -> None:
 def test_a_stored_text_that_is_not_utf_8_is_named_with_its_place() -> None:
     stored = pa.array([b"Ulm", b"Z\xfcrich"])
     texts = pa.Array.from_buffers(pa.string(), 2, stored.buffers())
-    place = r"stream nyc/flights, segment 3: .* offsets 7 to 8, .* b'Z\\xfcrich'.*read_table"
+    place = r"stream nyc/flights, segment 3: .* offsets 7 to 8 .* b'Z\\xfcrich'.*read_table"
     with pytest.raises(CorruptChunk, match=place) as found:
         list(row_events(batch(texts), "nyc/flights", 0, 3))
     assert found.value.stream == "nyc/flights"

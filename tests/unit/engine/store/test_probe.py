@@ -122,7 +122,7 @@ def _drivers() -> dict[str, AbstractFileSystem]:
 
 @pytest.mark.parametrize("name", _drivers())
 def test_driver_without_a_create_of_its_own_is_refused_by_name(name: str, tmp_path: Path) -> None:
-    with pytest.raises(StoreRefused, match="LocalFileSystem has no exclusive create"):
+    with pytest.raises(StoreRefused, match="LocalFileSystem has no native exclusive create"):
         GenericStore(f"file://{tmp_path}/root", {}, fs=_drivers()[name])
 
 
@@ -130,7 +130,7 @@ def test_driver_without_a_create_is_refused_where_a_marker_says_that_it_passed(
     tmp_path: Path,
 ) -> None:
     ensure_probed(LocalStore(str(tmp_path)))
-    with pytest.raises(StoreRefused, match="has no exclusive create"):
+    with pytest.raises(StoreRefused, match="has no native exclusive create"):
         GenericStore(f"file://{tmp_path}", {})
 
 

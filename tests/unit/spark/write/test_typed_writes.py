@@ -193,7 +193,7 @@ def test_infer_makes_a_typed_stream_of_the_frame_s_columns(
     ("frame", "reason"),
     [
         ({"at": "timestamp_ntz"}, "column at of type timestamp_ntz .* use timestamp"),
-        ({"event": "binary"}, "not named 'event'"),
+        ({"event": "binary"}, "cannot be named 'event'"),
         ({"v": "variant"}, "column v of type variant .* use string, with to_json"),
         ({"routing_key": "string", "offset": "long"}, "all of which are streams' own"),
     ],
