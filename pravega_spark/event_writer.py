@@ -1,4 +1,7 @@
-"""EventStreamWriter: writes events, in order by routing key, durable once their future is done."""
+"""EventStreamWriter: writes events, in order by routing key, durable once their future is done.
+
+``engine/writing/__init__.py`` says through which files an event goes from here.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
         by_clock = check_flag("automatically_note_time", automatically_note_time)
         self._times.note_automatically(clock=by_clock, events=times)
         # A writer that was not closed is closed when it is collected, or at the exit of the
-        # process (engine/writing/threads.py).
+        # process (engine/writing/process_exit.py).
         weakref.finalize(self, self._queue.close_ownerless).atexit = False
 
     @property

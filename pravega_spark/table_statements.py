@@ -40,7 +40,7 @@ def table_statements(
     NoSuchStream for a pattern without a match, and InvalidInput for streams that would have one
     table, and for a name that no catalog has.
     """
-    names = list(matching_streams(manager, patterns))
+    names = list(streams_like(manager, patterns))
     _check_distinct(names)
     tables = [table_names(name, catalog)[0] for name in names]
     for schema in dict.fromkeys(table.rpartition(".")[0] for table in tables):
@@ -77,7 +77,7 @@ def _check_distinct(names: Sequence[str]) -> None:
                 )
 
 
-def matching_streams(manager: StreamManager, patterns: Sequence[str]) -> Iterator[str]:
+def streams_like(manager: StreamManager, patterns: Sequence[str]) -> Iterator[str]:
     """Yield the streams that match patterns, each once; NoSuchStream for one without a match."""
     found: dict[str, None] = {}
     for pattern in patterns:

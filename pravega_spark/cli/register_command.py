@@ -30,10 +30,10 @@ def register(
 
     Example: pravega-spark register 'nyc/*' > tables.sql && spark-sql -f tables.sql
     """
-    from pravega_spark.table_statements import matching_streams, table_statements
+    from pravega_spark.table_statements import streams_like, table_statements
 
     manager, store = open_root(root)
-    check_begun(store, matching_streams(manager, patterns))
+    check_begun(store, streams_like(manager, patterns))
     statements = list(table_statements(manager, patterns, scheme=scheme, catalog=catalog))
     if output == TABLE:
         for statement in statements:

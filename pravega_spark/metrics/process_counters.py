@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 
 from pravega_spark.engine.runtime.observers import Observer, readers
-from pravega_spark.engine.writing.threads import open_queues
+from pravega_spark.engine.writing.process_exit import open_queues
 from pravega_spark.metrics.catalog import APPEND_BUCKETS, HistogramValue, MetricValues
 from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.values.names import split_log, split_path

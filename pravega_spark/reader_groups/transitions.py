@@ -1,20 +1,20 @@
 """Changes of a group's state: its readers, their segments, checkpoints and finds. Pure.
 
-A segment moves from reader to reader through ``unassigned``, with the exact next offset. Every
-ownership has its own number, and a reader's report about a segment counts only with that number.
-So an evicted reader that comes back changes nothing.
+**Segments.** A segment moves from reader to reader through ``unassigned``, with the exact next
+offset. Every ownership has its own number, and a reader's report about a segment counts only with
+that number. So an evicted reader that comes back changes nothing.
 
-Checkpoints of a group: pure transitions. A checkpoint begins with the positions of all segments
-without a reader. It is complete when every reader of that moment has answered with the positions of
-its own segments. Until a reader has answered it acquires no segment, and a segment that it releases
-is recorded in the checkpoint at that offset. So a checkpoint has positions of the segments that the
-state had when it began, and they cover all keys.
+**Checkpoints.** A checkpoint begins with the positions of all segments without a reader. It is
+complete when every reader of that moment has answered with the positions of its own segments. Until
+a reader has answered it acquires no segment, and a segment that it releases is recorded in the
+checkpoint at that offset. So a checkpoint has positions of the segments that the state had when it
+began, and they cover all keys.
 
-What readers found on their way and have to tell: pure transitions of a group's state. A find is in
-the state from the step's own commit on, so neither an error nor a crash between the step and the
-call that tells it loses it. It belongs to one reader, of the segment that lost events or of a part
-of the deleted stream. Once that reader has told it, its next commit clears it. A find of a reader
-that is not in the group any more goes to the next reader that does a step.
+**Finds** are what readers found on their way and have to tell. A find is in the state from the
+step's own commit on, so neither an error nor a crash between the step and the call that tells it
+loses it. It belongs to one reader, of the segment that lost events or of a part of the deleted
+stream. Once that reader has told it, its next commit clears it. A find of a reader that is not in
+the group any more goes to the next reader that does a step.
 """
 
 from __future__ import annotations

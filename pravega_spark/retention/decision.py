@@ -12,11 +12,11 @@ bound is that of the cuts that subscribers published. Only a policy by consumpti
 | consumption, with a lower bound | the bound; with limits see ``_by_time`` and ``_by_size`` |
 | consumption, without a lower bound | nothing, unless the maximum requires it |
 
-The lower and the upper bound of cuts: what all have read, and what any has read. Pure, no I/O. A
-cut is a point on the chain of segments of each key. The lower bound takes the earliest point of
-each key, the upper bound the latest. Both are consistent cuts: each cut has passed a segment on all
-of its keys or on none, and so have the earliest and the latest of several. The order of the cuts
-does not matter.
+The lower bound of several cuts is what all have read, the upper bound what any has read. A cut is a
+point on the chain of segments of each key. The lower bound takes the earliest point of each key,
+the upper bound the latest. Both are consistent cuts: each cut has passed a segment on all of its
+keys or on none, and so have the earliest and the latest of several. The order of the cuts does not
+matter.
 
 (Pravega folds its subscribers' cuts into a map, and the result depends on the order in which their
 entries are visited; where that result is a valid cut, it is that of ``lower_bound_of``.)

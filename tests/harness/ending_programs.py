@@ -28,7 +28,7 @@ from typing import Any
 from pravega_spark import StreamConfiguration, StreamManager
 from pravega_spark.config.policies import ScalingPolicy
 from pravega_spark.engine.store.local import LocalStore
-from pravega_spark.engine.writing import threads
+from pravega_spark.engine.writing import process_exit
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 
 Step = tuple[str, str, int]
@@ -220,7 +220,7 @@ class Process:
 
     def short_slow(self, key: str, dice: random.Random) -> None:
         """Make the storage too slow for the time that the end may take."""
-        threads.WRITER_EXIT_SECONDS = SHORT_SECONDS  # type: ignore[attr-defined]
+        process_exit.WRITER_EXIT_SECONDS = SHORT_SECONDS  # type: ignore[attr-defined]
         put = LocalStore.put_if_absent
 
         def put_late(*arguments: Any, **options: Any) -> Any:
@@ -231,7 +231,7 @@ class Process:
 
     def short_endless(self, key: str, dice: random.Random) -> None:
         """Write in callbacks for ever, which the end does not wait for."""
-        threads.WRITER_EXIT_SECONDS = SHORT_SECONDS  # type: ignore[attr-defined]
+        process_exit.WRITER_EXIT_SECONDS = SHORT_SECONDS  # type: ignore[attr-defined]
         self.chain(key, dice, float("inf"))
 
     def exit(self, key: str, dice: random.Random) -> None:
@@ -250,7 +250,7 @@ kept: list[object] = []
 def end(root: str, journal: str, steps: Sequence[Step]) -> None:
     """Make the steps of all actors but the parent; the process ends when this returns."""
     faulthandler.dump_traceback_later(LIMIT_SECONDS, exit=True)
-    threads.WRITER_EXIT_SECONDS = EXIT_SECONDS  # type: ignore[attr-defined]
+    process_exit.WRITER_EXIT_SECONDS = EXIT_SECONDS  # type: ignore[attr-defined]
     process, pool = Process(root, journal, BYTES[0]), ThreadPoolExecutor(2)
     kept.extend((process, pool))
     own: dict[str, list[Step]] = {actor: [] for actor in ("main", *ACTORS)}
@@ -280,7 +280,7 @@ def main(root: str, journal: str, method: str, program: str) -> None:
     if method == "plain":
         end(root, journal, steps)
         return
-    threads.WRITER_EXIT_SECONDS = EXIT_SECONDS  # type: ignore[attr-defined]
+    process_exit.WRITER_EXIT_SECONDS = EXIT_SECONDS  # type: ignore[attr-defined]
     parent = Process(root, journal, BYTES[1])
     before_fork.append(parent)
     parent.make("parent", [step for step in steps if step[0] == "parent"])

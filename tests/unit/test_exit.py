@@ -15,7 +15,7 @@ import pytest
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.runtime.system import SYSTEM
-from pravega_spark.engine.writing import threads
+from pravega_spark.engine.writing import process_exit
 from pravega_spark.engine.writing.queue import WriteQueue
 from pravega_spark.errors import StoreFull
 from pravega_spark.event_writer import EventStreamWriter, queue_of
@@ -44,8 +44,8 @@ def test_process_that_only_opens_an_existing_stream_ends_with_status_0(tmp_path:
 UNCLOSED = """
 import sys
 from pravega_spark import StreamManager
-from pravega_spark.engine.writing import threads
-threads.WRITER_EXIT_SECONDS = 200.0  # however slow the machine is
+from pravega_spark.engine.writing import process_exit
+process_exit.WRITER_EXIT_SECONDS = 200.0  # however slow the machine is
 manager = StreamManager(sys.argv[1])
 {writes}
 """
@@ -123,8 +123,8 @@ def test_process_that_ends_without_close_has_written_every_event(
 ENDING = """
 import multiprocessing, os, sys, threading, time
 from pravega_spark import StreamManager
-from pravega_spark.engine.writing import threads
-threads.WRITER_EXIT_SECONDS = float(sys.argv[3])
+from pravega_spark.engine.writing import process_exit
+process_exit.WRITER_EXIT_SECONDS = float(sys.argv[3])
 def late(root):
     "Threads write after the main function, and each callback writes the next event."
     manager = StreamManager(root)
@@ -254,12 +254,12 @@ def test_process_says_that_callbacks_had_not_ended(tmp_path: Path, method: str) 
 
 STUCK = """
 import sys, threading
-from pravega_spark.engine.writing import threads
+from pravega_spark.engine.writing import process_exit
 from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.event_writer import EventStreamWriter
 from tests.harness.small_streams import make_stream
 from tests.harness.spy_store import Spy
-threads.WRITER_EXIT_SECONDS = {bound}
+process_exit.WRITER_EXIT_SECONDS = {bound}
 store = Spy()
 stream = make_stream(store, SYSTEM)
 written = threading.Event()
@@ -294,11 +294,11 @@ def test_writes_that_an_ending_process_loses_are_logged(
 
 CALLING_BACK = """
 import threading
-from pravega_spark.engine.writing import threads
+from pravega_spark.engine.writing import process_exit
 from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.event_writer import EventStreamWriter
 from tests.harness.small_streams import make_stream
-threads.WRITER_EXIT_SECONDS = 0.05
+process_exit.WRITER_EXIT_SECONDS = 0.05
 writer = EventStreamWriter(make_stream(runtime=SYSTEM))
 called = threading.Event()
 def call_back(future):
@@ -324,9 +324,9 @@ def test_process_that_ends_in_a_callback_reports_it_and_no_lost_write() -> None:
 
 def wait_until_ended(queue: WriteQueue) -> None:
     until = time.monotonic() + 30
-    while queue in threads._open and time.monotonic() < until:
+    while queue in process_exit._open and time.monotonic() < until:
         time.sleep(0.001)
-    assert queue not in threads._open
+    assert queue not in process_exit._open
 
 
 def test_collected_writer_commits_its_events_and_ends() -> None:

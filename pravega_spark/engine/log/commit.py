@@ -3,27 +3,20 @@
 **Resolve N before N+1.** The bytes and the token of an attempt at version N are fixed before it is
 sent. Unless the store confirms the write, N itself is read. Our token means that we won. Another
 token means that we lost: decide again, with a new body, at N+1. An absent N means: send the same
-bytes again.
+bytes again. ``create_once`` does this for any object that several processes may create at once.
 
-Create one object that several processes may create at once, and resolve unknown outcomes.
+**When a version is durable.** Another process's commit is visible before its author has an answer
+from the disk. Who acts on it makes the log's folder durable first (``DurableVersion``). A reader at
+the tail does not wait for that idly: the wait begins when the commit is seen, and ends before the
+first event of it is handed out.
 
-**Resolve N before N+1.** The bytes are fixed before they are sent. After any answer except a clean
-yes, the object itself is read. Our bytes mean that we won, others that we lost, and an absent
-object that the same bytes are sent again.
+**The time of a commit** (``CommitClock``) is this host's, or the storage's where the two are far
+apart. It is always above the time of the commit before, even if a clock goes back. No single clock
+is trusted (ADR 14). Decisions by age use another time: see ``clock``.
 
-Up to which version a log is known to survive a power cut, and the wait for the disk under way.
-Another process's commit is visible before its author has an answer from the disk. Whoever acts on
-it makes the log's folder durable first. A reader at the tail does not wait for that idly: the wait
-begins when the commit is seen, and ends before the first event of it is handed out.
-
-The time that a commit carries: this host's, or the storage's where the two are far apart. It is
-always above the time of the commit before, even if a clock goes back.
-
-No single clock is trusted (ADR 14). Decisions by age use another time: see ``clock``.
-
-Log one line for each commit of this process, for operators, and report it to observers. A line
-holds the same facts as the table's history: operation, table, version, and the operation's
-parameters, which name the cause. Routine commits of writers and readers are logged at DEBUG.
+**The line of a commit** in the log of this process (``log_commit``) holds the same facts as the
+table's history: operation, table, version, and the operation's parameters, which name the cause.
+Routine commits of writers and readers are logged at DEBUG.
 """
 
 from __future__ import annotations

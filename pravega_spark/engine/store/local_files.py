@@ -1,9 +1,9 @@
 """Files and folders of a local disk: atomic, exclusive, and durable in time.
 
-Files of a local disk that have their names, and become durable just before a commit names them. A
-commit waits for the disk twice, at any size: its chunks, their folder and its own hidden file
-are fsynced together, which shares one write of the file system's journal. Only then does the commit
-get its name, and its folder is fsynced.
+A staged file has its name at once, and becomes durable just before a commit names it. A commit
+waits for the disk twice, at any size: its chunks, their folder and its own hidden file are fsynced
+together, which shares one write of the file system's journal. Only then does the commit get its
+name, and its folder is fsynced.
 """
 
 from __future__ import annotations

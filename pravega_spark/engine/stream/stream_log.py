@@ -1,8 +1,8 @@
 """An open stream: its log, immutable typed views of it, and its chunks by offset.
 
-When a stream's newest commit was made, also where a host's clock was ahead. Times of commits never
-decrease. So after one commit by a host whose clock is ahead, the log's time lies in the future
-until that time has come, in any process.
+Times of commits never decrease. So after one commit by a host whose clock is ahead, the log's time
+lies in the future until that time has come, in any process. When the newest commit was really made
+is therefore told apart from its time.
 """
 
 from __future__ import annotations

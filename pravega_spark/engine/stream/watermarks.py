@@ -6,20 +6,20 @@ is its cut. So every event whose time was noted as earlier lies before the cut. 
 go back. A writer that is behind the last watermark, because it came back or is new, holds the next
 one until it has caught up, has left, or is silent for too long.
 
-The times that writers noted, and watermarks, as JSON values of the log's domain metadata.
+Marks and watermarks are JSON values of the log's domain metadata:
 
 | domain | record |
 | --- | --- |
 | ``pravega.mark.<writer id>`` | WriterMark: the time, the position, whether the writer is there |
 | ``pravega.watermark.<version>`` | Watermark: both bounds, and the cut |
 
-What a commit that changes writers' marks writes, so that no watermark that was shown goes back.
-Whoever asks computes the newest watermark from the marks, recorded or not. Its lower bound is the
-lowest time of the writers that are there, or the highest of those that left if none is there, and
-not below the recorded one. So a note of a writer that is there, whose time only grows, cannot lower
-it, nor can a writer that leaves: its time joins the highest ones. Two changes can: a writer that is
-new or comes back with an earlier time, and a mark that is removed. The commit of these records the
-watermark that the marks before it show.
+Each reader of a stream computes the newest watermark from the marks, recorded or not. Its lower
+bound is the lowest time of the writers that are there, or the highest of those that left if none is
+there, and not below the recorded one. So a note of a writer that is there, whose time only grows,
+cannot lower it, nor can a writer that leaves: its time joins the highest ones. Two changes can: a
+writer that is new or comes back with an earlier time, and a mark that is removed. The commit of
+these records the watermark that the marks before it show, so that no watermark that was shown goes
+back.
 """
 
 from __future__ import annotations

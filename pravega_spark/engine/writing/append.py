@@ -1,23 +1,23 @@
-"""An append: what it expects, which batches it takes, and its commit.
+"""An append: what it expects, which batches it takes, and what its commit says.
 
-A batch of another process passes exactly the checks of an own one, on the same snapshot, and needs
-nothing but its metadata. So it does not matter who commits a batch, nor how often it is tried.
+One commit gives staged chunks their offsets and records each batch's number. The offset of a chunk
+follows from the snapshot that the commit builds on. A lost race costs new JSON; data is rewritten
+only if a split sealed the chunk's segment.
 
-Each refusal is final: at every later version the batch is refused again, or was committed before.
-The exceptions are a gap in a writer's numbers, which an earlier batch of it may fill, and a life.
+**Checks.** A batch of another process passes exactly the checks of our own, on the same snapshot,
+and needs nothing but its metadata. So it does not matter who commits a batch, nor how often it is
+tried. Each refusal is final: at every later version the batch is refused again, or was committed
+before. The exceptions are a gap in a writer's numbers, which an earlier batch of it may fill, and a
+life.
 
-Conditional appends: what must hold on the version that a commit builds on. A condition is decided
-by the process that commits the batch, on the snapshot of that commit and on the batches before it
-in the same commit. So nothing can come between the decision and the events.
+**Conditional appends.** The process that commits the batch decides its condition, on the snapshot
+of that commit and on the batches before it in the same commit. So nothing can come between the
+decision and the events.
 
-Reroute: staged chunks of segments that were sealed before the commit move to the successors. If one
-active segment covers the sealed one (a merge, a replacement), its chunks move by metadata alone.
-After a split, only the chunks concerned are cut again, by the keys in them. The same holds for a
-segment that a truncation has removed from the lineage.
-
-Append: one commit gives staged chunks their offsets and records the writer's batch number. The
-offset of a chunk follows from the snapshot that the commit builds on. A lost race costs new JSON;
-data is rewritten only if a split sealed the chunk's segment.
+**Reroute.** Staged chunks of segments that were sealed before the commit move to the successors. If
+one active segment covers the sealed one (a merge, a replacement), its chunks move by metadata
+alone. After a split, only the chunks concerned are cut again, by the keys in them. The same holds
+for a segment that a truncation has removed from the lineage.
 """
 
 from __future__ import annotations

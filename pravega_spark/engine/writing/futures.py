@@ -1,12 +1,11 @@
 """Futures of writes, the writes that are still open, and their callbacks.
 
-Writes whose outcome is still open: where futures look it up, and how threads wait for it. A signal
-handler may run between any two lines of the main thread, and may itself wait for the writer. So
-nothing in this module holds a lock that the writer's thread needs, and each change of state is one
-step.
+Futures look up the outcome of an open write here, and threads wait for it here. A signal handler
+may run between any two lines of the main thread, and may itself wait for the writer. So nothing in
+this module holds a lock that the writer's thread needs, and each change of state is one step.
 
-One conditional write of a writer: the events, what it expects, and the outcome of its own. A
-refusal is the outcome of this write alone: the writer goes on, and later writes follow.
+A conditional write has an outcome of its own, with the events and what it expects. A refusal is the
+outcome of this write alone: the writer goes on, and later writes follow.
 """
 
 from __future__ import annotations

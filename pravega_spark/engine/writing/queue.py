@@ -25,7 +25,7 @@ from pravega_spark.engine.runtime.observers import observers
 from pravega_spark.engine.runtime.system import ProcessGuard
 from pravega_spark.engine.runtime.tracing import count_events, span
 from pravega_spark.engine.stream.watermarks import TimeNote
-from pravega_spark.engine.writing import threads
+from pravega_spark.engine.writing import process_exit
 from pravega_spark.engine.writing.batch import (
     Barrier,
     Entries,
@@ -103,7 +103,7 @@ class WriteQueue:
         self._exit_barriers: list[WriteFuture[Any]] = []
         self.wake = WRITER_POOL.waker(self)
         self._around_callbacks = partial(WRITER_POOL.uncounted, committer.group)
-        threads.register(self)
+        process_exit.register(self)
 
     @property
     def stream_key(self) -> object:
@@ -255,7 +255,7 @@ class WriteQueue:
         self.is_closed = True
         self.pending.notify_completed(self._around_callbacks)
         self._report()
-        threads.unregister(self)
+        process_exit.unregister(self)
 
     def _prepare_next(self) -> PreparedBatch:
         """Take a batch from the queue and prepare it; its commit raises what went wrong."""

@@ -1,14 +1,17 @@
-"""Stages chunks of batches and of large events, also as an offer to other processes.
+"""Stages what a commit will add: the chunks of a batch, large events, and offers.
 
-``o<version seen>-<record>.parquet``, where the record is binary, in base64url. An offer costs no
-separate object: it is a staged chunk, and any process can commit it without reading it.
+``stage_routed`` writes a batch's events, which already have their segments, as a chunk for each
+segment, on the storage and under its name, but in no commit yet.
 
-The record is a list of varints and texts with a CRC-32 at its end, which also covers the version.
+A large event is staged for its writer while the caller waits: the caller's thread reads its own
+file or iterable, so a writer never holds more of a payload than a piece. The stored event is then
+an entry of the write queue, behind the events that were written before it and ahead of those that
+follow.
 
-Stages large events for a writer: the payload is stored while the caller waits. The caller's thread
-reads its own file or iterable, so a writer never holds more of a payload than a piece. The stored
-event is then an entry of the write queue, behind the events that were written before it and ahead
-of those that follow.
+An offer is a staged chunk that any process can commit without reading it. Its name says all that a
+commit needs, so it costs no separate object: ``o<version seen>-<record>.parquet``. The record is
+binary, in base64url: a list of varints and texts with a CRC-32 at its end, which also covers the
+version.
 """
 
 from __future__ import annotations

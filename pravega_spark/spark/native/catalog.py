@@ -13,8 +13,8 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.schemas.sql import quoted_text
 from pravega_spark.spark.hadoop_url import hadoop_scheme
 from pravega_spark.table_statements import (
-    matching_streams,
     quoted,
+    streams_like,
     table_location,
     table_names,
     table_statements,
@@ -126,7 +126,7 @@ def register(
         raise InvalidInput("name the streams to register, such as 'nyc/*'.")
     manager = StreamManager(root)
     scheme = scheme or hadoop_scheme(spark, manager.root)
-    names = list(matching_streams(manager, patterns))
+    names = list(streams_like(manager, patterns))
     statements = list(table_statements(manager, names, scheme=scheme, catalog=catalog))
     tables = {name: table_names(name, catalog)[0] for name in names}
     check_free(spark, {t: table_location(manager, n, scheme=scheme) for n, t in tables.items()})

@@ -1,11 +1,12 @@
-"""The batch reader of ``pushFilters``: takes the conditions that Spark puts on the frame.
+"""Which filters of Spark a batch read takes (``pushFilters``), and what they become here.
 
-A separate class, since Spark refuses every read with a reader that takes conditions while its
-switch ``spark.sql.python.filterPushdown.enabled`` is off.
+Filters on keys, times, segments and offsets become conditions, which Spark need not check again.
+Filters on columns of a typed stream become expressions of Arrow, by which a task skips row groups.
+An expression is true for every row for which Spark's filter is: Spark compares what is left. It
+orders floats as Spark does, in which a NaN is equal to itself and above all other numbers.
 
-Spark's filters on columns of a typed stream, as expressions of Arrow, by which a task skips. An
-expression is true for every row for which Spark's filter is: Spark compares what is left. It orders
-floats as Spark does, in which a NaN is equal to itself and above all other numbers.
+The reader is a separate class, since Spark refuses every read with a reader that takes conditions
+while its switch ``spark.sql.python.filterPushdown.enabled`` is off.
 """
 
 from __future__ import annotations
