@@ -139,7 +139,7 @@ def starts_beside_busy_processes(context: Context) -> Iterator[Figure]:
         starts = context.size(6, 2)
         module = "bench.harness.busy_starts"
         given = {"root": context.root, "stream": stream, "folder": str(folder)}
-        found = jvm.run(module, folder, **given, processes=processes, starts=starts)
+        found = jvm.run(module, folder, place=given, processes=processes, starts=starts)
         for busy, seconds in found.items():
             done = [each for each in seconds if each is not None]
             yield Figure(

@@ -58,8 +58,9 @@ def main(text: str) -> None:
     given = json.loads(text)
     spark = (own_session if given["is_own"] else others_session)(given["settings"])
     reader = spark.readStream.format("pravega").option("startingOffsets", "earliest")
-    frame = reader.option("root", given["root"]).load(given["stream"])
-    folder = Path(given["folder"])
+    place = given["place"]
+    frame = reader.option("root", place["root"]).load(place["stream"])
+    folder = Path(place["folder"])
     assert _start(frame, folder / "warm") is not None
     found: dict[int, list[float | None]] = {}
     for processes in given["processes"]:
