@@ -449,11 +449,16 @@ class WriteFuture(Future[_Result]):
         return f"<WriteFuture at {id(self):#x} {'done' if self.done() else 'pending'}>"
 
     # What ``wait`` and ``as_completed`` read: first each future's lock, then, with all of them, the
-    # states. So a state may refuse the wait without a lock that stays taken.
+    # states, twice, between which no state may change, else ``wait`` counts a future that it is
+    # told of later as completed, and never ends. So a future is finished for them once they were
+    # told, which takes its lock. A state may refuse the wait without a lock that stays taken.
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
-        return self._full().condition
+        waiting = self._full()
+        if not waiting.is_over and self.done():  # a callback may wait before its thread tells them
+            self._finish()
+        return waiting.condition
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override]
@@ -461,7 +466,7 @@ class WriteFuture(Future[_Result]):
 
     @property
     def _state(self) -> str:  # type: ignore[override]
-        if self.done():
+        if self._full().is_over:
             return _FINISHED
         self._check_may_wait()
         return _RUNNING

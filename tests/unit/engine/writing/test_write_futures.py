@@ -91,6 +91,37 @@ def test_wait_and_as_completed_accept_it_with_other_futures(done_first: bool) ->
         assert (done, left) == ({*futures, other}, set())
 
 
+@pytest.mark.parametrize("ends", [1, 2])
+def test_wait_ends_for_a_write_that_completes_while_its_state_is_read(
+    ends: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, stream = stream_of()
+    read = 0
+    state = WriteFuture._state.fget
+
+    def read_state(future: WriteFuture[Any]) -> str:
+        nonlocal read
+        found: str = state(future)
+        read += 1
+        if read == ends:  # ``wait`` has the lock, so the writer's thread can tell it only later
+            commit.go()
+            deadline = time.monotonic() + WAIT
+            while not future.done() and time.monotonic() < deadline:
+                time.sleep(0.001)
+        return found
+
+    with EventStreamWriter(stream) as writer:
+        with paused(store) as commit:
+            futures: list[Any] = [writer.write_event(b"1", "k")]
+            assert commit.reached.wait(WAIT)
+            monkeypatch.setattr(WriteFuture, "_state", property(read_state))
+            waiting = threading.Thread(target=concurrent.futures.wait, args=(futures,), daemon=True)
+            waiting.start()
+            waiting.join(WAIT)
+            assert not waiting.is_alive()
+        assert list(concurrent.futures.as_completed(futures, timeout=WAIT)) == futures
+
+
 def test_wait_for_the_first_exception_ends_with_a_failed_write() -> None:
     store, stream = stream_of()
     other: concurrent.futures.Future[Any] = concurrent.futures.Future()
