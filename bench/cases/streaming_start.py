@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -143,9 +144,9 @@ def starts_beside_busy_processes(context: Context) -> Iterator[Figure]:
         for busy, seconds in found.items():
             done = [each for each in seconds if each is not None]
             yield Figure(
-                f"starts of a query beside {busy} busy processes, {jvm.name}: that fail",
-                starts - len(done),
-                f"of {starts}",
-                note=f"the others took {statistics.median(done):.1f} s" if done else "",
+                f"start of a query beside {busy} busy processes, {jvm.name}",
+                statistics.median(done) if done else math.inf,
+                "s",
+                note=f"{starts - len(done)} of {starts} fail",
                 limited_by="Spark gives a new Python process 10 s, and no setting changes that",
             )
