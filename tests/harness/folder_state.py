@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,6 +13,12 @@ def wait_for_maintenance() -> None:
     """Wait until this process has written its state files and checkpoints in the background."""
     for worker in list(checkpoint._workers.values()):
         worker.submit(int).result()
+
+
+def remove(folder: Path | str) -> None:
+    """Delete a folder of a root, into which maintenance may be writing in the background."""
+    wait_for_maintenance()
+    shutil.rmtree(folder)
 
 
 def write_times(folder: Path) -> dict[Path, int]:

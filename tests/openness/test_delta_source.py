@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from tests.harness.delta_engines import DeltaQuery
+from tests.harness.folder_state import remove
 
 pytestmark = pytest.mark.spark
 
@@ -91,7 +91,7 @@ def test_a_new_life_stops_a_query_unless_it_ignores_deletes_and_another_root_alw
     with pytest.raises(StreamingQueryException, match="DELTA_SOURCE_IGNORE_DELETE"):
         query.run()
     assert query.run(ignoreDeletes=True).total() == 20, "it reads on, into another life"
-    shutil.rmtree(root)
+    remove(root)
     write(created(root), 30, 40)
     with pytest.raises(StreamingQueryException, match="DIFFERENT_DELTA_TABLE"):
         query.run(ignoreDeletes=True)

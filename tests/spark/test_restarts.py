@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pravega_spark import StreamManager, stream_frame
 from pravega_spark.engine.stream.stream_log import StreamLog
+from tests.harness.folder_state import remove
 from tests.harness.small_streams import write
 from tests.spark.conftest import finish
 
@@ -132,6 +132,6 @@ def test_root_that_is_away_or_made_anew_for_one_run_stops_the_query(
     StreamManager(root).create_stream("s/a")
     with pytest.raises(Exception, match=r"RootChanged|is another root"):
         restarts.run(native=native, **options)
-    shutil.rmtree(root)
+    remove(root)
     elsewhere.rename(root)
     assert restarts.run(native=native, **options) == [3, 4]

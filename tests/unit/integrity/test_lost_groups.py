@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from shutil import rmtree
 
 import pytest
 
 from pravega_spark.cli import main
 from pravega_spark.manager import StreamManager
 from tests.harness.failpoints import at_failpoint
+from tests.harness.folder_state import remove
 from tests.harness.roots import manager_at
 from tests.harness.simulated_kills import Killed, kill
 from tests.unit.integrity.test_stream_integrity import fsck
@@ -50,7 +50,7 @@ def test_group_without_a_folder_is_damage_if_anything_shows_that_it_existed(
         reader = group.create_reader("r")
         manager.create_joint_writer(["s/t"]).begin_transaction(readers=[reader])
     assert fsck(root, capsys) == (0, "")
-    rmtree(root / GROUP)
+    remove(root / GROUP)
     status, error = fsck(root, capsys)
     assert status == 1
     assert error.startswith(f"s/g (reader group): {GROUP}: all of its objects are lost: {shows}")
@@ -65,7 +65,7 @@ def test_group_that_nothing_names_is_said_and_begun_again_with_a_warning(
     manager_at(root).create_reader_group("s/g", {"s/t": "latest"})
     manager_at(root).reader_group("s/g").stream_cuts()
     assert not caplog.records
-    rmtree(root / GROUP)
+    remove(root / GROUP)
     status, error = fsck(root, capsys)
     assert status == 0
     assert f"s/g (reader group): {GROUP}: the index lists it, it has no object" in error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from shutil import copytree, rmtree
+from shutil import copytree
 
 import pytest
 
@@ -20,6 +20,7 @@ from pravega_spark.engine.writing.split_batch import SplitBatch, StreamPart
 from pravega_spark.errors import CorruptLog
 from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.reader_groups.leases import Heartbeat
+from tests.harness.folder_state import remove
 from tests.unit.integrity.test_stream_integrity import fsck
 
 
@@ -80,7 +81,7 @@ def test_stream_without_a_folder_is_damage_if_anything_shows_that_it_existed(
 ) -> None:
     name(StreamManager(root))
     assert fsck(root, capsys) == (0, "")
-    rmtree(root / "s/a")
+    remove(root / "s/a")
     status, error = fsck(root, capsys)
     assert status == 1
     assert error.startswith(f"s/a: s/a: all of its objects are lost: {NAMINGS[name]}")
@@ -94,7 +95,7 @@ def test_streams_of_a_scope_that_was_lost_are_named_by_a_group_of_another(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     by_group(StreamManager(root))
-    rmtree(root / "s")
+    remove(root / "s")
     status, error = fsck(root, capsys)
     assert status == 1
     assert "s/a: all of its objects are lost: reader group other/g" in error
@@ -106,14 +107,14 @@ def test_table_whose_change_log_was_lost_is_named(
     manager = StreamManager(root)
     manager.create_key_value_table("s/k")
     manager.create_reader_group("s/g", ["s/_kv_tables/k"])
-    rmtree(root / "s/_kv_tables/k")
+    remove(root / "s/_kv_tables/k")
     status, error = fsck(root, capsys)
     assert status == 1
     assert error.startswith("s/k (table): s/_kv_tables/k: all of its objects are lost")
 
 
 def test_stream_that_nothing_names_is_said(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rmtree(root / "s/a")
+    remove(root / "s/a")
     status, error = fsck(root, capsys)
     assert status == 0
     assert "nothing else names it: its creation was killed" in error
@@ -267,14 +268,14 @@ def test_the_way_back_of_a_table_without_its_log_can_be_followed(
     root = root.rename(root.parent / "unknown")  # this process knows nothing of it
     folder = root / "s/_kv_tables/t"
     copytree(folder, root.parent / "copy")
-    rmtree(folder / "events/_delta_log")
+    remove(folder / "events/_delta_log")
     status, error = fsck(root, capsys)
     assert (status, "table s/t has lost its log" in error) == (1, True)
     with pytest.raises(CorruptLog, match="table s/t has lost its log") as raised:
         StreamManager(root).key_value_table("s/t")
     assert "restore_stream" not in str(raised.value)
     assert "also call restore()" in str(raised.value)
-    rmtree(folder)
+    remove(folder)
     if is_copied:
         copytree(root.parent / "copy", folder)
     with StreamManager(root).key_value_table("s/t") as table:

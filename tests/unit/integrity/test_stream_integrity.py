@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.manager import StreamManager, root_of
 from tests.harness import file_kms
 from tests.harness.file_kms import MasterKeys
-from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.folder_state import remove, wait_for_maintenance
 from tests.harness.spy_store import Spy
 
 
@@ -180,11 +179,11 @@ def fsck(root: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple
 
 
 def _remove(path: Path) -> None:
-    shutil.rmtree(path)
+    remove(path)
 
 
 def _become_a_file(path: Path) -> None:
-    shutil.rmtree(path)
+    remove(path)
     path.write_bytes(b"x")
 
 

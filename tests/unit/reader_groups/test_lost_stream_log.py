@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from shutil import rmtree
 
 import pytest
 
 from pravega_spark.errors import CorruptLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.reader_groups.reader_group import ReaderGroup
-from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.folder_state import remove, wait_for_maintenance
 from tests.harness.roots import manager_at
 
 
@@ -62,7 +61,7 @@ def test_group_goes_on_when_the_log_of_a_stream_was_away(
 
 @pytest.mark.parametrize("part", ["t/events/_delta_log", "t"])
 def test_stream_that_is_lost_for_good_can_be_removed_from_the_group(root: Path, part: str) -> None:
-    rmtree(root / "s" / part)
+    remove(root / "s" / part)
     group = group_at(root)
     group.update(remove=["s/t"])
     with group.create_reader("after") as reader:
@@ -96,6 +95,6 @@ def test_no_change_of_a_group_is_noted_that_cannot_reach_a_lost_stream(
 
 @pytest.mark.parametrize("part", ["t/events/_delta_log", "t"])
 def test_group_over_a_lost_stream_can_be_deleted(root: Path, part: str) -> None:
-    rmtree(root / "s" / part)
+    remove(root / "s" / part)
     assert manager_at(root).delete_reader_group("s/g")
     assert manager_at(root).list_reader_groups("s") == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from shutil import rmtree
 
 import pytest
 
@@ -24,7 +23,7 @@ from tests.harness.backup_world import manager_of
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
-from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.folder_state import remove, wait_for_maintenance
 from tests.harness.releases import run_release, start_release
 from tests.harness.simulated_kills import Killed, kill
 
@@ -226,7 +225,7 @@ def test_release_0_1_0_goes_on_in_the_life_that_was_drawn(tmp_path: Path) -> Non
     manager.create_scope("s")
     manager.create_stream(S)
     root = (tmp_path / "first").rename(tmp_path / "second")
-    rmtree(root / S)
+    remove(root / S)
     with at_failpoint("create.drawn", kill), pytest.raises(Killed):
         append(StreamManager(root))
     said = run_release("0.1.0", OLD_CREATES, root).split()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from pravega_spark.errors import CorruptLog, NoSuchScope, NoSuchStream, RootChan
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.source import PravegaDataSource
 from tests.harness.failpoints import at_failpoint
-from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.folder_state import remove, wait_for_maintenance
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 
@@ -200,7 +199,7 @@ def test_stream_that_lost_its_log_is_not_created_again(
         call(other)
     assert files(stream) == kept
     if call is LOST_CALLS["update"]:  # the advice of the error works
-        rmtree(stream)
+        remove(stream)
         call(other)
         assert not StreamManager(other).stream_info("s/t").events
 
@@ -216,7 +215,7 @@ def test_each_call_notices_that_the_log_of_an_open_stream_was_removed(
         with manager.create_writer("s/t") as writer:
             writer.write_event(b"x", routing_key="k").result()
             wait_for_maintenance()
-            rmtree(tmp_path / "root/s/t/events/_delta_log")
+            remove(tmp_path / "root/s/t/events/_delta_log")
             kept = files(tmp_path / "root/s/t")
             with pytest.raises(CorruptLog, match=r"does not exist any more.*Restore it from"):
                 call(root)
@@ -240,7 +239,7 @@ def lost_stream(root: Path, lost: str) -> Path:
         transaction.write_event(b"y", routing_key="k")
         transaction.flush()
     (root / "first").rename(root / "second")
-    rmtree(root / "second/s/t" / lost)
+    remove(root / "second/s/t" / lost)
     return root / "second/s/t"
 
 

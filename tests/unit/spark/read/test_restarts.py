@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +24,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.spark.read.micro_batch import PravegaStreamReader
 from pravega_spark.spark.source_offsets import decode, encode, present
 from pravega_spark.values.segments import make_segment_id
+from tests.harness.folder_state import remove
 from tests.harness.releases import run_release
 from tests.harness.small_streams import created, scale
 from tests.harness.spark_reading import batch_reader, events, fill, rows, stream_reader
@@ -458,7 +458,7 @@ def moved_away(root: str) -> Path:
 
 
 def back(root: str, elsewhere: Path) -> None:
-    shutil.rmtree(root)
+    remove(root)
     elsewhere.rename(root)
 
 

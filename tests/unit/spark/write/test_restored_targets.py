@@ -16,6 +16,7 @@ from pravega_spark.config.policies import StreamConfiguration
 from pravega_spark.errors import InvalidOption, StaleIdentity
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.option_values import life_list
+from tests.harness.folder_state import remove
 from tests.harness.query_checkpoints import Query, table_query
 from tests.harness.spark_writing import TEXT, read, rows
 
@@ -36,7 +37,7 @@ def batch(query: Query, number: int) -> None:
 
 def restored(query: Query, copy: Path) -> Query:
     """Return the query, started again after its root was replaced by a copy of it."""
-    shutil.rmtree(query.root)
+    remove(query.root)
     shutil.copytree(copy, query.root)
     StreamManager(query.root).restore()
     return Query(**{**query.__dict__, "run": "run-2"})
@@ -75,7 +76,7 @@ def test_batches_without_rows_since_the_copy_are_accepted_by_the_option_for_one_
     batch(said, 3)
     batch(said, 7)
     assert read(query.root) == [0, 3, 7]
-    shutil.rmtree(query.root.with_name("copy"))
+    remove(query.root.with_name("copy"))
     before = life(query)
     later = restored(said, copied(query))
     with pytest.raises(StaleIdentity, match=f"restoredLives={before},{life(query)}: "):
