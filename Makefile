@@ -54,10 +54,10 @@ demo: $(FOR_DEMO) $(JAR) ## run the demo, examples/demo.py (ARGS="--help" for it
 quick: $(INSTALLED) ## at each save: the tests of pure code and the memory store, a minute or a little more
 	$(PYTEST) -m quick tests/unit tests/docs --ignore tests/unit/bench $(ARGS)
 
-check: lint ## lint, then the tests that need neither a JVM nor a server: about four minutes
+check: lint ## lint, then the tests that need neither a JVM nor a server: about six minutes
 	$(PYTEST) -m '$(LIGHT)' $(ARGS)
 
-test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about twenty minutes
+test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about 25 minutes
 	$(PYTEST) -m '$(LIGHT)' $(if $(ARGS),,--cov --cov-report=) $(ARGS)
 	$(PYTEST) -m 'not ($(LIGHT))' $(IN_ORDER) $(ARGS)
 
