@@ -51,7 +51,7 @@ demo: $(FOR_DEMO) $(JAR) ## run the demo, examples/demo.py (ARGS="--help" for it
 	$(BIN)/spark-submit --packages $(DELTA) --conf spark.log.level=ERROR \
 		--driver-java-options '$(SHORT_LIVED)' examples/demo.py $(ARGS)
 
-quick: $(INSTALLED) ## at each save: the tests of pure code and the memory store, a minute or a little more
+quick: $(INSTALLED) ## at each save: the tests of pure code and the memory store, about two minutes
 	$(PYTEST) -m quick tests/unit tests/docs --ignore tests/unit/bench $(ARGS)
 
 check: lint ## lint, then the tests that need neither a JVM nor a server: about six minutes
