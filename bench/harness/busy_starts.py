@@ -17,7 +17,7 @@ from typing import Any
 from bench.harness.first_batches import others_session, own_session
 
 _BUSY = "while True: pass"
-_OFFSETS_SECONDS = 120.0
+_BATCH_SECONDS = 120.0
 
 
 @contextmanager
@@ -40,8 +40,8 @@ def _start(frame: Any, checkpoint: Path) -> float | None:
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.start()
     while query.isActive and query.lastProgress is None:
-        if time.monotonic() > begun + _OFFSETS_SECONDS:
-            raise RuntimeError(f"no batch within {_OFFSETS_SECONDS:.0f} s")
+        if time.monotonic() > begun + _BATCH_SECONDS:
+            raise RuntimeError(f"no batch within {_BATCH_SECONDS:.0f} s")
         time.sleep(0.05)
     seconds = time.monotonic() - begun
     error = query.exception()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -30,6 +29,7 @@ from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.layout.read_plan import next_cut
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
+from tests.harness.folder_state import remove
 from tests.harness.small_streams import scale, staged, write
 from tests.harness.truncating import truncate
 from tests.spark.conftest import Load, finish
@@ -506,7 +506,7 @@ def test_name_that_shows_another_stream_is_taken(
             register(spark, "s/*", root=other.root, metadata=False)
         assert not spark.catalog.tableExists("s.b"), "nothing is registered"
         assert values(spark.table("s.a_events")) == [1]
-        shutil.rmtree(root)
+        remove(root)
         with pytest.raises(errors.IllegalState, match=r"s\.a is taken"):
             register(spark, "s/a", root=other.root, metadata=False)
         for kind in ("VIEW s.a_events", "TABLE s.a"):

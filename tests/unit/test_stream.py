@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import pickle
-import shutil
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -15,7 +14,7 @@ from pravega_spark.errors import InvalidInput, InvalidName, NoSuchScope, NoSuchS
 from pravega_spark.manager import StreamManager
 from pravega_spark.stream import Stream
 from pravega_spark.values.segments import EventPointer, SegmentInfo
-from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.folder_state import remove
 from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
@@ -110,8 +109,7 @@ def test_handle_of_a_root_that_was_replaced_is_refused(tmp_path: Path) -> None:
     StreamManager(root).create_stream("s/t")
     stream.info()
     pickled = pickle.dumps(stream)
-    wait_for_maintenance()
-    shutil.rmtree(root)
+    remove(root)
     StreamManager(root).create_scope("s")
     with pytest.raises(RootChanged):
         pickle.loads(pickled)

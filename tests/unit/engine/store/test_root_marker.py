@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.root_marker import MARKER_KEY, check_same
 from pravega_spark.errors import CommitUnknown, CorruptLog, RootChanged, StoreError, StoreRefused
 from pravega_spark.manager import root_of
-from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.folder_state import remove, wait_for_maintenance
 from tests.harness.roots import manager_on
 from tests.harness.small_streams import all_events
 from tests.harness.small_tables import put, table_log
@@ -41,10 +40,6 @@ def set_up(root: Path, events: int = 2) -> StreamManager:
 def elsewhere(root: Path) -> StreamManager:
     """A manager as another process has it, with its own store."""
     return manager_on(LocalStore(str(root)))
-
-
-def remove(root: Path) -> None:
-    shutil.rmtree(root)
 
 
 def move(root: Path) -> None:
