@@ -93,7 +93,7 @@ def main(master: str, root: str) -> dict[str, object]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.executor.memory", "512m")
-        .config("spark.executor.extraJavaOptions", jvm.OPTIONS)
+        .config("spark.executor.extraJavaOptions", jvm.VARIABLES["SPARK_SUBMIT_OPTS"])
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.executor.cores", "1")
         .config("spark.sql.shuffle.partitions", "2")

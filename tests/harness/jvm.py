@@ -2,7 +2,7 @@
 
 Loading Spark's classes takes most of such a life. So ``make test`` records them once, by running
 this module, in an archive that every later JVM maps into memory. A JVM that cannot use the archive
-ignores it.
+ignores it, as one of another Spark does.
 """
 
 from __future__ import annotations
@@ -15,14 +15,10 @@ from pathlib import Path
 
 from pravega_spark.values.limits import DELTA_PACKAGE
 
-ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 _SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """What the optimizing compiler costs is never earned."""
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 """The archive's warnings would go to the standard output."""
-OPTIONS = f"{_SHORT_LIVED} -XX:SharedArchiveFile={ARCHIVE} {_QUIET}"
-VARIABLES = {"SPARK_SUBMIT_OPTS": OPTIONS, "SPARK_DAEMON_JAVA_OPTS": OPTIONS}
-"""Environment variables by which Spark's scripts, and PySpark, pass the options on."""
 _LAUNCH = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
@@ -31,15 +27,29 @@ _LAUNCH = {
 }
 
 
-def clean_environment(**variables: str) -> dict[str, str]:
+def archive(environment: Path) -> Path:
+    """Return where an environment has its archive: each has another Spark."""
+    return environment / "spark-classes.jsa"
+
+
+def variables(environment: Path) -> dict[str, str]:
+    """Return variables by which Spark's scripts, and PySpark, pass the options of a JVM on."""
+    options = f"{_SHORT_LIVED} -XX:SharedArchiveFile={archive(environment)} {_QUIET}"
+    return {"SPARK_SUBMIT_OPTS": options, "SPARK_DAEMON_JAVA_OPTS": options}
+
+
+VARIABLES = variables(Path(sys.prefix))
+
+
+def clean_environment(**more: str) -> dict[str, str]:
     """Return an environment without Spark's variables, except how tests start JVMs."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
-    return {**kept, "SPARK_LOCAL_IP": "127.0.0.1", **VARIABLES, **variables}
+    return {**kept, "SPARK_LOCAL_IP": "127.0.0.1", **VARIABLES, **more}
 
 
 def record_classes() -> None:
     """Write the archive by a run of this module under spark-submit."""
-    made = ARCHIVE.with_suffix(".new")
+    made = archive(Path(sys.prefix)).with_suffix(".new")
     options = f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={made} {_QUIET}"
     submit = [str(Path(sys.executable).parent / "spark-submit"), "--packages", DELTA_PACKAGE]
     done = subprocess.run(
@@ -51,7 +61,7 @@ def record_classes() -> None:
     )
     if done.returncode:
         sys.exit(f"the classes of Spark cannot be recorded:\n{done.stdout}{done.stderr}")
-    made.replace(ARCHIVE)
+    made.replace(archive(Path(sys.prefix)))
 
 
 def _run_typical_work() -> None:

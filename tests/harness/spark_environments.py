@@ -1,0 +1,126 @@
+"""Environments with other Sparks: each has a PySpark of its own over all else of ``.venv``.
+
+``make setup`` makes the one that ``make test`` needs, ``make spark-versions`` makes all. A test
+that runs processes with two Sparks takes their interpreters and variables from here. It fails where
+an environment is missing.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.harness.jvm import clean_environment, variables
+
+REPOSITORY = Path(__file__).parents[2]
+_MADE = "made"
+
+
+@dataclass(frozen=True)
+class Spark:
+    """One Spark: its PySpark, and the Delta that has a jar for it, if any."""
+
+    pyspark: str
+    delta: str = ""
+
+    @property
+    def minor(self) -> str:
+        return self.pyspark.rpartition(".")[0]
+
+    @property
+    def folder(self) -> Path:
+        return _venv() / "spark" / self.pyspark
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter; raises FileNotFoundError if the environment is missing."""
+        if not (self.folder / _MADE).exists():
+            raise FileNotFoundError(
+                f"no environment has Spark {self.pyspark}: "
+                f"python -m tests.harness.spark_environments {self.minor}"
+            )
+        return self.folder / "bin/python"
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Return the variables for processes of this Spark, without those of others."""
+        python = str(self.python)
+        packages = f"--packages {self.delta} " if self.delta else ""
+        return clean_environment(
+            **{
+                **variables(self.folder),
+                "PYSPARK_PYTHON": python,
+                "PYSPARK_DRIVER_PYTHON": python,
+                "PYSPARK_SUBMIT_ARGS": f"{packages}pyspark-shell",
+                "PYTHONPATH": str(REPOSITORY),
+                **more,
+            }
+        )
+
+
+SPARKS = {
+    spark.minor: spark
+    for spark in (
+        Spark("3.5.9", "io.delta:delta-spark_2.12:3.3.2"),
+        Spark("4.0.5", "io.delta:delta-spark_4.0_2.13:4.4.0"),
+        Spark("4.1.4", "io.delta:delta-spark_4.1_2.13:4.4.0"),
+        Spark("4.2.1", "io.delta:delta-spark_4.2_2.13:4.4.0"),
+        Spark("4.3.0"),
+    )
+}
+"""By minor version. ``.venv`` itself has the Spark of ``constraints.txt``."""
+OLDER = SPARKS["4.0"]
+"""The Spark beside the pinned one in ``make test``."""
+_START = """
+from pyspark.sql import SparkSession
+
+SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate().stop()
+"""
+
+
+def _venv() -> Path:
+    """Return ``.venv``, also from inside one of its environments."""
+    here = Path(sys.prefix)
+    return here.parents[1] if here.parent.name == "spark" else here
+
+
+def make(spark: Spark) -> None:
+    """Make the environment of a Spark, unless it is there, and fetch its Delta."""
+    made = spark.folder / _MADE
+    if made.exists():
+        return
+    print(f"making {spark.folder} with PySpark {spark.pyspark}: 450 MB, once", flush=True)
+    python = spark.folder / "bin/python"
+    _run(sys.executable, "-m", "venv", "--clear", "--without-pip", spark.folder)
+    install = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps")
+    builds = ("--build-constraint", REPOSITORY / "constraints.txt")
+    _run(*install, *builds, f"pyspark=={spark.pyspark}")
+    (packages,) = _venv().resolve().glob("lib/python*/site-packages")
+    (own,) = spark.folder.glob("lib/python*/site-packages")
+    # What stands in .venv's own .pth files counts, too: the editable install of the package.
+    (own / "over_venv.pth").write_text(f"import site; site.addsitedir({str(packages)!r})\n")
+    made.touch()
+    try:
+        _run(python, "-c", _START, environment=spark.environment())
+    except BaseException:
+        made.unlink()
+        raise
+
+
+def _run(*command: str | Path, environment: dict[str, str] | None = None) -> None:
+    done = subprocess.run(
+        [str(word) for word in command],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"{done.stdout}\n{' '.join(map(str, command))} failed")
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or SPARKS:
+        make(OLDER if name == "older" else SPARKS[name])
