@@ -1,4 +1,8 @@
-"""Process exit: open writers flush first, and the exit status is the process's own."""
+"""Process exit: open writers flush first, and the exit status is the process's own.
+
+A writer that was collected has no public face any more: its queue tells when it has ended. The
+last seconds of a process are shortened, or lengthened for a slow machine, in the process itself.
+"""
 
 from __future__ import annotations
 

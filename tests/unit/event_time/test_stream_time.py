@@ -1,11 +1,16 @@
-"""Times that writers note, in the log: marks, watermarks, windows and cuts, of real streams."""
+"""Times that writers note, in the log: marks, watermarks, windows and cuts, of real streams.
+
+The log and the writers' queue are looked into: which commit holds a note, and which records stay,
+no public call tells. The pause between automatic notes is shortened, as no test waits five seconds.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -16,7 +21,7 @@ from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.stream.history import read_history
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
-from pravega_spark.engine.writing.noted_times import NotedTimes
+from pravega_spark.engine.writing import noted_times
 from pravega_spark.errors import (
     IllegalState,
     InvalidInput,
@@ -166,39 +171,34 @@ def test_a_time_never_goes_back_also_not_over_a_restart(world: World) -> None:
     assert [mark.time_us for mark in world.time.marks()] == [101_000]
 
 
-def test_a_writer_notes_the_time_by_itself_or_the_application_does(world: World) -> None:
+def test_a_writer_notes_the_time_by_itself_until_it_ends_or_the_application_does(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noted_times, "AUTOMATIC_NOTE_SECONDS", 0.001)
+    before = set(threading.enumerate())
     writer = world.manager.create_writer(S, automatically_note_time=True)
+    (thread,) = (
+        one for one in set(threading.enumerate()) - before if one.name.startswith("pravega-times")
+    )
     with pytest.raises(IllegalState, match="automatically"):
         writer.note_time(1)
-    writer._times.note_now()
-    writer.flush()
+    while not world.time.marks():
+        time.sleep(0.001)
     (mark,) = world.time.marks()
     now_ms = world.runtime.now_ms()
     assert now_ms - 2_000 < mark.time_us / 1_000 < now_ms
-    noted = mark.version
     world.runtime.wall_ms -= 10_000  # the host's clock is set back
-    writer._times.note_now()
     writer.flush()
-    assert world.time.marks()[0].version == noted
+    version = world.version()
+    time.sleep(0.02)  # many notes
+    assert world.version() == version
+    world.runtime.wall_ms += 20_000
+    while world.time.marks()[0].time_us == mark.time_us:
+        time.sleep(0.001)
     writer.close()
+    thread.join(60)
+    assert not thread.is_alive()
     assert not world.time.marks()[0].is_alive
-
-
-def test_automatic_notes_end_with_the_writer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = "pravega_spark.engine.writing.noted_times"
-    slept: list[float] = []
-    monkeypatch.setattr(f"{module}.time.sleep", slept.append)
-    writer = world.writer()
-    noted: list[int] = []
-
-    def note_now(times: NotedTimes) -> None:
-        noted.append(1)
-        if len(noted) == 3:
-            writer.close()
-
-    monkeypatch.setattr(NotedTimes, "note_now", note_now)
-    writer._times._run()
-    assert (noted, slept) == ([1, 1, 1], [5.0] * 4)
 
 
 def test_closing_says_that_the_writer_left(world: World) -> None:
@@ -343,27 +343,29 @@ def test_one_lie_about_the_future_moves_no_lower_bound_of_others(world: World) -
         assert world.domains("pravega.mark.") == {"b"}
 
 
-def test_removing_a_mark_is_refused_by_a_note_at_the_same_time(world: World) -> None:
+def test_removing_a_mark_is_refused_by_a_note_at_the_same_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with world.writer("w") as writer, world.writer("other") as other:
         writer.write_event(b"1", "k")
         writer.note_time(1).result()
-        time = world.time
-        seen = time._stream.commit
+        removing = world.time
 
-        def note_first(*arguments: Any, **options: Any) -> Any:
+        def note_first(log: StreamLog, *arguments: Any, **options: Any) -> Any:
+            monkeypatch.undo()
             writer.note_time(2).result()
-            return seen(*arguments, **options)
+            return log.commit(*arguments, **options)
 
-        with patch.object(time._stream, "commit", note_first):
-            assert not time.remove_mark("w")
-        assert [mark.time_us for mark in time.marks()] == [2_000]
-        assert not time.remove_mark("nobody")
-        assert time.remove_mark("w")
-        assert not time.remove_mark("w")
-        assert time.marks() == []
-        assert bounds(time.watermark()) == (2, 2), "what was shown stays"
+        monkeypatch.setattr(StreamLog, "commit", note_first)
+        assert not removing.remove_mark("w")
+        assert [mark.time_us for mark in removing.marks()] == [2_000]
+        assert not removing.remove_mark("nobody")
+        assert removing.remove_mark("w")
+        assert not removing.remove_mark("w")
+        assert removing.marks() == []
+        assert bounds(removing.watermark()) == (2, 2), "what was shown stays"
         other.note_time(3).result()
-        found = time.update().watermark
+        found = removing.update().watermark
         assert found is not None
         assert found.cut == world.manager.tail(S), "the position of the removed mark counts"
 

@@ -1,4 +1,8 @@
-"""The threads of a round on a clock that the test moves: streams that hang are parked."""
+"""The threads of a round on a clock that the test moves: streams that hang are parked.
+
+They are called alone: their tasks hang for the ten minutes of a clock that only the test moves.
+Rounds as users start them are in ``test_maintenance_round.py``.
+"""
 
 from __future__ import annotations
 

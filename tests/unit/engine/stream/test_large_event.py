@@ -1,4 +1,7 @@
-"""Large events through every reader, and through what moves, copies and deletes their objects."""
+"""Large events through every reader, and through what moves, copies and deletes their objects.
+
+Which objects are stored, damaged or orphaned no public call shows: the store is asked for them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""write_table: rows of Arrow tables as events, in order with other writes; no wrong row."""
+"""write_table: rows of Arrow tables as events, in order with other writes; no wrong row.
+
+The encoder is called alone for what no reader can see: that rows are not copied, and that an
+array of gigabytes is read where its rows are; and the queue is asked how full it ever was.
+"""
 
 from __future__ import annotations
 
