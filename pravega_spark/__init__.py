@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from pravega_spark.values.package import __version__ as __version__
+
 if TYPE_CHECKING:
     from pravega_spark import errors
     from pravega_spark.backup.copy import CopiedTable
@@ -137,8 +139,6 @@ if TYPE_CHECKING:
         SegmentRange,
         StreamCut,
     )
-
-__version__ = "0.2.0"
 
 
 def session(builder: Any = None, **conf: Any) -> Any:

@@ -22,6 +22,7 @@ from pravega_spark.event_reader import json_deserializer
 from pravega_spark.primitives.lazy_property import lazy_property
 from pravega_spark.values.checks import shown
 from pravega_spark.values.events import Deserializer
+from pravega_spark.values.package import install_extra
 
 _NAMES: Final = ("json", "avro", "protobuf")
 _BUSY: Final = (408, 429)
@@ -159,8 +160,8 @@ class _RegistryFormat:
             from confluent_kafka.schema_registry import SchemaRegistryClient
         except ModuleNotFoundError as error:
             raise InvalidInput(
-                f"a schema registry needs Confluent's client ({error}): pip install "
-                "'pravega-spark[registry]'."
+                f"a schema registry needs Confluent's client ({error}): "
+                f"{install_extra('registry')}."
             ) from None
         if isinstance(self.registry, str):
             return SchemaRegistryClient({"url": self.registry})

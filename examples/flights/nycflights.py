@@ -56,7 +56,7 @@ def data_folder() -> Path:
     """Return the folder of the package's tables."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise InputError(f"{PACKAGE} is not installed: pip install 'pravega-spark[demo]'.")
+        raise InputError(f"{PACKAGE} is not installed: pip install '.[demo]' in the checkout.")
     return Path(spec.submodule_search_locations[0]) / "data"
 
 

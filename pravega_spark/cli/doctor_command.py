@@ -21,6 +21,7 @@ import click
 from pravega_spark.cli.output import TABLE, output_option, show_table, show_value
 from pravega_spark.cli.root_option import config_path, new_root, root_option, root_profile
 from pravega_spark.errors import PravegaSparkError
+from pravega_spark.values.package import install_extra
 from pravega_spark.values.units import time_text
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _machine() -> Iterator[Finding]:
     for name in ("pyarrow", "fsspec"):
         yield Finding(name, GOOD, versions[name] or "")
     if versions["botocore"] is None:
-        yield Finding("s3", NOTE, "not installed: pip install 'pravega-spark[s3]' for s3:// roots")
+        yield Finding("s3", NOTE, f"not installed: {install_extra('s3')} for s3:// roots")
     yield from _spark(versions)
     path = config_path()
     yield Finding("profiles", GOOD, f"{path}{'' if path.exists() else ' (no such file)'}")
@@ -96,7 +97,7 @@ def _version(name: str) -> str | None:
 def _spark(versions: dict[str, str | None]) -> Iterator[Finding]:
     spark, delta = versions["pyspark"], versions["delta-spark"]
     if spark is None:
-        yield Finding("spark", NOTE, "not installed: pip install 'pravega-spark[spark]'")
+        yield Finding("spark", NOTE, f"not installed: {install_extra('spark')}")
         return
     yield Finding("spark", GOOD, f"pyspark {spark}, delta-spark {delta or 'not installed'}")
     yield _java()

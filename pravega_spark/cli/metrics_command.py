@@ -37,14 +37,15 @@ def metrics(root: str | None, textfile: str | None, scopes: Sequence[str], max_s
     """
     if textfile is not None:
         check_textfile("--textfile", textfile)
+    from pravega_spark.metrics.prometheus import root_metrics
+
     try:
-        from pravega_spark.metrics.prometheus import root_metrics
+        found = root_metrics(open_root(root).manager, max_streams=max_streams, scopes=scopes)
     except ModuleNotFoundError as error:
         if error.name != "prometheus_client":
             raise
         say(str(error), err=True)
         return 1
-    found = root_metrics(open_root(root).manager, max_streams=max_streams, scopes=scopes)
     if textfile is None:
         click.echo(found.text(), nl=False)
     else:

@@ -12,6 +12,7 @@ from pravega_spark import __version__
 from pravega_spark.cli.output import say
 from pravega_spark.cli.root_option import open_root, root_option
 from pravega_spark.errors import InvalidOption
+from pravega_spark.values.package import install_extra
 
 
 @click.command("serve")
@@ -72,9 +73,7 @@ def serve(
             "uvicorn",
         ):
             raise
-        raise click.ClickException(
-            f"serve needs {error.name}: pip install 'pravega-spark[serve]'."
-        ) from None
+        raise click.ClickException(f"serve needs {error.name}: {install_extra('serve')}.") from None
     options = ServeOptions(
         host=host,
         port=port,

@@ -21,6 +21,7 @@ from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.spark.session import environment_settings, session, with_packages
 from pravega_spark.spark.worker_python import worker_python
 from pravega_spark.values.limits import DELTA_PACKAGE
+from pravega_spark.values.package import install_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +49,7 @@ def run_job(
     missing = [name for name in required if importlib.util.find_spec(name) is None]
     if missing:
         what = f"{', '.join(missing)} not found"
-        complain(prog, f"{what}: the job needs pip install 'pravega-spark[jobs]'.")
+        complain(prog, f"{what}: the job needs {install_extra('jobs')}.")
         return 1
     early_signals.listen()
     sys.stderr = launcher_stderr()

@@ -26,6 +26,7 @@ from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.values.checks import check_whole
 from pravega_spark.values.handles import ClosedByBlock
 from pravega_spark.values.names import check_scope
+from pravega_spark.values.package import install_extra
 from pravega_spark.values.units import parse_duration_ms
 
 try:
@@ -37,16 +38,22 @@ try:
     )
     from prometheus_client.core import Metric as Family
     from prometheus_client.registry import Collector
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(
-        "metrics need prometheus_client: pip install 'pravega-spark[metrics]'.", name=missing.name
-    ) from missing
+
+    CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST
+    """The HTTP content type of the text."""
+except ModuleNotFoundError:  # `from pravega_spark import *` works; what makes metrics raises
+    Collector = object  # type: ignore[assignment, misc]
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST
-"""The HTTP content type of the text."""
+
+def _need_client() -> None:
+    if Collector is object:
+        raise ModuleNotFoundError(
+            f"metrics need prometheus_client: {install_extra('metrics')}.",
+            name="prometheus_client",
+        )
 
 
 def families(metrics: Sequence[Metric], values: MetricValues) -> Iterator[Family]:
@@ -130,6 +137,7 @@ def root_metrics(
     many groups have metrics; ``pravega_scrape_skipped`` counts the others. ``scopes`` limits them
     to some scopes. Raises InvalidInput, InvalidName; ModuleNotFoundError without prometheus_client.
     """
+    _need_client()
     return RootMetrics(
         manager,
         cache_seconds=parse_duration_ms("cache", cache) / 1_000,
@@ -200,6 +208,7 @@ def start_metrics(
     these metrics, InvalidInput, OSError for a port in use, ModuleNotFoundError without
     prometheus_client.
     """
+    _need_client()
     check_whole("max_streams", max_streams, 1)
     if port is not None:
         check_whole("port", port)

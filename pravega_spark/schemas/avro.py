@@ -11,6 +11,7 @@ import pyarrow as pa
 from pravega_spark.errors import InvalidSchema
 from pravega_spark.schemas.column_types import DECIMAL_DIGITS, MAX_COLUMN_DEPTH, TIMESTAMP
 from pravega_spark.values.checks import shown
+from pravega_spark.values.package import install_extra
 
 _PLAIN: Final = {
     "boolean": pa.bool_(),
@@ -50,7 +51,7 @@ def avro_schema(given: Mapping[str, Any] | str | os.PathLike[str]) -> pa.Schema:
         from fastavro.repository.base import SchemaRepositoryError
     except ModuleNotFoundError as error:
         raise InvalidSchema(
-            f"Avro schemas need the package fastavro ({error}): pip install 'pravega-spark[avro]'."
+            f"Avro schemas need the package fastavro ({error}): {install_extra('avro')}."
         ) from None
     try:
         if isinstance(given, Mapping):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from pravega_spark.manager import StreamManager
 from pravega_spark.serve.web_problems import problem
@@ -30,16 +30,13 @@ def metrics_route(manager: StreamManager) -> APIRouter:
     )
     def metrics() -> Response:
         """Return the metrics of the root as Prometheus' text; two scrapes share a measurement."""
-        try:
-            from pravega_spark.metrics import prometheus
-        except ModuleNotFoundError:
-            return _missing()
+        from pravega_spark.metrics import prometheus
+
         if not known:
-            known.append(prometheus.root_metrics(manager))
+            try:
+                known.append(prometheus.root_metrics(manager))
+            except ModuleNotFoundError as missing:
+                return problem(501, "NotInstalled", str(missing))
         return Response(known[0].text(), media_type=prometheus.CONTENT_TYPE)
 
     return routes
-
-
-def _missing() -> JSONResponse:
-    return problem(501, "NotInstalled", "metrics need: pip install 'pravega-spark[metrics]'.")

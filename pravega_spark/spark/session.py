@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.spark.worker_python import has_jvm, worker_python
 from pravega_spark.values.limits import DELTA_PACKAGE
+from pravega_spark.values.package import install_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +51,7 @@ def session(builder: Any = None, **conf: Any) -> SparkSession:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"session() needs PySpark and Delta ({error}): pip install 'pravega-spark[spark]'.",
+            f"session() needs PySpark and Delta ({error}): {install_extra('spark')}.",
             name=error.name,
         ) from error
 

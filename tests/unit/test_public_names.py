@@ -185,6 +185,18 @@ def test_dir_lists_public_names_before_they_are_imported() -> None:
     assert run(code).split() == ["pravega_spark.manager", "pravega_spark.errors"]
 
 
+def test_all_names_are_there_on_a_base_install() -> None:
+    code = f"{REFUSE}\nfrom pravega_spark import *\nprint(ProcessMetrics.__name__)\n"
+    extras = HEAVY | SPARK | {"fastapi", "prometheus_client", "uvicorn"}
+    assert run(code, *sorted(extras)) == "ProcessMetrics\n"
+    for call in ("start_metrics()", "root_metrics(StreamManager('memory://m'))"):
+        said = run(
+            f"{code}try:\n    {call}\nexcept ModuleNotFoundError as e:\n    print(e, e.name)",
+            "prometheus_client",
+        )
+        assert "pip install 'pravega-spark[metrics]'. prometheus_client" in said
+
+
 def test_type_checkers_see_the_module_of_every_name() -> None:
     tree = ast.parse(Path(pravega_spark.__file__).read_text())
     (guarded,) = (node for node in tree.body if ast.unparse(node).startswith("if TYPE_CHECKING"))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 from pathlib import Path
+
+import pytest
 
 import pravega_spark
 from pravega_spark.engine.log.actions import ENGINE
 from pravega_spark.values.limits import DELTA_PACKAGE
+from pravega_spark.values.package import install_extra
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,9 +22,38 @@ def _found(file: str, pattern: str) -> set[str]:
     return found
 
 
-def test_package_has_one_version() -> None:
-    assert _found("pyproject.toml", r'^version = "(.+)"$') == {pravega_spark.__version__}
+def test_package_has_its_version_in_one_place() -> None:
+    (place,) = _found("pyproject.toml", r'^path = "(.+)"$')
+    assert _found(place, r'^__version__ = "(.+)"$') == {pravega_spark.__version__}
     assert f"pravega_spark/{pravega_spark.__version__}" == ENGINE
+    sources = [path for path in (ROOT / "pravega_spark").rglob("*.py") if path != ROOT / place]
+    found = [str(path) for path in sources if pravega_spark.__version__ in path.read_text()]
+    assert found == []
+
+
+def test_images_of_deployments_have_the_version_of_the_package() -> None:
+    files = [path for path in (ROOT / "deploy").rglob("*") if path.is_file()]
+    tags = {
+        tag for path in files for tag in re.findall(r"\bpravega-spark:([\w.]+)", path.read_text())
+    }
+    assert tags == {pravega_spark.__version__}
+
+
+def test_error_says_how_an_extra_is_installed_that_no_index_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert install_extra("s3") == "pip install 'pravega-spark[s3]'"
+
+    def version(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    assert install_extra("s3") == "pip install '.[s3]' in a checkout of pravega_spark"
+
+
+def test_errors_take_what_installs_an_extra_from_one_place() -> None:
+    for path in (ROOT / "pravega_spark").rglob("*.py"):
+        assert ("pip install" in path.read_text()) is (path.name == "package.py"), path
 
 
 def test_delta_and_spark_have_one_version_each() -> None:

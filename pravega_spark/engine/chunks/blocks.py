@@ -29,6 +29,7 @@ from pravega_spark.engine.chunks.tiny import (
     TINY_BYTES,
     TINY_ROWS,
     all_present,
+    author_of,
     block_frame,
     encode_blocks,
 )
@@ -163,7 +164,7 @@ def _proved(read_at: _ReadAt, ref: ChunkRef) -> BlockFile | None:
     head = read_at(0, min(_HEAD_BYTES, end)).to_pybytes()
     try:
         stamps = Struct(f"<{ref.rows}q").unpack_from(head, start - _TIME * ref.rows)
-        found = block_frame(stamps, pages)
+        found = block_frame(stamps, pages, author_of(footer.to_pybytes()))
     except (StructError, ValueError, IndexError):
         return None
     if (head[:start], footer.to_pybytes()) != found or len(pages) != -(-ref.rows // PAGE_ROWS):

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from pravega_spark.engine.chunks.chunk import FILE_SCHEMA, ChunkRef
 from pravega_spark.engine.chunks.footer import digest_of_parts, has_digest, length_of
+from pravega_spark.values.package import __version__
 
 TINY_ROWS: Final = 16
 """For more events Arrow's writer takes less time for each than this module."""
@@ -62,7 +63,8 @@ class LoneEvent(NamedTuple):
         return len(self.event) + (0 if self.key is None else len(self.key.encode()))
 
 
-_CREATED_BY: Final = b"pravega_spark version 0.2.0"
+_AUTHOR: Final = b"pravega_spark version "
+_THIS_AUTHOR: Final = _AUTHOR + __version__.encode()
 _INT32, _INT64, _BYTE_ARRAY = 1, 2, 6
 _PLAIN, _RLE = 0, 3
 _LENGTH: Final = Struct("<I")
@@ -117,8 +119,8 @@ def _schema() -> bytes:
 
 
 _HEAD: Final = _schema() + b"\x16"
-_TAIL: Final = b"%b\x19\x4c%b\x00" % (_text(_CREATED_BY), b"\x1c\x00\x00" * 4)
-"""The author, and that each column is ordered as its type defines; the author's field precedes."""
+_ORDERS: Final = b"\x19\x4c%b\x00" % (b"\x1c\x00\x00" * 4)
+"""That each column is ordered as its type defines: the end of the footer, behind the author."""
 _NO_METADATA: Final = b"\x28"
 _DELTAS: Final = [Struct(f"<{n}i").pack(*range(n)) for n in range(TINY_ROWS + 1)]
 _TIMES: Final = [Struct(f"<{n}q") for n in range(TINY_ROWS + 1)]
@@ -192,15 +194,27 @@ def _bounds(nulls: int, high: bytes, low: bytes) -> bytes:
     return b"\x3c\x36%b\x28%b\x18%b\x00" % (_number(nulls), _text(high), _text(low))
 
 
+def author_of(data: bytes) -> bytes:
+    """Return which version of the package made a file, from its footer or all of it.
+
+    Raises ValueError for a file that no version made.
+    """
+    end = len(data) - len(_MAGIC) - _LENGTH.size - len(_ORDERS)
+    return data[data.rindex(_AUTHOR, 0, end) : end]
+
+
 def encode_tiny(
-    keys: Sequence[bytes | None], times_us: Sequence[int], events: Sequence[bytes]
+    keys: Sequence[bytes | None],
+    times_us: Sequence[int],
+    events: Sequence[bytes],
+    author: bytes = _THIS_AUTHOR,
 ) -> bytes:
     """Return the file of the events, at least one and at most ``TINY_ROWS``, in their order.
 
     ``times_us`` are in microseconds since 1970, keys in UTF-8. The events are not checked here.
     """
     page = _page(len(events), all_present(len(events)) + _joined(events))
-    head, footer = _frame(keys, times_us, len(page))
+    head, footer = _frame(keys, times_us, len(page), author=author)
     return b"".join((head, page, footer))
 
 
@@ -215,14 +229,16 @@ def encode_blocks(times_us: Sequence[int], events: Sequence[memoryview]) -> list
     return [head, *chain.from_iterable(pages), footer]
 
 
-def block_frame(times_us: Sequence[int], pages: Sequence[str]) -> tuple[bytes, bytes]:
+def block_frame(
+    times_us: Sequence[int], pages: Sequence[str], author: bytes = _THIS_AUTHOR
+) -> tuple[bytes, bytes]:
     """Return what stands before the pages of :func:`encode_blocks`, and what stands behind them.
 
     The pages are given by their digests, which the footer records.
     """
     text = ",".join(pages).encode()
     metadata = b"\x19\x1c\x18%b\x18%b\x00\x18" % (_text(PAGES_KEY), _text(text))
-    return _frame([None] * len(times_us), times_us, sum(map(length_of, pages)), metadata)
+    return _frame([None] * len(times_us), times_us, sum(map(length_of, pages)), metadata, author)
 
 
 def _frame(
@@ -230,6 +246,7 @@ def _frame(
     times_us: Sequence[int],
     events_bytes: int,
     metadata: bytes = _NO_METADATA,
+    author: bytes = _THIS_AUTHOR,
 ) -> tuple[bytes, bytes]:
     """Return the bytes before the pages of events, and the footer."""
     rows = len(keys)
@@ -261,8 +278,9 @@ def _frame(
         )
     ]
     count, size = _number(rows), _number(end - len(_MAGIC))
-    footer = b"%b%b\x19\x1c\x19\x4c%b\x16%b\x16%b\x26%b\x16%b\x14\x00\x00%b%b" % (
-        _HEAD, count, b"".join(chunks), size, count, _number(len(_MAGIC)), size, metadata, _TAIL
+    footer = b"%b%b\x19\x1c\x19\x4c%b\x16%b\x16%b\x26%b\x16%b\x14\x00\x00%b%b%b" % (
+        _HEAD, count, b"".join(chunks), size, count, _number(len(_MAGIC)), size, metadata,
+        _text(author), _ORDERS,
     )  # fmt: skip
     return b"".join((_MAGIC, *pages)), footer + _LENGTH.pack(len(footer)) + _MAGIC
 
@@ -290,7 +308,7 @@ def tiny_columns(ref: ChunkRef, data: bytes) -> dict[str, pa.Array] | None:
         times = times_page[-_TIME_BYTES * rows :]
         events = list(_values(events_page, rows))
         keys = _keys(keys_page, rows)
-        again = encode_tiny(keys, Struct(f"<{rows}q").unpack(times), events)
+        again = encode_tiny(keys, Struct(f"<{rows}q").unpack(times), events, author_of(data))
         b"".join(filter(None, keys)).decode()
     except (StructError, ValueError, IndexError):
         return None

@@ -26,8 +26,9 @@ from pravega_spark.engine.runtime.json_codec import (
 from pravega_spark.engine.runtime.principal import principal
 from pravega_spark.errors import CorruptLog, ForeignTable
 from pravega_spark.values.limits import CLOCK_SKEW_MS
+from pravega_spark.values.package import __version__
 
-ENGINE = "pravega_spark/0.2.0"
+ENGINE = f"pravega_spark/{__version__}"
 RESTORE = "RESTORE"
 """Operation of the commits with which a restore replaces the commits that it drops."""
 REQUEST = "REQUEST"

@@ -11,6 +11,7 @@ from pravega_spark.engine.store.base import Store
 from pravega_spark.engine.store.client_options import TimedRoot
 from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import InvalidInput, StoreRefused
+from pravega_spark.values.package import install_extra
 
 _SCHEME = re.compile(r"([^/]*?):/")
 _S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
@@ -151,7 +152,7 @@ def _s3_client(url: str, options: dict[str, Any]) -> Store:
         from pravega_spark.engine.store.s3 import S3Store
     except ImportError as error:
         raise StoreRefused(
-            f"{url} needs botocore ({error}): pip install 'pravega-spark[s3]'.", url=url
+            f"{url} needs botocore ({error}): {install_extra('s3')}.", url=url
         ) from error
     return S3Store(url, options)
 

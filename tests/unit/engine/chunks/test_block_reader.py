@@ -16,7 +16,7 @@ from pravega_spark.engine.chunks.blocks import open_blocks, stage_blocks
 from pravega_spark.engine.chunks.chunk import ChunkRef, encode_events
 from pravega_spark.engine.chunks.encoder import UNCOMPRESSED
 from pravega_spark.engine.chunks.footer import digest_of, digest_of_parts, length_of
-from pravega_spark.engine.chunks.tiny import PAGE_ROWS, PAGES_KEY, TINY_ROWS
+from pravega_spark.engine.chunks.tiny import PAGE_ROWS, PAGES_KEY, TINY_ROWS, author_of
 from pravega_spark.engine.chunks.writer import encode
 from pravega_spark.engine.store.base import Store
 from pravega_spark.engine.store.memory import MemoryStore
@@ -91,7 +91,10 @@ def test_the_footer_has_the_digest_of_each_page() -> None:
 def test_a_file_of_an_earlier_release_has_no_digests_and_is_read_by_arrow() -> None:
     store, ref, whole = stored(BLOCKS)
     footer = whole[-length_of(ref.footer) : -8]
-    at, end = footer.index(b"\x19\x1c\x18\x0d" + PAGES_KEY), footer.index(b"\x00\x18\x1b")
+    at, end = (
+        footer.index(b"\x19\x1c\x18\x0d" + PAGES_KEY),
+        footer.index(b"\x00\x18%c" % len(author_of(whole))),
+    )
     earlier = footer[:at] + b"\x28" + footer[end + 2 :]
     data = whole[: -len(footer) - 8] + earlier + len(earlier).to_bytes(4, "little") + b"PAR1"
     assert pq.ParquetFile(pa.BufferReader(data)).metadata.metadata is None
@@ -100,6 +103,15 @@ def test_a_file_of_an_earlier_release_has_no_digests_and_is_read_by_arrow() -> N
     store.put(f"{TABLE}/{ref.path}", data)
     (batch,) = reader.read(store, TABLE, other, 5, 5 + len(BLOCKS), columns=("event",))
     assert batch.column("event").to_pylist() == BLOCKS
+
+
+def test_a_file_of_another_version_is_read_as_one_of_this_version() -> None:
+    store, ref, whole = stored(BLOCKS)
+    author = author_of(whole)
+    other = whole.replace(author, author[:-1] + b"~")
+    assert author_of(other) != author
+    footer = digest_of(other[-length_of(ref.footer) :])
+    assert blocks_of(store, replace(ref, footer=footer), other, 0, len(BLOCKS)) == BLOCKS
 
 
 def test_another_complete_file_of_the_same_sizes_is_left_to_arrows_reader() -> None:

@@ -17,9 +17,10 @@ from pravega_spark.engine.chunks.encoder import ChunkEncoder
 from pravega_spark.engine.chunks.footer import has_digest, length_of
 from pravega_spark.engine.chunks.tiny import TINY_BYTES, TINY_ROWS, LoneEvent
 from pravega_spark.engine.chunks.writer import EncodedChunk, encode_chunks, encode_lone
+from pravega_spark.values.package import __version__
 
 NOW_US = 1_700_000_000_123_456
-AUTHOR = "pravega_spark version 0.2.0"
+AUTHOR = f"pravega_spark version {__version__}"
 
 a_row = st.tuples(
     st.none() | st.text(max_size=40),

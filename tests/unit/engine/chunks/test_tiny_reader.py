@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pravega_spark.engine.chunks import reader
 from pravega_spark.engine.chunks.chunk import FILE_SCHEMA, ChunkRef, encode_events
 from pravega_spark.engine.chunks.footer import digest_of
-from pravega_spark.engine.chunks.tiny import TINY_ROWS, tiny_columns
+from pravega_spark.engine.chunks.tiny import TINY_ROWS, encode_tiny, tiny_columns
 from pravega_spark.engine.chunks.writer import encode_chunks, stage
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CorruptChunk
@@ -60,6 +60,15 @@ def test_a_file_with_any_changed_byte_is_left_to_arrows_reader(
     assert tiny_columns(ref, whole[:at] + bytes([whole[at] ^ mask]) + whole[at + 1 :]) is None
     assert tiny_columns(ref, whole[:at]) is None
     assert tiny_columns(ref, whole + b"\0") is None
+
+
+@pytest.mark.parametrize("version", [b"0.1.0", b"12.10.3rc1"])
+def test_a_file_of_another_version_is_read_as_one_of_this_version(version: bytes) -> None:
+    ref, data = encoded([("key", NOW_US, b"event")])
+    other = encode_tiny([b"key"], [NOW_US], [b"event"], b"pravega_spark version " + version)
+    assert pq.read_metadata(pa.BufferReader(other)).created_by.endswith(version.decode())
+    held = tiny_columns(replace(ref, size=len(other), footer=digest_of(other)), other)
+    assert held == tiny_columns(ref, data) is not None
 
 
 @pytest.mark.parametrize(
