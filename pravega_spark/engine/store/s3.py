@@ -149,7 +149,7 @@ def upload(client: S3Client, name: str, url: str) -> Iterator[pa.NativeFile]:
     until :func:`abort_uploads`.
     """
 
-    def error_of(error: Exception) -> StoreError:
+    def error_of(error: Exception) -> StoreError | InvalidInput:
         return error if isinstance(error, StoreError) else refusal(error, url, "put")
 
     parts = _Parts(client, name)
@@ -362,6 +362,8 @@ class S3Store:
     def _connect(self) -> S3Client:
         try:
             client = S3Client(self._settings, self.on_silence)
+        except InvalidInput as error:
+            raise InvalidInput(f"{self.url}: {error}") from error
         except ProfileNotFound as error:
             raise refusal(error, self.url, "open") from error
         except (AttributeError, TypeError, ValueError, BotoCoreError) as error:
@@ -595,7 +597,7 @@ class S3Store:
                 return
             arguments["continuation-token"] = token
 
-    def _read_error(self, error: BaseException, key: str) -> OSError:
+    def _read_error(self, error: BaseException, key: str) -> OSError | InvalidInput:
         if is_missing(error):
             return FileNotFoundError(f"{self.url}/{key} does not exist.")
         return refusal(error, f"{self.url}/{key}", "read")

@@ -28,6 +28,7 @@ from botocore.exceptions import (
 )
 
 from pravega_spark.errors import (
+    InvalidInput,
     StoreError,
     StoreFull,
     StoreReadOnly,
@@ -159,8 +160,10 @@ def is_empty_range(error: BaseException) -> bool:
     return answer is not None and (answer.status == 416 or answer.code == "InvalidRange")
 
 
-def refusal(error: BaseException, url: str, operation: str) -> StoreError:
+def refusal(error: BaseException, url: str, operation: str) -> StoreError | InvalidInput:
     """Return the error to raise for a failed ``operation`` on ``url``."""
+    if isinstance(error, InvalidInput):  # of a storage option: nothing was sent
+        return error
     answer = answer_of(error)
     if isinstance(error, KeysMissing) and error.may_pass:
         return StoreUnavailable(

@@ -11,7 +11,7 @@ import botocore.loaders
 import botocore.session
 from botocore.config import Config
 from botocore.credentials import Credentials
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import BotoCoreError, MissingDependencyException
 from fsspec.config import conf
 
 from pravega_spark.engine.store.client_options import TIMEOUTS, with_timeouts
@@ -144,6 +144,8 @@ class S3Settings:
                 getattr(client, methods[operation])(**given)
             except _Found as found:
                 return _form(*found.args, is_object="Key" in members)
+            except MissingDependencyException as error:  # for the signature of many regions
+                raise _of_one_region(self.bucket) from error
             except BotoCoreError as error:
                 raise InvalidInput(f"a storage option is invalid: {error}.") from error
             raise AssertionError("botocore has sent a call without signing it")
@@ -160,13 +162,17 @@ def _descriptions() -> Any:
     return botocore.loaders.create_loader()
 
 
+def _of_one_region(named: str) -> InvalidInput:
+    return InvalidInput(
+        f"{named}: buckets of S3 Express and multi-region access points are not supported. Name "
+        "a bucket of one region."
+    )
+
+
 def _form(request: Any, region: str, *, is_object: bool) -> Form:
     signing = request.context.get("signing", {})
     if request.context.get("auth_type", "v4") not in ("v4", "s3v4"):
-        raise InvalidInput(
-            f"{request.url}: buckets of S3 Express and multi-region access points are not "
-            "supported. Name a bucket of one region."
-        )
+        raise _of_one_region(request.url.partition("?")[0].removesuffix(_ANY_KEY))
     kept = {
         name: value
         for name, value in request.headers.items()

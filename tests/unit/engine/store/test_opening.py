@@ -20,6 +20,7 @@ from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.engine.store.s3 import S3Store
 from pravega_spark.errors import InvalidInput, StoreError, StoreRefused
+from pravega_spark.manager import StreamManager
 
 
 @pytest.mark.parametrize("prefix", ["", "file:", "file://", "FILE://", "local://"])
@@ -193,6 +194,15 @@ def test_unused_options_are_invalid(url: str) -> None:
 def test_invalid_s3_option_is_refused_by_the_first_call(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="s3://b/x: a storage option is invalid"):
         open_store("s3://b/x", **options).exists("key")
+
+
+@pytest.mark.parametrize(
+    "bucket", ["b--usw2-az1--x-s3", "arn:aws:s3::123456789012:accesspoint:mfzwi23gnjvgw.mrap"]
+)
+def test_bucket_that_is_signed_for_differently_is_refused_by_the_first_call(bucket: str) -> None:
+    options = {"key": "k", "secret": "s", "client_kwargs": {"region_name": "us-west-2"}}
+    with pytest.raises(InvalidInput, match=r"^s3://.* S3 Express and multi-region .* one region"):
+        StreamManager(f"s3://{bucket}/x", storage_options=options).list_scopes()
 
 
 def test_missing_driver_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
