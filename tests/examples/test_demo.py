@@ -111,7 +111,10 @@ def test_flights_are_in_the_stream_once_and_in_order_although_the_ingest_was_kil
 
 @pytest.mark.spark
 @pytest.mark.long
-@only_long
+@only_long(
+    "tests/examples/test_dataset.py reads files of users, the test above replays, and tests/spark "
+    "and tests/s3 use buckets"
+)
 @pytest.mark.s3
 def test_csv_of_the_users_own_with_odd_names_is_replayed_into_a_bucket(
     tmp_path: Path, s3: S3Server

@@ -19,8 +19,10 @@ _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 4 << 30
 """More than the files of the tests that run at one time: a test's own are deleted at its end."""
 
-only_long = pytest.mark.skipif(not IS_LONG, reason="make long runs it")
-"""For a test marked ``long`` that has no short size: what it holds, a shorter one holds too."""
+
+def only_long(held_by: str) -> pytest.MarkDecorator:
+    """Mark a ``long`` test that has no short size, with what else holds its promise."""
+    return pytest.mark.skipif(not IS_LONG, reason=f"make long runs it; {held_by}")
 
 
 def sized(short: int, long: int, variable: str | None = None) -> int:

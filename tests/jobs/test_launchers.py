@@ -64,7 +64,9 @@ def manager(tmp_path: Path) -> StreamManager:
 
 
 @pytest.mark.long
-@only_long
+@only_long(
+    "the tests below run jobs by launchers, and tests/jobs/test_file_copies.py exports to Delta"
+)
 def test_export_to_delta_and_import_from_delta_by_two_launchers(
     manager: StreamManager, tmp_path: Path
 ) -> None:

@@ -123,7 +123,7 @@ def test_stream_costs_the_same_however_long_it_has_lived() -> None:
 
 
 @pytest.mark.long
-@only_long
+@only_long("the test above has the same bounds for a life in memory")
 def test_other_delta_readers_open_an_old_table_on_disk_as_a_young_one(tmp_path: Path) -> None:
     clock = SimulatedClock()
     life = LongLife(SimulatedDisk(str(tmp_path), clock), clock, DISK_PACE)

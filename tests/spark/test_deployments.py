@@ -217,7 +217,7 @@ def filled(root: Path | str, name: str, **options: Any) -> StreamManager:
 
 
 @pytest.mark.long
-@only_long
+@only_long("tests/spark/test_native_frames.py registers the same views in the catalog of a session")
 def test_hive_metastore_keeps_streams_for_other_sessions_and_drops_no_file(tmp_path: Path) -> None:
     filled(tmp_path / "root", "s/a")
     found = run("metastore_app.py", str(tmp_path / "root"), str(tmp_path / "hive"))

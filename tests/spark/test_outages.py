@@ -59,7 +59,10 @@ def test_query_sits_out_an_outage_and_copies_each_event_once(s3: S3Server, tmp_p
 
 @pytest.mark.s3
 @pytest.mark.long
-@only_long
+@only_long(
+    "the listener's part is in tests/unit/spark/groups/test_group_listener.py: threads, an outage, "
+    "the end of a process"
+)
 def test_run_in_a_group_that_ends_in_an_outage_is_acknowledged_after_it(
     s3: S3Server,
     tmp_path: Path,

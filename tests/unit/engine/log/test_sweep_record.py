@@ -409,7 +409,7 @@ def test_cost_of_a_sweep_does_not_depend_on_what_is_live() -> None:
 
 
 @pytest.mark.long
-@only_long
+@only_long("the test above compares 5,000 files with 500")
 def test_cost_of_a_sweep_is_the_same_at_100_000_files() -> None:
     assert cost_of_a_sweep(1_000) == cost_of_a_sweep(10_000) == cost_of_a_sweep(100_000)
 
