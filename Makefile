@@ -84,10 +84,11 @@ docs: $(INSTALLED) ## build the site of docs/ into build/site, with warnings as 
 bench: setup ## run the benchmarks (ARGS="--help" for their options)
 	$(BIN)/python -m bench $(ARGS)
 
-dist: setup ## build the wheel and the sdist in dist/, and try the wheel alone in a fresh environment
+dist: setup ## build the wheel and the sdist in dist/, check them, and try both alone on each Python
 	rm -rf dist
 	$(BIN)/python -m hatchling build -d dist
-	.ci/try-wheel $(BIN)/python dist/*.whl
+	$(BIN)/python -m twine check --strict dist/*
+	.ci/try-dist dist
 
 clean: ## remove .venv and all that the other targets leave
 	rm -rf $(VENV) build dist out bench/out artifacts metastore_db spark-warehouse derby.log

@@ -41,7 +41,14 @@ _OPERATIONS = [
     "backup.md",
     "troubleshooting.md",
 ]
-_TRUST = ["limits.md", "benchmarks.md", "compatibility.md", "reliability.md", "security.md"]
+_TRUST = [
+    "limits.md",
+    "benchmarks.md",
+    "compatibility.md",
+    "releases.md",
+    "reliability.md",
+    "security.md",
+]
 _INSIDE = ["ARCHITECTURE.md", "FORMAT.md"]
 
 
@@ -55,7 +62,8 @@ def navigation() -> list[dict[str, Any]]:
     decisions = sorted((REPOSITORY / "docs/adr").glob("0*.md"))
     adr = ["adr/README.md", *(f"adr/{path.name}" for path in decisions)]
     reference = [{title: place} for place, (title, _) in reference_pages().items()]
-    inside = [*_INSIDE, {"Contributing": "contributing.md"}, {"Changelog": "changelog.md"}]
+    root = {"Contributing": "contributing", "Changelog": "changelog", "Reports": "reporting"}
+    inside = [*_INSIDE, *({title: f"{place}.md"} for title, place in root.items())]
     return [
         {"Start": _START},
         {"Guides": [*_GUIDES, *others]},

@@ -1,7 +1,7 @@
 """Pages of the repository's root in the site, and links that lead out of ``docs/``.
 
-GitHub shows CONTRIBUTING.md and CHANGELOG.md where they stand. The site has them as pages of its
-own; its front page is ``docs/index.md`` in place of README.md.
+GitHub shows CONTRIBUTING.md, CHANGELOG.md and SECURITY.md where they stand. The site has them as
+pages of its own; its front page is ``docs/index.md`` in place of README.md.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 ROOT_PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "reporting.md",
 }
 """The page of the site that stands for each file."""
 _LINK = re.compile(r"\[([^\]]*)\]\((?!https?:|#|mailto:)([^)#\s]*)(#[^)\s]*)?\)")

@@ -26,6 +26,16 @@ def page(name: str) -> str:
     return (DOCS / name).read_text(encoding="utf-8")
 
 
+def test_everything_installs_from_a_checkout_or_a_file_until_an_index_has_the_package() -> None:
+    """What errors say is true where the package is installed; two pages say so."""
+    kinds = ("*.md", "docs/*.md", "deploy/**/*", "examples/**/*")
+    paths = [path for kind in kinds for path in REPOSITORY.glob(kind) if path.is_file()]
+    paths.remove(REPOSITORY / "CHANGELOG.md")
+    naming = re.compile(r"\bpip install [^\n`]*pravega-spark\b")
+    found = {path.name for path in paths if naming.search(path.read_text(errors="replace"))}
+    assert found == {"quickstart.md", "troubleshooting.md"}
+
+
 def between(text: str, start: str, end: str) -> str:
     """The text after the first ``start``, up to ``end``."""
     _, found, rest = text.partition(start)

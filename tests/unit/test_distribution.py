@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tarfile
 from pathlib import Path
@@ -55,7 +56,24 @@ def test_wheel_has_the_files_of_the_packages_and_nothing_else(dist: Path) -> Non
     assert "pravega_spark/py.typed" in found
     assert found == {name for name in _source_files() if name.startswith(PACKAGES)}
     assert "License-Expression: Apache-2.0" in metadata
+    assert {"License-File: LICENSE", "License-File: NOTICE"} <= set(metadata.splitlines())
     assert "# pravega_spark" in metadata  # the README is its description
+
+
+def test_trial_names_the_pythons_that_are_missing_and_what_the_owner_has_to_give(
+    dist: Path,
+) -> None:
+    """``make dist`` runs it without a version: then it tries each Python that the package names."""
+    command = (ROOT / ".ci/try-dist", dist, "3.98", "3.99")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "this machine lacks them: Python 3.98 3.99\n" in done.stderr
+    assert "no Python was found to try the files with\n" in done.stderr
+    project = (ROOT / "pyproject.toml").read_text()
+    for field in ("maintainers", "urls"):
+        (given,) = re.findall(rf"^{field} = (.+)$", project, re.MULTILINE)
+        is_empty = given in ("[]", "{}")
+        assert (f"pyproject.toml has no {field}" in done.stderr) is is_empty
 
 
 def test_sdist_has_every_file_that_git_does_not_ignore(dist: Path) -> None:
