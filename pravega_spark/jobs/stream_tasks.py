@@ -73,7 +73,7 @@ def map_tasks(
     ``told`` tells meanwhile how far the tasks are, and counts those whose task of Spark was
     repeated. An error of the work fails the job.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema
+    from pravega_spark.spark.versions import spark_schema
 
     if not tasks:
         return []
@@ -95,7 +95,7 @@ def map_tasks(
     frame = spark.createDataFrame(list(tasks), "stream string, text string")
     spread = frame.repartition(max(1, min(count, len(tasks))))
     with told.over(what, len(tasks), lambda: None if done is None else done.value):
-        found = spread.mapInArrow(run, from_arrow_schema(whole)).toArrow().to_pylist()
+        found = spread.mapInArrow(run, spark_schema(whole)).toArrow().to_pylist()
     again = {row["stream"] for row in found if row.pop(_ATTEMPT)}
     told.repeated += len(again)
     return list(found)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from pravega_spark.errors import InvalidOption
@@ -18,16 +17,16 @@ from pravega_spark.spark.settings import (
     read_settings,
     write_settings,
 )
+from pravega_spark.spark.versions import HAS_FILTERS, DataSource, check_spark, spark_release
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import (
+    from pravega_spark.spark.read.columns import Column
+    from pravega_spark.spark.versions import (
         DataSourceReader,
         DataSourceStreamReader,
         DataSourceStreamWriter,
         DataSourceWriter,
     )
-
-    from pravega_spark.spark.read.columns import Column
 
 
 class PravegaDataSource(DataSource):
@@ -49,6 +48,11 @@ class PravegaDataSource(DataSource):
     """
 
     options: Mapping[str, str]  # type: ignore[assignment]
+
+    def __init__(self, options: dict[str, str]) -> None:
+        """Take the options of a read or a write; raise IllegalState for an unknown Spark."""
+        check_spark()
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:
@@ -93,6 +97,12 @@ class PravegaDataSource(DataSource):
 
         kind = PravegaBatchReader
         if settings.push_filters:
+            if not HAS_FILTERS:
+                raise InvalidOption(
+                    f"option pushFilters needs Spark 4.1, and this is Spark {spark_release()}, "
+                    "which tells a source none of the conditions. Remove it, and name the keys by "
+                    "routingKeys or the segments by assign."
+                )
             from pravega_spark.spark.read.pushdown import PravegaFilteredReader
 
             kind = PravegaFilteredReader

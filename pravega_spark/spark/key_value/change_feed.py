@@ -11,8 +11,6 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType, TimestampType
 
 from pravega_spark.key_value.change_log import advised
@@ -24,6 +22,7 @@ from pravega_spark.spark.read.batch import PravegaBatchReader
 from pravega_spark.spark.read.micro_batch import PravegaStreamReader
 from pravega_spark.spark.read.partitions import PlannedRange, read_range_events, read_ranges
 from pravega_spark.spark.settings import ReadSettings
+from pravega_spark.spark.versions import InputPartition, ReadLimit
 from pravega_spark.values.names import table_of_log
 
 EVENT_COLUMNS = StructType(

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     ByteType,
@@ -33,6 +32,7 @@ from pravega_spark.key_value import changes as key_value_changes
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.keys import KeyType, TableKey
 from pravega_spark.key_value.rows import RowLayout, to_stored_numbers
+from pravega_spark.spark.versions import arrow_schema
 from pravega_spark.values.limits import MAX_TABLE_KEY_BYTES
 from pravega_spark.values.segments import segment_text
 
@@ -102,7 +102,7 @@ class TableProjection:
         ready()
         self._layout = layout
         self._life = life
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = arrow_schema(schema)
         self._names = schema.names
 
     @property

@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pravega_spark.engine.stream.stream_log import open_stream
@@ -31,6 +30,7 @@ from pravega_spark.key_value.snapshot import TableSnapshot, table_snapshot
 from pravega_spark.spark.kept_plans import FramePlan, warn_if_kept
 from pravega_spark.spark.key_value.columns import TableProjection
 from pravega_spark.spark.key_value.settings import TableReadSettings
+from pravega_spark.spark.versions import DataSourceReader, InputPartition
 from pravega_spark.values.limits import FOLDED_FILE_BYTES, SCAN_CHANGE_READS, SCAN_CHANGED_BYTES
 from pravega_spark.values.segments import SegmentRange
 

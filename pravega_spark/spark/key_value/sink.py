@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import (
     BinaryType,
     StringType,
@@ -41,6 +40,7 @@ from pravega_spark.spark.key_value.key_hashes import (
 )
 from pravega_spark.spark.key_value.settings import TableWriteSettings, configuration_of
 from pravega_spark.spark.settings import WriteSettings
+from pravega_spark.spark.versions import WriterCommitMessage
 from pravega_spark.spark.write.messages import TaskCommitMessage, complete
 from pravega_spark.spark.write.plan import StagingPlan
 from pravega_spark.spark.write.sink import PravegaBatchWriter, PravegaStreamWriter

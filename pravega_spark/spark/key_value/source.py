@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from pravega_spark.errors import InvalidOption
@@ -18,16 +17,16 @@ from pravega_spark.spark.key_value.settings import (
     table_read_settings,
     table_write_settings,
 )
+from pravega_spark.spark.versions import DataSource, check_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import (
+    from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+    from pravega_spark.spark.versions import (
         DataSourceReader,
         DataSourceStreamReader,
         DataSourceStreamWriter,
         DataSourceWriter,
     )
-
-    from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 
 
 class KeyValueDataSource(DataSource):
@@ -44,6 +43,11 @@ class KeyValueDataSource(DataSource):
     """
 
     options: Mapping[str, str]  # type: ignore[assignment]
+
+    def __init__(self, options: dict[str, str]) -> None:
+        """Take the options of a read or a write; raise IllegalState for an unknown Spark."""
+        check_spark()
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
-
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.spark.hadoop_url import hadoop_scheme
 from pravega_spark.spark.native.jvm_bridge import (
@@ -22,6 +20,7 @@ from pravega_spark.spark.native.jvm_bridge import (
 from pravega_spark.spark.native.relation import ChunkRelation, NativeColumns
 from pravega_spark.spark.read.micro_batch import PravegaStreamReader
 from pravega_spark.spark.settings import ReadSettings
+from pravega_spark.spark.versions import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pravega_spark.engine.runtime.system import SYSTEM
@@ -37,6 +36,7 @@ from pravega_spark.spark.read.partitions import (
 )
 from pravega_spark.spark.read.typed_reads import check_columns
 from pravega_spark.spark.settings import ReadSettings
+from pravega_spark.spark.versions import DataSourceReader, InputPartition
 
 
 class PravegaBatchReader(DataSourceReader):

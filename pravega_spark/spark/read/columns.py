@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -26,6 +25,7 @@ from pyspark.sql.types import (
 from pravega_spark.engine.chunks.arrow_arrays import constant
 from pravega_spark.errors import InvalidOption
 from pravega_spark.spark.key_encoding import decode_keys
+from pravega_spark.spark.versions import arrow_schema
 from pravega_spark.values.segments import segment_number
 
 CREATE_TIME = 0
@@ -187,7 +187,7 @@ class Projection:
         ``own`` are the names of a typed stream's.
         """
         self._is_percent = key_encoding == "percent" and names == "kafka"
-        self._arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        self._arrow_schema = arrow_schema(schema)
         known = {column.name: column.source for column in columns_of(names)}
         self._sources = [
             field.name if field.name in own else known[field.name] for field in schema.fields

@@ -15,15 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from pravega_spark.config.root_settings import AUTO
@@ -65,6 +56,16 @@ from pravega_spark.spark.source_offsets import (
     owner_of,
     present,
     root_id_of,
+)
+from pravega_spark.spark.versions import (
+    DataSourceStreamReader,
+    InputPartition,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
 )
 from pravega_spark.values.limits import IDLE_LOOK_SECONDS, IDLE_LOOK_SHARE, STREAM_REFRESH_SECONDS
 from pravega_spark.values.segments import END, KeyRange, SegmentRange, StreamCut

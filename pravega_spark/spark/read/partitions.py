@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
 from pravega_spark.config.stream_schema import StreamSchema
 from pravega_spark.engine.attached_objects import stored_bytes_of
@@ -38,6 +37,7 @@ from pravega_spark.spark.kept_plans import FramePlan, warn_if_kept
 from pravega_spark.spark.read.columns import constants_of, projection
 from pravega_spark.spark.read.filters import EventFilter
 from pravega_spark.spark.settings import ReadSettings
+from pravega_spark.spark.versions import InputPartition
 from pravega_spark.values.limits import (
     PACKED_BYTES,
     PACKED_CHUNKS,

@@ -20,8 +20,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import datasource
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from pravega_spark.engine.chunks.columns import text_above
@@ -30,6 +28,7 @@ from pravega_spark.spark.read.batch import PravegaBatchReader
 from pravega_spark.spark.read.columns import Column, columns_of
 from pravega_spark.spark.read.filters import KEY, Condition, is_ambiguous
 from pravega_spark.spark.read.typed_reads import typed_columns
+from pravega_spark.spark.versions import arrow_schema, datasource
 
 
 def expression_of(
@@ -167,7 +166,7 @@ class PravegaFilteredReader(PravegaBatchReader):
         system = ("offset", *(SYSTEM_NAMES if self.settings.column_names == "pravega" else ()))
         columns = (*own, *(c for c in columns_of("pravega") if c.name in system))
         wanted = StructType([StructField(c.name, c.type) for c in columns])
-        return {field.name.lower(): field for field in to_arrow_schema(wanted, timezone="UTC")}
+        return {field.name.lower(): field for field in arrow_schema(wanted)}
 
 
 def condition_of(one: datasource.Filter, sources: dict[str, str]) -> Condition | None:

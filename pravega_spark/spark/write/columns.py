@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -49,6 +48,7 @@ from pravega_spark.schemas.fit import BadRow
 from pravega_spark.schemas.forms import all_nullable
 from pravega_spark.spark.key_encoding import encode_keys, first_foreign
 from pravega_spark.spark.settings import WriteSettings
+from pravega_spark.spark.versions import arrow_schema
 from pravega_spark.values.checks import shown
 from pravega_spark.values.limits import MAX_EVENT_BYTES, MAX_ROUTING_KEY_LENGTH
 from pravega_spark.values.names import split_stream
@@ -520,7 +520,7 @@ def _check_key(stream: str, column: str, kind: DataType) -> None:
 def _arrow_type(frame: StructType, name: str, where: str) -> pa.DataType:
     field = frame[name]
     try:
-        return to_arrow_schema(StructType([field]), timezone="UTC").field(0).type
+        return arrow_schema(StructType([field])).field(0).type
     except PySparkException as error:
         raise SchemaMismatch(
             f"{where}: column {name} of type {field.dataType.simpleString()} cannot be written: "

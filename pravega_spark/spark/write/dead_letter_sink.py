@@ -14,12 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pravega_spark.dead_letters import SUFFIX
 from pravega_spark.errors import InvalidOption
 from pravega_spark.spark.settings import WriteSettings
+from pravega_spark.spark.versions import WriterCommitMessage
 from pravega_spark.spark.write.columns import TypedColumns
 from pravega_spark.spark.write.dead_letters import letters, plan_letters
 from pravega_spark.spark.write.joined_batches import joined

@@ -16,11 +16,6 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
 from pyspark.sql.types import StructType
 
 from pravega_spark.dead_letters import SUFFIX
@@ -39,6 +34,11 @@ from pravega_spark.engine.writing.split_batch import SplitBatch, StreamPart
 from pravega_spark.errors import BatchConflict, IllegalState, InvalidOption, PravegaSparkError
 from pravega_spark.spark.options import warn_of_leftovers
 from pravega_spark.spark.settings import WriteSettings
+from pravega_spark.spark.versions import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pravega_spark.spark.write.batch_source import WriteSource
 from pravega_spark.spark.write.columns import InputColumns, StreamColumn, has_events
 from pravega_spark.spark.write.joined_batches import joined

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pyspark.sql.datasource import WriterCommitMessage
-
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.writing.append import AppendResult, append
 from pravega_spark.engine.writing.identity import NumberedBatch
 from pravega_spark.errors import IllegalState
 from pravega_spark.spark.settings import WriteSettings
+from pravega_spark.spark.versions import WriterCommitMessage
 from pravega_spark.spark.write.task_run import SinkMessage
 from pravega_spark.values.checks import MIN_TIME_US
 

@@ -17,11 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
 from pyspark.sql.types import StructType
 
 from pravega_spark.engine.chunk_paths import chunk_folder
@@ -35,6 +30,11 @@ from pravega_spark.engine.writing.identity import BatchOrigin, NumberedBatch, de
 from pravega_spark.errors import InvalidOption, PravegaSparkError
 from pravega_spark.spark.options import warn_of_leftovers
 from pravega_spark.spark.settings import WriteSettings
+from pravega_spark.spark.versions import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pravega_spark.spark.write.messages import TaskCommitMessage, chunks_of, commit_chunks, complete
 from pravega_spark.spark.write.numbered import (
     application_batch,

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from pyspark import SparkFiles, TaskContext
-from pyspark.sql.datasource import WriterCommitMessage
+
+from pravega_spark.spark.versions import WriterCommitMessage
 
 QUERY_ID = "sql.streaming.queryId"
 """The query's id, which a restart keeps."""

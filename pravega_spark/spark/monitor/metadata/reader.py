@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pravega_spark.engine.store import open_store
@@ -43,6 +41,7 @@ from pravega_spark.spark.monitor.metadata.streams import (
 )
 from pravega_spark.spark.monitor.metadata.table import Row, RowsOfGroup, RowsOfStream
 from pravega_spark.spark.settings import ReadSettings
+from pravega_spark.spark.versions import DataSourceReader, InputPartition, arrow_schema
 from pravega_spark.values.limits import NAMES_PER_TASK
 
 TABLES = {
@@ -153,7 +152,7 @@ class MetadataReader(DataSourceReader):
             assert of_stream is not None
             found = in_rounds(store, lambda n: self._rows_of_stream(of_stream, n), partition.names)
             rows += [row for some in found for row in some]
-        arrow = to_arrow_schema(self._schema, timezone="UTC")
+        arrow = arrow_schema(self._schema)
         yield pa.RecordBatch.from_pylist(rows, schema=arrow)
 
     def _rows_of_stream(self, rows_of: RowsOfStream, name: str) -> list[Row]:

@@ -1,0 +1,236 @@
+"""All that differs by Spark's version: the rest of the package asks for no version.
+
+It asks for the facts below, and takes Spark's interface of data sources from here. What a Spark
+lacks has a stand-in, so that every module imports on all of them. A fact is read from what this
+Spark has and not from its number, since vendors give old numbers new parts.
+
+===================================== === === === ===
+what Spark has                        4.0 4.1 4.2 4.3
+===================================== === === === ===
+filters for a batch source             -  yes yes yes
+its trigger and limits for a stream    -   -  yes yes
+===================================== === === === ===
+
+Spark 3.5 has no Python data sources at all. There the stand-ins let the readers and the sink be
+imported, for programs that call them without ``format("pravega")``.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyspark
+
+from pravega_spark.errors import IllegalState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import datasource
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+        InputPartition,
+        WriterCommitMessage,
+    )
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "FIRST_SPARK",
+    "HAS_DATA_SOURCES",
+    "HAS_FILTERS",
+    "HAS_TRIGGERS",
+    "LAST_SPARK",
+    "DataSource",
+    "DataSourceArrowWriter",
+    "DataSourceReader",
+    "DataSourceStreamArrowWriter",
+    "DataSourceStreamReader",
+    "DataSourceStreamWriter",
+    "DataSourceWriter",
+    "InputPartition",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxBytes",
+    "ReadMaxRows",
+    "ReadMinRows",
+    "SupportsTriggerAvailableNow",
+    "WriterCommitMessage",
+    "arrow_schema",
+    "check_spark",
+    "datasource",
+    "spark_release",
+    "spark_schema",
+    "spark_version",
+]
+
+FIRST_SPARK: Final = (4, 0)
+LAST_SPARK: Final = (4, 3)
+"""The Sparks whose data sources the package is tested with."""
+
+
+def spark_release() -> str:
+    """Return the release of the PySpark that runs, such as ``4.2.0``."""
+    return pyspark.__version__
+
+
+def spark_version() -> tuple[int, int]:
+    """Return the first two numbers of the release, such as (4, 2)."""
+    found = re.match(r"(\d+)\.(\d+)", spark_release())
+    if found is None:
+        raise IllegalState(
+            f"PySpark says that its version is {spark_release()!r}: install it anew."
+        )
+    return int(found[1]), int(found[2])
+
+
+def check_spark() -> None:
+    """Raise IllegalState if the data sources are not for this Spark."""
+    if FIRST_SPARK <= spark_version() <= LAST_SPARK:
+        return
+    known = f"{_text(FIRST_SPARK)} to {_text(LAST_SPARK)}"
+    way_on = (
+        "install one of these" if HAS_DATA_SOURCES else "Spark has Python data sources since 4.0"
+    )
+    raise IllegalState(
+        f"format('pravega') and format('pravega_kvt') are for Spark {known}, and this is Spark "
+        f"{spark_release()}: {way_on}."
+    )
+
+
+def _text(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
+
+
+if not TYPE_CHECKING:
+    try:
+        from pyspark.sql import datasource
+        from pyspark.sql.datasource import (
+            DataSource,
+            DataSourceArrowWriter,
+            DataSourceReader,
+            DataSourceStreamReader,
+            DataSourceStreamWriter,
+            DataSourceWriter,
+            InputPartition,
+            WriterCommitMessage,
+        )
+    except ImportError:  # Spark 3.5
+        datasource = None
+        DataSource = type("DataSource", (), {"__init__": lambda self, options: None})
+        DataSourceReader = type("DataSourceReader", (), {})
+        DataSourceStreamReader = type("DataSourceStreamReader", (), {})
+        DataSourceWriter = type("DataSourceWriter", (), {})
+        DataSourceArrowWriter = type("DataSourceArrowWriter", (DataSourceWriter,), {})
+        DataSourceStreamWriter = type("DataSourceStreamWriter", (), {})
+
+        class InputPartition:
+            """What one task reads."""
+
+            def __init__(self, value: Any) -> None:
+                self.value = value
+
+        class WriterCommitMessage:
+            """What one task wrote."""
+
+    try:
+        from pyspark.sql.datasource import DataSourceStreamArrowWriter
+    except ImportError:  # Spark 4.0 gives Arrow batches to any writer that is an Arrow writer
+
+        class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):
+            """A streaming writer that takes Arrow batches."""
+
+    try:
+        from pyspark.sql.streaming.datasource import (
+            ReadAllAvailable,
+            ReadLimit,
+            ReadMaxBytes,
+            ReadMaxRows,
+            ReadMinRows,
+            SupportsTriggerAvailableNow,
+        )
+    except ImportError:  # Spark 4.0 and 4.1: our own planners alone use these
+
+        class ReadLimit:
+            """How much the next micro-batch may read."""
+
+        @dataclass
+        class ReadAllAvailable(ReadLimit):
+            """All that there is."""
+
+        @dataclass
+        class ReadMinRows(ReadLimit):
+            """At least so many rows."""
+
+            min_rows: int
+
+        @dataclass
+        class ReadMaxRows(ReadLimit):
+            """At most so many rows."""
+
+            max_rows: int
+
+        @dataclass
+        class ReadMaxBytes(ReadLimit):
+            """At most so many bytes."""
+
+            max_bytes: int
+
+        class SupportsTriggerAvailableNow(ABC):
+            """A source that can end a run at the tails of its beginning."""
+
+            @abstractmethod
+            def prepareForTriggerAvailableNow(self) -> None:
+                """Fix the end of the run at the present tails."""
+
+
+HAS_DATA_SOURCES: Final = datasource is not None
+"""Whether Spark has Python data sources."""
+HAS_FILTERS: Final = hasattr(datasource, "Filter")
+"""Whether Spark tells a batch source the conditions of a query (classes of ``datasource``)."""
+HAS_TRIGGERS: Final = SupportsTriggerAvailableNow.__module__.startswith("pyspark.")
+"""Whether Spark tells a streaming source its trigger, and where a micro-batch begins."""
+
+
+@functools.cache
+def _zone() -> dict[str, Any]:
+    """Return how ``to_arrow_schema`` is told that timestamps are in UTC; old ones know no other."""
+    import inspect
+
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    has_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
+    return {"timezone": "UTC"} if has_zone else {}
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema of Spark's columns, with timestamps in UTC.
+
+    Raises PySparkException for a type without one.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, **_zone())
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Return Spark's columns of a schema of texts, numbers and truths; Sparks differ on others."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
