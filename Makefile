@@ -1,10 +1,10 @@
-# Every target does its own set-up. Knobs: PYTHON (to make .venv with), ARGS (for demo, quick, check, test, mutants and bench), WORKERS (for test and mutants).
+# Every target does its own set-up. Knobs: PYTHON (to make .venv with), ARGS (for demo, quick, check, test, spark-versions, mutants and bench), WORKERS (for test, spark-versions and mutants).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick check test long mutants lint docs bench dist clean
+.PHONY: help setup demo quick check test spark-versions long mutants lint docs bench dist clean
 
 # The first interpreter that runs (a pyenv shim may not), is new enough, and can make an environment.
 PYTHON ?= $(shell for python in python3.12 python3.11 python3.10 python3; do \
@@ -61,6 +61,10 @@ check: lint ## lint, then the tests that need neither a JVM nor a server: about 
 test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about 25 minutes
 	$(PYTEST) -m '$(LIGHT)' $(if $(ARGS),,--cov --cov-report=) $(ARGS)
 	$(PYTEST) -m 'not ($(LIGHT))' $(IN_ORDER) $(ARGS)
+	$(if $(ARGS),,$(BIN)/python -m tests.versions --short --workers $(WORKERS))
+
+spark-versions: setup ## the contract of the tests on Spark 3.5, 4.0, 4.1, 4.2 and 4.3, and on the lowest versions of libraries; keeps records (ARGS="4.1" to choose): about half an hour
+	$(BIN)/python -m tests.versions --workers $(WORKERS) $(ARGS)
 
 long: setup $(CLASSES) ## the tests that have a long form, at full size: about an hour
 	PRAVEGA_SPARK_TESTS=long $(PYTEST) -m long $(IN_ORDER) $(ARGS)

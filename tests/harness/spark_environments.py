@@ -1,12 +1,13 @@
-"""Environments with other Sparks: each has a PySpark of its own over all else of ``.venv``.
+"""Environments of other versions: each has packages of its own over all else of ``.venv``.
 
-``make setup`` makes the one that ``make test`` needs, ``make spark-versions`` makes all. A test
-that runs processes with two Sparks takes their interpreters and variables from here. It fails where
-an environment is missing.
+``make setup`` makes that of the older Spark, which ``make test`` needs, ``make spark-versions`` all.
+A test that runs processes with two Sparks takes their interpreters and variables from here. It
+fails where an environment is missing.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,16 +15,22 @@ from pathlib import Path
 
 from tests.harness.jvm import clean_environment, variables
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 REPOSITORY = Path(__file__).parents[2]
 _MADE = "made"
 
 
 @dataclass(frozen=True)
 class Spark:
-    """One Spark: its PySpark, and the Delta that has a jar for it, if any."""
+    """One Spark: its PySpark, the Delta that has a jar for it, if any, and other packages."""
 
     pyspark: str
     delta: str = ""
+    others: tuple[str, ...] = ()
 
     @property
     def minor(self) -> str:
@@ -31,15 +38,14 @@ class Spark:
 
     @property
     def folder(self) -> Path:
-        return _venv() / "spark" / self.pyspark
+        return _venv() / "spark" / (f"{self.pyspark}-lowest" if self.others else self.pyspark)
 
     @property
     def python(self) -> Path:
         """Its interpreter; raises FileNotFoundError if the environment is missing."""
-        if not (self.folder / _MADE).exists():
+        if not self.is_made():
             raise FileNotFoundError(
-                f"no environment has Spark {self.pyspark}: "
-                f"python -m tests.harness.spark_environments {self.minor}"
+                f"{self.folder} is missing: python -m tests.harness.spark_environments"
             )
         return self.folder / "bin/python"
 
@@ -58,6 +64,19 @@ class Spark:
             }
         )
 
+    def is_made(self) -> bool:
+        made = self.folder / _MADE
+        return made.exists() and made.read_text() == "\n".join(self.others)
+
+
+def _lowest_versions() -> tuple[str, ...]:
+    """Return the lowest versions of what the package, and its extras for S3 and metrics, need."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    needed = " ".join((*project["dependencies"], *extras["s3"], *extras["metrics"]))
+    floors = re.findall(r"([\w-]+)>=([\d.]+)", needed)
+    return tuple(f"{name}=={floor}" for name, floor in floors if name != "tomli")  # Python has it
+
 
 SPARKS = {
     spark.minor: spark
@@ -72,6 +91,9 @@ SPARKS = {
 """By minor version. ``.venv`` itself has the Spark of ``constraints.txt``."""
 OLDER = SPARKS["4.0"]
 """The Spark beside the pinned one in ``make test``."""
+LOWEST = Spark(OLDER.pyspark, OLDER.delta, _lowest_versions())
+"""The lowest versions of all that the package needs, with a Spark that takes them."""
+NAMED = {**SPARKS, "older": OLDER, "lowest": LOWEST}
 _START = """
 from pyspark.sql import SparkSession
 
@@ -87,20 +109,20 @@ def _venv() -> Path:
 
 def make(spark: Spark) -> None:
     """Make the environment of a Spark, unless it is there, and fetch its Delta."""
-    made = spark.folder / _MADE
-    if made.exists():
+    if spark.is_made():
         return
-    print(f"making {spark.folder} with PySpark {spark.pyspark}: 450 MB, once", flush=True)
+    print(f"making {spark.folder}: 450 MB, once", flush=True)
     python = spark.folder / "bin/python"
     _run(sys.executable, "-m", "venv", "--clear", "--without-pip", spark.folder)
     install = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps")
     builds = ("--build-constraint", REPOSITORY / "constraints.txt")
-    _run(*install, *builds, f"pyspark=={spark.pyspark}")
+    _run(*install, *builds, f"pyspark=={spark.pyspark}", *spark.others)
     (packages,) = _venv().resolve().glob("lib/python*/site-packages")
     (own,) = spark.folder.glob("lib/python*/site-packages")
     # What stands in .venv's own .pth files counts, too: the editable install of the package.
     (own / "over_venv.pth").write_text(f"import site; site.addsitedir({str(packages)!r})\n")
-    made.touch()
+    made = spark.folder / _MADE
+    made.write_text("\n".join(spark.others))
     try:
         _run(python, "-c", _START, environment=spark.environment())
     except BaseException:
@@ -122,5 +144,5 @@ def _run(*command: str | Path, environment: dict[str, str] | None = None) -> Non
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or SPARKS:
-        make(OLDER if name == "older" else SPARKS[name])
+    for name in sys.argv[1:] or NAMED:
+        make(NAMED[name])

@@ -104,6 +104,7 @@ def test_a_moved_source_says_what_to_do(copies: Copies) -> None:
 HOSTILE = ("", " ", '"', "\\", "a\nb,c", "\r\n", "\t", "null", '\\",')
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("kind", ["csv", "delta", "json", "parquet"][: sized(1, 4)])
 @pytest.mark.long
 def test_export_and_import_again_make_the_same_events(copies: Copies, kind: str) -> None:
@@ -393,6 +394,7 @@ def test_bytes_that_are_no_text_end_an_export_of_text_with_the_way_on(copies: Co
     assert row["event"] == "/w=="
 
 
+@pytest.mark.versions
 @pytest.mark.slow
 @pytest.mark.long
 def test_import_that_is_killed_at_a_commit_loses_and_doubles_nothing(copies: Copies) -> None:

@@ -39,6 +39,7 @@ def values(frame: DataFrame) -> list[int]:
     return [int(row.event) for row in frame.select("event").collect()]
 
 
+@pytest.mark.versions
 def test_thread_that_asked_for_the_session_finds_the_source(
     spark: SparkSession, root: str, load: Load
 ) -> None:
@@ -51,6 +52,7 @@ def test_thread_that_asked_for_the_session_finds_the_source(
     assert values(load()) == [0]
 
 
+@pytest.mark.versions(short=True)
 def test_frame_is_written_in_one_commit_and_read_back(
     spark: SparkSession, root: str, load: Load
 ) -> None:
@@ -80,6 +82,7 @@ def test_frame_is_written_in_one_commit_and_read_back(
     assert all(events == sorted(events) for events in by_key.values())
 
 
+@pytest.mark.versions
 def test_sorted_frame_stays_sorted(spark: SparkSession, root: str, load: Load) -> None:
     frame = numbers(spark, 5_000, 4).withColumnRenamed("event", "n")
     ordered = frame.selectExpr("*", "hash(n) AS h").sort("h")
@@ -89,6 +92,7 @@ def test_sorted_frame_stays_sorted(spark: SparkSession, root: str, load: Load) -
     assert len(found) == 5_000
 
 
+@pytest.mark.versions
 def test_python_client_and_spark_read_the_same(spark: SparkSession, root: str, load: Load) -> None:
     save(numbers(spark, 50), root)
     manager = StreamManager(root)
@@ -102,6 +106,7 @@ def test_python_client_and_spark_read_the_same(spark: SparkSession, root: str, l
     assert by_spark == by_client
 
 
+@pytest.mark.versions(short=True)
 def test_options_select_range_columns_and_names(make: Make, load: Load) -> None:
     stream = make()
     write(stream, [(f"k{i}", b"%d" % i) for i in range(10)])
@@ -116,6 +121,7 @@ def test_options_select_range_columns_and_names(make: Make, load: Load) -> None:
     assert (kafka.topic, bytes(kafka.key), bytes(kafka.value)) == ("s/a", b"k4", b"4")
 
 
+@pytest.mark.versions
 def test_several_streams_are_read_by_list_and_by_pattern(make: Make, load: Load) -> None:
     for name in ("s/a1", "s/a2", "s/b"):
         write(make(name), [("k", name.encode())])
@@ -125,6 +131,7 @@ def test_several_streams_are_read_by_list_and_by_pattern(make: Make, load: Load)
     assert sorted(row.stream for row in found) == ["a1", "a2"]
 
 
+@pytest.mark.versions
 def test_min_partitions_split_a_scaled_stream(make: Make, load: Load) -> None:
     stream = make(segments=2)
     write(stream, [(f"k{i}", b"%d" % i) for i in range(100)])
@@ -136,6 +143,7 @@ def test_min_partitions_split_a_scaled_stream(make: Make, load: Load) -> None:
         assert sorted(values(frame)) == list(range(200))
 
 
+@pytest.mark.versions
 def test_pushed_conditions_skip_files_and_give_the_same_rows(
     spark: SparkSession, make: Make, load: Load
 ) -> None:
@@ -165,11 +173,13 @@ def test_pushed_conditions_skip_files_and_give_the_same_rows(
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+@pytest.mark.versions
 def test_empty_stream_reads_as_no_rows(make: Make, load: Load) -> None:
     make()
     assert load().collect() == []
 
 
+@pytest.mark.versions
 def test_temporary_view_in_sql(spark: SparkSession, root: str, make: Make) -> None:
     write(make(), [("k", b"x"), ("k", b"y")])
     spark.sql(
@@ -179,6 +189,7 @@ def test_temporary_view_in_sql(spark: SparkSession, root: str, make: Make) -> No
     assert [(row.offset, row.e) for row in found] == [(0, "x"), (1, "y")]
 
 
+@pytest.mark.versions(short=True)
 def test_version_of_an_application_is_skipped_the_second_time(
     spark: SparkSession, root: str, load: Load
 ) -> None:
@@ -187,6 +198,7 @@ def test_version_of_an_application_is_skipped_the_second_time(
     assert sorted(values(load())) == sorted([*range(10)] * 2)
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -203,11 +215,13 @@ def test_bad_option_is_a_clear_error(
         load(**options)
 
 
+@pytest.mark.versions
 def test_missing_stream_is_a_clear_error(load: Load) -> None:
     with pytest.raises(PySparkException, match="NoSuchStream: stream s/none does not exist"):
         load("s/none").collect()
 
 
+@pytest.mark.versions
 def test_frame_without_event_column_and_other_modes_are_clear_errors(
     spark: SparkSession, root: str
 ) -> None:
@@ -218,6 +232,7 @@ def test_frame_without_event_column_and_other_modes_are_clear_errors(
         writer.mode("overwrite").save("s/a")
 
 
+@pytest.mark.versions
 def test_metadata_frames(spark: SparkSession, root: str, make: Make) -> None:
     stream = make("s/a", segments=2)
     write(stream, [(f"k{i}", b"12345") for i in range(10)])
@@ -244,6 +259,7 @@ def test_metadata_frames(spark: SparkSession, root: str, make: Make) -> None:
     assert segments[2].segment_id == make_segment_id(2, 1)
 
 
+@pytest.mark.versions(needs="delta")
 def test_session_returns_the_active_session_which_has_delta(
     spark: SparkSession, root: str, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -254,6 +270,7 @@ def test_session_returns_the_active_session_which_has_delta(
     assert found.read.format("delta").load(f"{root}/s/a/events").count() == 1
 
 
+@pytest.mark.versions
 def test_sql_view_of_the_written_columns_takes_inserts(
     spark: SparkSession, root: str, make: Make, load: Load
 ) -> None:
@@ -272,6 +289,7 @@ def test_sql_view_of_the_written_columns_takes_inserts(
         spark.sql("INSERT OVERWRITE inserted VALUES ('k', X'61')")
 
 
+@pytest.mark.versions
 def test_create_table_is_refused(spark: SparkSession, root: str) -> None:
     with pytest.raises(AnalysisException, match="TEMPORARY VIEW"):
         spark.sql(f"CREATE TABLE made USING pravega OPTIONS (root '{root}', stream 's/a')")

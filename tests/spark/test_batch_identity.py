@@ -64,6 +64,7 @@ def lines(spark: SparkSession, root: str, tmp_path: Path) -> Lines:
     return found
 
 
+@pytest.mark.versions
 def test_rolled_back_batch_with_other_files_is_refused_and_the_same_ones_are_skipped(
     lines: Lines,
 ) -> None:
@@ -92,6 +93,7 @@ def test_copied_checkpoint_is_refused_once_its_original_went_on(lines: Lines) ->
     assert lines.events() == ["a", "b", "c", "d"]
 
 
+@pytest.mark.versions
 def test_two_frames_of_a_batch_need_ids_of_their_own(lines: Lines) -> None:
     lines.add("1", *"abcd")
 

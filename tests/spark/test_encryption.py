@@ -16,6 +16,7 @@ from tests.harness import encrypting_app, file_kms
 from tests.harness.file_kms import MasterKeys
 
 
+@pytest.mark.versions
 @pytest.mark.spark
 def test_workers_encrypt_and_decrypt_and_leave_nothing_plain(tmp_path: Path) -> None:
     keys, root = MasterKeys(tmp_path / "keys.json"), tmp_path / "root"

@@ -32,6 +32,7 @@ def fill(stream: StreamLog, first: int, last: int) -> None:
     write(stream, [(f"k{n % 3}", b"%d" % n) for n in range(first, last)])
 
 
+@pytest.mark.versions
 def test_kept_frame_and_view_read_the_newest_version_with_each_action(
     fresh: SparkSession, root: str, make: Make
 ) -> None:

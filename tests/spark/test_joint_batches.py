@@ -63,6 +63,7 @@ def die() -> None:
     raise RuntimeError("killed")
 
 
+@pytest.mark.versions
 @pytest.mark.timeout(1_200)
 def test_batches_are_in_all_sinks_once_whatever_fails_or_is_killed(
     root: str, make: Callable[..., StreamLog], follow: Load, tmp_path: Path

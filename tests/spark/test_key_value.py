@@ -80,6 +80,7 @@ def by_key(frame: DataFrame) -> dict[Any, bytes]:
     return found
 
 
+@pytest.mark.versions(short=True)
 def test_entries_are_exact_at_versions_over_folds(
     table: Callable[..., KeyValueTable], read: Read
 ) -> None:
@@ -143,6 +144,7 @@ def test_long_keys_with_secondary_parts_and_bytes_are_read_and_written(
     assert [bytes(row.key) for row in read("s/blobs", prefix="6100").collect()] == [b"a\x00b"]
 
 
+@pytest.mark.versions
 def test_frame_of_the_folded_table_is_exact_and_shows_the_same_versions(
     table: Callable[..., KeyValueTable],
     read: Read,
@@ -299,6 +301,7 @@ def test_tasks_read_many_changes_themselves(
     assert [(row["key"], row["value"], row["version"]) for row in rows] == expected
 
 
+@pytest.mark.versions
 def test_rows_of_one_key_are_refused_unless_the_last_wins(
     table: Callable[..., KeyValueTable], spark: SparkSession, root: str
 ) -> None:
@@ -333,6 +336,7 @@ def test_rows_of_one_key_are_refused_unless_the_last_wins(
             write(spark.sql(f"SELECT {wrong}"))
 
 
+@pytest.mark.versions
 def test_changes_are_followed_and_applied_once_over_kills_and_scales(
     table: Callable[..., KeyValueTable],
     manager: StreamManager,
@@ -416,6 +420,7 @@ def test_slow_query_of_changes_keeps_its_place_by_a_group_and_is_told_how_withou
         read(readChangeFeed="true", readerGroup="s/held").collect()
 
 
+@pytest.mark.versions
 def test_updates_of_an_aggregation_are_upserted_once(
     table: Callable[..., KeyValueTable], spark: SparkSession, root: str, tmp_path: Path
 ) -> None:

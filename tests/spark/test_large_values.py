@@ -41,6 +41,7 @@ def test_batch_reads_have_the_bytes_or_the_reference(spark: SparkSession, filled
     assert [row.routing_key for row in keys.load(STREAM).collect()] == ["k"] * 3
 
 
+@pytest.mark.versions
 def test_streams_carry_them_and_sinks_refuse_them(
     spark: SparkSession, filled: str, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 from pravega_spark.config.policies import StreamConfiguration
@@ -14,6 +15,7 @@ from pravega_spark.spark.monitor.metadata.reader import TABLES
 from tests.harness.small_streams import write
 
 
+@pytest.mark.versions
 def test_every_table_is_a_frame_and_sql_joins_them(
     spark: SparkSession, root: str, make: Callable[..., StreamLog]
 ) -> None:

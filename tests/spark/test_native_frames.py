@@ -117,6 +117,7 @@ def test_frames_of_random_cuts_have_the_rows_of_the_source(
         assert rows(ours) == rows(theirs)
 
 
+@pytest.mark.versions
 def test_frame_stays_at_its_version_and_outlives_a_compaction(
     root: str, make: Make, native: Native
 ) -> None:
@@ -144,6 +145,7 @@ def test_columns_have_the_names_and_the_order_that_options_give(
     assert native().select("timestamp_type").distinct().collect() == [(0,)]
 
 
+@pytest.mark.versions
 def test_typed_stream_has_its_columns_over_a_change_of_its_schema(
     spark: SparkSession,
     root: str,
@@ -344,6 +346,7 @@ class Batches:
             file.unlink(missing_ok=True)
 
 
+@pytest.mark.versions
 def test_batches_have_limits_and_successors_after_predecessors(
     root: str, make: Make, follow_natively: Native, tmp_path: Path
 ) -> None:
@@ -362,6 +365,7 @@ def test_batches_have_limits_and_successors_after_predecessors(
     assert progress[-1]["sources"][0]["description"] == "pravega_spark[s/a]"
 
 
+@pytest.mark.versions
 def test_checkpoint_continues_over_restarts_compaction_and_the_other_source(
     root: str, make: Make, follow: Load, follow_natively: Native, tmp_path: Path
 ) -> None:
@@ -439,6 +443,7 @@ def test_two_queries_over_one_frame_have_positions_of_their_own(
     assert first.values == second.values == list(range(20))
 
 
+@pytest.mark.versions
 def test_reader_group_and_watermark_work_as_in_the_source(
     root: str, make: Make, follow_natively: Native, tmp_path: Path
 ) -> None:
@@ -453,6 +458,7 @@ def test_reader_group_and_watermark_work_as_in_the_source(
     Batches(tmp_path / "w").run(found)
 
 
+@pytest.mark.versions
 def test_registered_streams_are_tables_views_and_a_function(
     spark: SparkSession, root: str, make: Make
 ) -> None:

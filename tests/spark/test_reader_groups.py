@@ -74,6 +74,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.versions(short=True)
 def test_position_survives_the_checkpoint_folder_and_consumed_events_are_truncated(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ def test_position_survives_the_checkpoint_folder_and_consumed_events_are_truncat
     assert reading.run("c2") == list(range(100, 110))
 
 
+@pytest.mark.versions
 def test_listener_acknowledges_the_last_batch_of_a_query(
     root: str, make: Make, follow: Load, tmp_path: Path, listening: None
 ) -> None:
@@ -121,6 +123,7 @@ def test_listener_acknowledges_the_last_batch_of_a_query(
     assert time.monotonic() - begun < 25, "the group does not wait for a stopped query"
 
 
+@pytest.mark.versions
 def test_group_has_one_query_at_a_time_and_a_reset_ends_it(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:
@@ -199,6 +202,7 @@ def test_script_that_ends_with_its_query_acknowledges_the_last_batch_silently(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.versions
 def test_batch_read_in_a_group_is_refused(load: Load, make: Make) -> None:
     make()
     with pytest.raises(PySparkException, match="readerGroup=s/g is for readStream"):

@@ -61,6 +61,7 @@ def restarts(spark: SparkSession, root: str, tmp_path: Path) -> Restarts:
     return Restarts(spark, root, tmp_path / "c")
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("native", [False, True])
 def test_stream_that_is_left_out_of_a_run_is_read_on(
     restarts: Restarts, make: Make, native: bool
@@ -93,6 +94,7 @@ def test_assign_that_would_pass_events_stops_the_query(
     assert restarts.run(native=not native, stream="s/a") == list(range(10, 20))
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("native", [False, True])
 def test_crash_in_the_first_batch_needs_no_start_option(
     restarts: Restarts, make: Make, native: bool
@@ -112,6 +114,7 @@ def test_crash_in_the_first_batch_needs_no_start_option(
         restarts.run(native=native, **start)
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("failOnDataLoss", ["true", "false"])
 def test_root_that_is_away_or_made_anew_for_one_run_stops_the_query(

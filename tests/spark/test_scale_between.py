@@ -75,6 +75,7 @@ def check(root: str, name: str, numbers: range) -> None:
     assert all(end == before[s] + 1 for s, end in manager.tail(name))
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("scale", SCALES)
 def test_scale_between_the_tasks_and_the_commit_of_a_frame(
     spark: SparkSession, root: str, make: Make, scale: str
@@ -118,6 +119,7 @@ def test_scales_of_source_and_target_in_every_micro_batch(
     check(root, "s/b", range(120))
 
 
+@pytest.mark.versions
 def test_scale_between_micro_batches_of_a_query_that_follows_the_tail(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:

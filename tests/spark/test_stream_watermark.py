@@ -150,6 +150,7 @@ def test_the_slowest_stream_holds_the_watermark(
         manager.close()
 
 
+@pytest.mark.versions
 def test_the_watermark_survives_a_restart_of_the_query(
     spark: SparkSession, manager: StreamManager, follow: Load, tmp_path: Path
 ) -> None:
@@ -172,6 +173,7 @@ def test_the_watermark_survives_a_restart_of_the_query(
     manager.close()
 
 
+@pytest.mark.versions
 def test_the_sink_hands_event_time_on_to_the_next_query(
     spark: SparkSession, manager: StreamManager, follow: Load, root: str, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ class Copy:
             file.unlink(missing_ok=True)
 
 
+@pytest.mark.versions(short=True)
 def test_copy_is_exact_over_rate_limits_restarts_and_replayed_batches(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_copy_is_exact_over_rate_limits_restarts_and_replayed_batches(
     assert copy.offsets() == texts, "no batch without new events"
 
 
+@pytest.mark.versions(short=True)
 def test_available_now_continues_over_scale_events_to_its_end(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:
@@ -115,6 +117,7 @@ def test_available_now_continues_over_scale_events_to_its_end(
         assert held == sorted(held), "a key's order survives splits and merges"
 
 
+@pytest.mark.versions
 def test_scale_of_the_target_between_batches_does_not_disturb_the_query(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:
@@ -129,6 +132,7 @@ def test_scale_of_the_target_between_batches_does_not_disturb_the_query(
     assert sorted(copy.result()) == list(range(40))
 
 
+@pytest.mark.versions
 def test_crash_in_the_first_batch_of_a_query_from_latest_loses_nothing(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:
@@ -162,6 +166,7 @@ def test_crash_in_the_first_batch_of_a_query_from_latest_loses_nothing(
     assert seen == list(range(10, 20))
 
 
+@pytest.mark.versions
 def test_available_now_jobs_from_latest_continue_where_the_last_one_ended(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:
@@ -174,6 +179,7 @@ def test_available_now_jobs_from_latest_continue_where_the_last_one_ended(
     assert sorted(copy.result()) == list(range(10, 20))
 
 
+@pytest.mark.versions
 def test_processing_time_query_follows_the_tail_and_is_idle_without_new_events(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:
@@ -194,6 +200,7 @@ def test_processing_time_query_follows_the_tail_and_is_idle_without_new_events(
     assert len(before) <= 3
 
 
+@pytest.mark.versions
 def test_foreach_batch_with_application_version_writes_once(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:
@@ -227,6 +234,7 @@ def test_foreach_batch_with_application_version_writes_once(
     assert sorted(numbers(root, "s/b")) == list(range(30))
 
 
+@pytest.mark.versions
 def test_pattern_reads_several_streams_and_a_new_one_later(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:
@@ -246,6 +254,7 @@ TRUNCATED = (
 )
 
 
+@pytest.mark.versions
 def test_truncated_events_fail_the_query_unless_loss_is_allowed(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:
@@ -262,6 +271,7 @@ def test_truncated_events_fail_the_query_unless_loss_is_allowed(
     assert sorted(lax.result()) == [*range(10), *range(22, 30)]
 
 
+@pytest.mark.versions
 def test_query_ends_at_a_cut(root: str, make: Make, follow: Load, tmp_path: Path) -> None:
     source = make()
     fill(source, 0, 10)
@@ -271,6 +281,7 @@ def test_query_ends_at_a_cut(root: str, make: Make, follow: Load, tmp_path: Path
     assert sorted(copy.result()) == list(range(6))
 
 
+@pytest.mark.versions
 def test_output_mode_complete_is_refused(
     follow: Load, make: Make, root: str, tmp_path: Path
 ) -> None:
@@ -285,12 +296,14 @@ def test_output_mode_complete_is_refused(
         )
 
 
+@pytest.mark.versions
 def test_metadata_cannot_be_streamed(follow: Load, make: Make) -> None:
     make()
     with pytest.raises(PySparkException, match=r"is for spark\.read"):
         follow(metadata="Streams").writeStream.format("noop").start().awaitTermination(30)
 
 
+@pytest.mark.versions
 def test_data_source_is_found_without_registration(spark: SparkSession) -> None:
     import pyspark_pravega
     from pravega_spark.spark.source import PravegaDataSource

@@ -62,6 +62,7 @@ def by_key(found: Iterable[int]) -> dict[int, list[int]]:
     return keys
 
 
+@pytest.mark.versions
 def test_concurrent_jobs_and_a_plain_writer_become_visible_together(
     spark: SparkSession, root: str, stream: StreamLog, writer: TransactionalWriter, load: Load
 ) -> None:
@@ -205,6 +206,7 @@ class Batches:
             raise RuntimeError(point)
 
 
+@pytest.mark.versions
 def test_batches_of_a_query_are_transactions_and_each_is_committed_once(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def save(frame: DataFrame, root: str, name: str = "s/a", **options: str) -> None
     frame.write.format("pravega").mode("append").options(root=root, **options).save(name)
 
 
+@pytest.mark.versions
 def test_every_type_is_written_and_read_as_it_is(
     spark: SparkSession, root: str, load: Load
 ) -> None:
@@ -76,6 +77,7 @@ CONDITIONS = [
 """``odd`` is NaN in the eighth row of ten."""
 
 
+@pytest.mark.versions
 def test_pushed_conditions_and_native_frames_skip_row_groups_and_keep_every_row(
     spark: SparkSession,
     root: str,
@@ -125,6 +127,7 @@ def scanned_rows(frame: DataFrame) -> int:
     return int(scan.metrics().apply("numOutputRows").value())
 
 
+@pytest.mark.versions(short=True)
 def test_query_copies_a_typed_stream_with_keys_times_and_nulls(
     spark: SparkSession, root: str, follow: Load, load: Load, tmp_path: Path
 ) -> None:
@@ -214,6 +217,7 @@ def test_rows_go_to_the_typed_streams_that_they_name_with_the_key_of_an_expressi
         assert all(event.routing_key == event.data["carrier"].upper() for event in events)
 
 
+@pytest.mark.versions
 def test_query_sends_bad_records_to_dead_letters_once(
     spark: SparkSession, root: str, typed: StreamManager, follow: Load, tmp_path: Path
 ) -> None:
