@@ -1,6 +1,6 @@
 """Environments of other versions: each has packages of its own over all else of ``.venv``.
 
-``make setup`` makes that of the older Spark, which ``make test`` needs, ``make spark-versions`` all.
+``make setup`` makes that of the older Spark, for ``make test``; ``make spark-versions`` makes all.
 A test that runs processes with two Sparks takes their interpreters and variables from here. It
 fails where an environment is missing.
 """

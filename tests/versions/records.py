@@ -29,9 +29,9 @@ class Record:
     passed: dict[str, int]
 
 
-def load(path: Path = KEPT) -> list[Record]:
+def load(path: Path | None = None) -> list[Record]:
     """Return the records that are kept."""
-    return [Record(**fields) for fields in json.loads(path.read_text(encoding="utf-8"))]
+    return [Record(**fields) for fields in json.loads((path or KEPT).read_text(encoding="utf-8"))]
 
 
 def take(record: Record) -> None:
