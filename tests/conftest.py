@@ -38,11 +38,11 @@ settings.register_profile(
 settings.load_profile("pravega_spark")
 
 _ON_FILES = {"tmp_path", "tmp_path_factory"}
-_NOT_QUICK = ("s3", "slow", "spark")
+_NOT_QUICK = ("check", "s3", "slow", "spark")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by folder and fixtures. Long tests get a longer time limit.
+    """Mark tests by folder and fixtures: those of ``make quick``, too. Long tests get more time.
 
     Their short form is slow, too, unless they say ``long(slow=False)``. Properties are long: they
     find more with more examples. With few they are quick.

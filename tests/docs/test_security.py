@@ -199,6 +199,7 @@ ALLOWED = {
 }
 
 
+@pytest.mark.check
 def test_nothing_of_the_package_runs_or_unpickles_bytes() -> None:
     found = []
     for path in PACKAGE.rglob("*.py"):

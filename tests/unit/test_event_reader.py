@@ -539,6 +539,7 @@ def _open_in_child(results: Any) -> None:
     results.put(streams.open_stream(MemoryStore(), "s/t").name)
 
 
+@pytest.mark.check
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform cannot fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_stream_can_be_opened_in_a_child_forked_while_another_thread_opens_one() -> None:
@@ -664,6 +665,7 @@ def read_on(events: Callable[[], Iterator[Event]], found: list[int], most: int =
     return False
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("swept", [False, True])
 @pytest.mark.parametrize("call", READS)
 def test_read_never_returns_an_event_of_the_next_life(call: str, swept: bool) -> None:

@@ -160,6 +160,7 @@ def test_concurrent_writers_lose_and_duplicate_no_event() -> None:
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("key", ["k", None])
 def test_write_events_is_contiguous_in_one_segment_and_one_commit(key: str | None) -> None:
     store, stream = stream_of(segments=4)

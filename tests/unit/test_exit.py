@@ -279,6 +279,7 @@ written.set()
 """
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("bound", "action", "reported"),
     [
@@ -313,6 +314,7 @@ called.wait()
 """
 
 
+@pytest.mark.check
 def test_process_that_ends_in_a_callback_reports_it_and_no_lost_write() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CALLING_BACK],
@@ -333,6 +335,7 @@ def wait_until_ended(queue: WriteQueue) -> None:
     assert queue not in process_exit._open
 
 
+@pytest.mark.check
 def test_collected_writer_commits_its_events_and_ends() -> None:
     stream = make_stream(runtime=SYSTEM)
     writer = EventStreamWriter(stream)
@@ -344,6 +347,7 @@ def test_collected_writer_commits_its_events_and_ends() -> None:
     wait_until_ended(queue)
 
 
+@pytest.mark.check
 def test_failure_of_a_collected_writer_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     store = Spy()
     stream = make_stream(store, SYSTEM)

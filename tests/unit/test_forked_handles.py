@@ -389,6 +389,7 @@ def test_children_of_a_parent_whose_threads_work_never_wait(tmp_path: Path) -> N
     assert failed == []
 
 
+@pytest.mark.check
 def test_child_whose_parent_changed_the_folders_of_a_memory_store_lists_what_it_has() -> None:
     manager = StreamManager("memory://forked-folders")
     manager.create_scope("s")
@@ -414,6 +415,7 @@ def busy(work: Callable[[], object], begun: threading.Event) -> Iterator[None]:
 GO_ON = threading.Event()
 
 
+@pytest.mark.check
 def test_child_reads_a_property_that_a_thread_of_its_parent_computes() -> None:
     begun, parent = threading.Event(), os.getpid()
 
@@ -430,6 +432,7 @@ def test_child_reads_a_property_that_a_thread_of_its_parent_computes() -> None:
     assert shared.value == shared.value == parent
 
 
+@pytest.mark.check
 def test_child_does_not_wait_for_calls_in_the_background_of_its_parent() -> None:
     begun = threading.Event()
     futures: list[Future[Any]] = []

@@ -119,6 +119,7 @@ def test_command_about_streams_loads_no_layer_that_it_does_not_show(
     assert {name.partition(".")[0] for name in loaded} & (HEAVY | SERVERS | SPARK) == set()
 
 
+@pytest.mark.check
 def test_readers_of_spark_import_neither_maintenance_nor_the_manager() -> None:
     for name in ("batch", "micro_batch"):
         loaded = run(f"import sys, pravega_spark.spark.read.{name}; print(*sys.modules)").split()
@@ -178,6 +179,7 @@ def test_every_name_in_the_package_is_listed_as_public() -> None:
     assert bound - OWN_USE - set(pravega_spark.__all__) == set()
 
 
+@pytest.mark.check
 def test_dir_lists_public_names_before_they_are_imported() -> None:
     code = "import pravega_spark; print(*dir(pravega_spark))"
     assert set(pravega_spark.__all__) <= set(run(code).split())
@@ -215,21 +217,25 @@ def test_unknown_name_is_an_attribute_error() -> None:
         _ = pravega_spark.Steam  # type: ignore[attr-defined]
 
 
+@pytest.mark.check
 def test_package_and_source_do_not_import_the_engine() -> None:
     for module in ("pravega_spark", "pravega_spark.errors", "pravega_spark.spark.source"):
         assert imported_by(module) & ENGINE == set(), module
 
 
+@pytest.mark.check
 def test_importing_the_package_imports_neither_spark_nor_pandas_nor_botocore() -> None:
     for module in ("pravega_spark", "pravega_spark.manager", "pravega_spark.cli.commands"):
         assert imported_by(module) & (HEAVY | SPARK) == set(), module
 
 
+@pytest.mark.check
 def test_every_name_can_be_imported_without_spark() -> None:
     code = REFUSE + "from pravega_spark import *; print(StreamManager.__name__, query_lag.__name__)"
     assert run(code, "pyspark", "py4j").strip() == "StreamManager query_lag"
 
 
+@pytest.mark.check
 def test_spark_finds_the_data_source_by_module_name_and_imports_little() -> None:
     assert imported_by("pyspark_pravega") & HEAVY == set()
     code = "import pyspark_pravega; print(pyspark_pravega.DefaultSource.name())"
@@ -242,6 +248,7 @@ def test_source_that_cannot_be_imported_does_not_break_other_sources() -> None:
         assert run(code, absent).strip() == "False", absent
 
 
+@pytest.mark.check
 def test_missing_package_is_named_when_the_source_is_used() -> None:
     code = REFUSE + (
         "from pyspark_pravega import DefaultSource\n"

@@ -170,6 +170,7 @@ OPERATIONS = ("write", "table", "grow", "scale", "begin", "commit", "compact", "
 STEPS = st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 2)), min_size=4, max_size=18)
 
 
+@pytest.mark.check
 @given(STEPS)
 @settings(max_examples=sized(15, 300))
 def test_every_row_stays_in_the_order_of_its_key(steps: list[tuple[str, int]]) -> None:

@@ -69,6 +69,7 @@ def state(store: Store) -> tuple[object, ...]:
     return scopes, events, groups, entries
 
 
+@pytest.mark.check
 def test_copy_becomes_what_a_new_one_would_be() -> None:
     world, copy, other = world_with_objects(), MemoryStore(), MemoryStore()
     world.manager.backup(copy.url, update=True)  # there is none yet
@@ -199,6 +200,7 @@ def test_unchanged_root_costs_no_commit_and_no_copy() -> None:
     )
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("point", POINTS)
 def test_copy_is_open_whatever_kills_its_update(point: str) -> None:
     """It is the old one until the first table is changed, and each table is old or new then."""

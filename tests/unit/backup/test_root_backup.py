@@ -457,6 +457,7 @@ def test_writer_with_an_id_continues_in_the_copy() -> None:
         assert writer.last_event_number == 2
 
 
+@pytest.mark.check
 def test_copy_of_many_chunks_after_a_clean_up_of_the_log() -> None:
     world, copy = World(commits=0), MemoryStore()
     for _ in range(600):

@@ -644,6 +644,7 @@ def calls_to_seek(chunks: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, in
     return len(spy.calls) - before, look_ups
 
 
+@pytest.mark.check
 def test_a_seek_costs_the_same_in_a_stream_of_ten_times_as_many_chunks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -561,6 +561,7 @@ def test_a_misspelt_command_names_the_nearest(run: Any) -> None:
     assert "Did you mean 'reader-group'?" in error
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("words", "expected"),
     [("pravega-spark str", "plain,stream\n"), ("pravega-spark stream tr", "plain,truncate\n")],

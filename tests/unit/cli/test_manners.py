@@ -103,6 +103,7 @@ def test_no_error_shows_a_password() -> None:
     assert "pravega://***@host" in str(caught.value)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["stream", "--help"]])
 def test_a_reader_that_is_gone_is_no_failure(words: list[str]) -> None:
     reader, writer = os.pipe()

@@ -82,6 +82,7 @@ def named(source: str) -> Iterator[str]:
                 yield str(name)
 
 
+@pytest.mark.check
 def test_the_engine_names_no_feature_outside_the_table_of_kinds() -> None:
     found = {
         (path.relative_to(ENGINE).as_posix(), name)

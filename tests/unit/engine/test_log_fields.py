@@ -30,6 +30,7 @@ def _logger_calls() -> Iterator[tuple[str, ast.Call]]:
                     yield f"{path.relative_to(PACKAGE)}:{node.lineno}", node
 
 
+@pytest.mark.check
 def test_every_line_has_fields() -> None:
     found = list(_logger_calls())
     assert len(found) > 60
@@ -42,6 +43,7 @@ def test_every_line_has_fields() -> None:
         assert ast.unparse(extra.func) == "log_fields", where
 
 
+@pytest.mark.check
 def test_no_field_hides_an_attribute_of_records() -> None:
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -55,6 +57,7 @@ _LOGGERS = {
 }
 
 
+@pytest.mark.check
 def test_every_logger_is_one_whose_lines_are_printable() -> None:
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -75,6 +75,7 @@ def one_by_one(view: StreamView, cuts: list[StreamCut]) -> LocatedCut:
     return best
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("seed", range(40))
 def test_joined_positions_are_the_furthest_of_every_key(manager: StreamManager, seed: int) -> None:
     chance = random.Random(seed)

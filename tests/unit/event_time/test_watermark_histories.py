@@ -140,6 +140,7 @@ class History:
                 assert offset == END or pointer.offset < offset, (time, pointer, found)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("seed", range(12))
 def test_watermarks_never_go_back_and_hold_what_was_noted(seed: int) -> None:
     runtime = FakeRuntime()

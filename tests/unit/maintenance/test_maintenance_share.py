@@ -130,6 +130,7 @@ def test_each_wake_up_decides_on_the_present_setting(store: Spy, clock: FakeRunt
     assert MaintenanceTable(store, clock).entries() != recorded
 
 
+@pytest.mark.check
 def test_many_streams_are_all_done_in_shares_of_several_processes(
     store: Spy, clock: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +207,7 @@ def test_a_claimed_kind_is_left_and_the_others_are_done(store: Spy, clock: FakeR
     assert run_of(store, clock, SCALING) is not None
 
 
+@pytest.mark.check
 def test_failing_streams_and_scopes_are_recorded_and_wait_for_the_next_run(
     store: Spy, clock: FakeRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -259,6 +261,7 @@ def test_two_at_the_same_time_do_no_harm(store: Spy, clock: FakeRuntime) -> None
     assert manager.list_transactions("a/t2") == []
 
 
+@pytest.mark.check
 def test_hot_segments_split_and_expired_transactions_are_aborted(
     store: Spy, clock: FakeRuntime
 ) -> None:

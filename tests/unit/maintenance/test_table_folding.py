@@ -70,6 +70,7 @@ def folding(manager: StreamManager, **options: Any) -> Any:
     return found.kinds[MaintenanceKind.FOLDING].figures
 
 
+@pytest.mark.check
 def test_rounds_fold_what_is_old_enough_truncate_behind_it_and_sweep(
     manager: StreamManager, store: Spy, clock: FakeRuntime
 ) -> None:
@@ -90,6 +91,7 @@ def test_rounds_fold_what_is_old_enough_truncate_behind_it_and_sweep(
     assert len(list(manager.key_value_table(NAME).entries())) == 11
 
 
+@pytest.mark.check
 def test_an_idle_table_costs_what_an_idle_stream_does(
     manager: StreamManager, store: Spy, clock: FakeRuntime
 ) -> None:
@@ -140,6 +142,7 @@ def test_the_fold_of_a_table_never_expires_as_a_subscriber(
     assert folding(manager)["folds"] == 1
 
 
+@pytest.mark.check
 def test_what_a_killed_deletion_left_is_swept(
     manager: StreamManager, store: Spy, clock: FakeRuntime
 ) -> None:

@@ -329,6 +329,7 @@ def test_forked_child_is_not_observed() -> None:
     assert len(observers.observers) == 1
 
 
+@pytest.mark.check
 def test_without_metrics_nothing_is_timed_counted_or_imported() -> None:
     script = """
 import sys, time, uuid

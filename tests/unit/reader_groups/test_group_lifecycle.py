@@ -193,6 +193,7 @@ def run_lifecycle(world: World, store: Spy) -> None:
     assert subscriptions(world) == {}
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("drops_records", [False, True])
 def test_head_that_moves_breaks_no_step_of_a_group_that_holds_data(drops_records: bool) -> None:
     quiet = Mover(filled(), lambda call: False)

@@ -221,6 +221,7 @@ def test_keep_alive_in_another_thread_while_the_reader_reads() -> None:
     assert world.store.inner.list(HEARTBEATS) == []
 
 
+@pytest.mark.check
 def test_heartbeats_of_two_threads_never_go_back() -> None:
     clock = SkippingRuntime()
     world = World(clock=clock)
@@ -293,6 +294,7 @@ def test_thread_ends_with_close() -> None:
     assert not thread.is_alive()
 
 
+@pytest.mark.check
 def test_thread_ends_when_the_reader_is_collected() -> None:
     reader, thread = extending(World(clock=SkippingRuntime()))
     del reader

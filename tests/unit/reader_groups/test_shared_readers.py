@@ -74,6 +74,7 @@ class Counted:
         return {**found, "attempts": attempts, "versions": self.version}
 
 
+@pytest.mark.check
 def test_calls_of_ten_times_as_many_readers_are_ten_times_as_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

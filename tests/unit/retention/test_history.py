@@ -211,6 +211,7 @@ def bytes_before_head(view: StreamView) -> int:
     return view.total_bytes - 10 * after
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("seed", range(30))
 def test_promises_hold_at_every_version_of_a_random_history(seed: int) -> None:
     history = History(seed)

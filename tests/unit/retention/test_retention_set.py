@@ -181,6 +181,7 @@ def test_sizes_of_entries_below_the_head_are_known() -> None:
     assert found.size_bytes == known.size_bytes
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("is_large", [False, True])
 def test_search_reads_few_commits_of_a_long_log(
     is_large: bool, monkeypatch: pytest.MonkeyPatch

@@ -550,6 +550,7 @@ def grown(seed: int, steps: int) -> StreamLog:
     return stream
 
 
+@pytest.mark.check
 @given(st.integers(0, 2**32), st.integers(0, 40), st.sampled_from((1.0, 0.1)))
 def test_fold_that_was_stored_after_each_commit_gives_the_same_rates(
     seed: int, steps: int, factor: float
@@ -567,6 +568,7 @@ def test_fold_that_was_stored_after_each_commit_gives_the_same_rates(
     assert encode_rates(rates) == expected
 
 
+@pytest.mark.check
 def test_random_streams_have_scale_up_events_cold_marks_and_new_segments() -> None:
     seen = set()
     for seed in range(20):

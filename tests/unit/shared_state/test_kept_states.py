@@ -61,6 +61,7 @@ POLICIES = [
 ]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("policy", POLICIES, ids=["time", "size", "consumption"])
 def test_retention_stops_at_the_first_state_and_then_at_the_last_compaction(
     policy: RetentionPolicy,

@@ -116,6 +116,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 
 
+@pytest.mark.check
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_process_does_not_fork_during_arrows_first_use() -> None:
     script = _FORK_AMID_FIRST_USE.replace("{wait}", "0.2")

@@ -145,6 +145,7 @@ def uploading(where: str, seconds: float) -> tuple[RetryingStore, Streaming]:
     return RetryingStore(lambda url, options: client, "memory://", {}, runtime=runtime), client
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("where", ["begin", "write", "end"])
 @pytest.mark.parametrize("size", [1_000, 20 << 20])
 def test_upload_is_sent_again_after_an_outage(where: str, size: int) -> None:

@@ -81,6 +81,7 @@ CALLS: list[tuple[str, tuple[Any, ...], bytes, Any]] = [
 ]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("call", "arguments", "whole", "result"), CALLS, ids=[each[0] for each in CALLS]
 )

@@ -428,6 +428,7 @@ def test_upload_whose_end_fails_after_its_status_is_an_error(server: Server) -> 
     assert [method for method, _, _ in server.seen] == ["POST", "PUT", "PUT", "POST", "DELETE"]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("call", ["put_many", "get_many", "delete"])
 def test_requests_of_one_call_are_sent_at_the_same_time(server: Server, call: str) -> None:
     together = threading.Barrier(4)

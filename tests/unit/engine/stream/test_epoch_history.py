@@ -182,6 +182,7 @@ def test_epochs_of_other_lives_are_left_out(world: World) -> None:
         first = found
 
 
+@pytest.mark.check
 def test_history_of_an_earlier_life_is_not_read() -> None:
     world = World()
     for _ in range(20):

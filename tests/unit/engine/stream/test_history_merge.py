@@ -86,6 +86,7 @@ def small_file(version: int, rows: int, size: int = 1_000, order: int | None = N
     return Add(f"data/v{version}/{order}.parquet", {"record": "x"}, size, version, None, tags)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("most", [1, 30, 1_000])
 def test_files_grow_with_the_logarithm_of_the_appends(most: int) -> None:
     chance, files = random.Random(most), list[Add]()

@@ -77,6 +77,7 @@ CALLS: dict[str, Callable[[StreamManager], object]] = {
 }
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.parametrize("call", CALLS)
 def test_call_whose_head_is_truncated_looks_again(

@@ -87,6 +87,7 @@ def test_many_idle_writers_use_a_few_threads_and_no_storage_call() -> None:
     assert calls == []
 
 
+@pytest.mark.check
 def test_many_writers_with_a_few_events_use_as_many_threads_as_one_stream_may() -> None:
     stream = make_stream(runtime=SYSTEM)
     writers = [EventStreamWriter(stream) for _ in range(300)]
