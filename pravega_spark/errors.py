@@ -173,7 +173,7 @@ class InvalidPosition(InvalidInput):
 
 
 class InvalidOption(InvalidInput):
-    """A Spark option is unknown, or its value cannot be read."""
+    """An option of Spark or of a storage is unknown, has no effect, or its value cannot be read."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

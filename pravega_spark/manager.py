@@ -33,6 +33,7 @@ from pravega_spark.engine.state.settings_table import open_settings
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.store.root_marker import bind_root, token_of
+from pravega_spark.engine.store.root_url import RootUrl
 from pravega_spark.errors import InvalidConfiguration, InvalidInput
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.maintenance.setting import when_auto
@@ -63,6 +64,8 @@ from pravega_spark.values.segments import (
 from pravega_spark.values.units import parse_duration_ms
 
 if TYPE_CHECKING:  # each verb imports the layer that does it, so that others need not wait
+    from fsspec.spec import AbstractFileSystem
+
     from pravega_spark.backup.root_backup import BackupResult
     from pravega_spark.backup.root_restore import RestoreResult
     from pravega_spark.engine.writing.encode import Serializer
@@ -115,10 +118,18 @@ class StreamManager(ClosedByBlock):
         root: str | os.PathLike[str],
         *,
         storage_options: dict[str, Any] | None = None,
+        filesystem: AbstractFileSystem | None = None,
         maintain: str | None = None,
         runtime: Runtime = SYSTEM,
     ) -> None:
         """Name the root; nothing is read or written yet.
+
+        ``filesystem`` is a file system of fsspec in which the root is, such as an
+        ``s3fs.S3FileSystem`` with a session of its own; each process makes one of its class and
+        arguments. Its owner vouches for it: its create must be exclusive, which the first write
+        probes, and what it costs is in docs/storage.md. Raises StoreRefused for one without an
+        exclusive create of its own, or with a cache, and InvalidOption for storage options that
+        have no effect.
 
         With ``maintain="auto"`` this process does a part of the root's maintenance in the
         background, until the manager, and every writer and reader made with it, is closed or
@@ -128,6 +139,8 @@ class StreamManager(ClosedByBlock):
         if not isinstance(root, (str, os.PathLike)):
             raise InvalidInput(f"a root is a path or a URL, got {shown(root)}.")
         self._options = check_options("storage_options", storage_options)
+        if filesystem is not None:
+            root = RootUrl(os.fspath(root), filesystem=filesystem)
         self._root = Root(open_store(root, **self._options), runtime)
         if maintain is not None:
             MAINTAIN.parse("maintain", maintain)

@@ -268,8 +268,9 @@ def _timed(root: str, found: Mapping[str, Any]) -> str:
     if not timeouts:
         return root
     # Imported on use: Spark loads the source for queries of other sources, too.
-    from pravega_spark.engine.store.client_options import TIMEOUTS, TimedRoot
+    from pravega_spark.engine.store.client_options import TIMEOUTS
     from pravega_spark.engine.store.opening import has_timeouts, is_s3
+    from pravega_spark.engine.store.root_url import RootUrl
 
     if not has_timeouts(root):
         return root
@@ -281,7 +282,7 @@ def _timed(root: str, found: Mapping[str, Any]) -> str:
             )
         if name in TIMEOUTS and timeouts.get(name) == 0:
             raise InvalidOption(f"option {option} must be more than 0, or no call could succeed.")
-    return TimedRoot(root, timeouts)
+    return RootUrl(root, timeouts)
 
 
 def _streams(

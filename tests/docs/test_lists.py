@@ -11,7 +11,7 @@ import pytest
 
 from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.engine.store import open_store
-from pravega_spark.errors import InvalidInput, InvalidOption
+from pravega_spark.errors import InvalidOption
 from pravega_spark.jobs.maintenance import KINDS_OF_JOBS, PROG
 from pravega_spark.maintenance.work import WORKS
 from pravega_spark.spark import options
@@ -93,13 +93,23 @@ def test_kinds_with_a_job_of_their_own_are_named() -> None:
     assert {word for word in KINDS if word in said.lower()} == own
 
 
+def known_options(**wrong: object) -> set[str]:
+    """The names of options that a message lists for a wrong one."""
+    with pytest.raises(InvalidOption) as refused:
+        open_store("s3://bucket/root", **wrong)
+    listed = re.split(r"; or |\.$", str(refused.value).partition("Use ")[2])[0]
+    return set(listed.replace(" and in s3", ",").replace(",,", ",").split(", "))
+
+
 def test_page_has_every_storage_option_of_s3() -> None:
-    with pytest.raises(InvalidInput) as refused:
-        open_store("s3://bucket/root", nonsense=1)
-    known = set(between(str(refused.value), "Use ", ".").split(", "))
-    table = between(page("storage.md"), "go to the storage's client:\n\n", "\n\n")
+    table = between(page("storage.md"), "| option | root on | effect |\n", "\n\n")
     rows = [row.split("|") for row in table.splitlines()]
-    assert {name for row in rows if "S3" in row[2] for name in CODE.findall(row[1])} == known
+    of_s3 = [row for row in rows if "S3" in row[2]]
+    assert {name for row in of_s3 for name in CODE.findall(row[1])} == known_options(nonsense=1)
+    for name in ("client_kwargs", "config_kwargs"):
+        (effect,) = (row[3] for row in of_s3 if row[1] == f" `{name}` ")
+        said = {word for word in CODE.findall(effect) if re.fullmatch("[a-z_0-9]+", word)}
+        assert said - {"s3v4"} == known_options(**{name: {"nonsense": 1}})
 
 
 def picture(of: str) -> list[list[str]]:

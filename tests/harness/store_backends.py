@@ -12,6 +12,7 @@ import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
 from pravega_spark.engine.store import PutOutcome, Store, open_store
+from pravega_spark.engine.store.root_url import RootUrl
 from tests.harness.racers import race_processes, race_threads
 
 
@@ -89,6 +90,20 @@ def make_other_s3(server: Any) -> BackEnd:
         race_processes,
         rounds=2,
         options=server.virtual_host_options,
+        prunes_folders=False,
+    )
+
+
+def make_s3fs(server: Any) -> BackEnd:
+    """The same server through an s3fs.S3FileSystem that is handed in, with its usual caches."""
+    import s3fs
+
+    url = f"s3://{server.bucket}/contract-{next(_roots)}"
+    return BackEnd(
+        "s3fs",
+        RootUrl(url, filesystem=s3fs.S3FileSystem(**server.options)),
+        race_processes,
+        rounds=4,
         prunes_folders=False,
     )
 

@@ -23,27 +23,6 @@ RETRY_VARIABLE = "PRAVEGA_SPARK_RETRY_TIMEOUT"
 """The variable with the default of ``retry_timeout``, for Spark's processes and jobs."""
 
 
-class TimedRoot(str):
-    """The URL of a root with time-outs of its storage, where only the URL is handed on.
-
-    Spark's queries have one, so that their plans and tasks hold no other storage option, which may
-    be a secret.
-    """
-
-    timeouts: Mapping[str, float]
-    """``retry_timeout``, ``connect_timeout`` and ``read_timeout``, as far as given, in seconds."""
-
-    def __new__(cls, url: str, timeouts: Mapping[str, float]) -> TimedRoot:
-        """Join both."""
-        made = super().__new__(cls, url)
-        made.timeouts = dict(timeouts)
-        return made
-
-    def __getnewargs__(self) -> tuple[str, Mapping[str, float]]:  # type: ignore[override]
-        """Pickle both."""
-        return str(self), self.timeouts
-
-
 def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
     """Return the client's options, and for how many seconds a call is repeated.
 

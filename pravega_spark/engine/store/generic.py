@@ -6,7 +6,8 @@ applied and the second is refused (the token expired in between, a quota is full
 would report an existing object as not created.
 
 What a failure of an fsspec driver means: by its HTTP status, its class, its errno, or its text.
-Drivers raise their SDK's classes, which are known here by name: none of the SDKs is imported.
+Drivers raise their SDK's classes, which are known here by name: none of the SDKs is imported. What
+botocore raises, below s3fs, means what it means to the package's own client.
 """
 
 from __future__ import annotations
@@ -16,15 +17,14 @@ import datetime
 import errno
 import http.client
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import fsspec
 import pyarrow as pa
-from fsspec.spec import AbstractFileSystem
 
 from pravega_spark.engine.store.base import (
     Entry,
@@ -35,10 +35,11 @@ from pravega_spark.engine.store.base import (
     is_visible,
 )
 from pravega_spark.engine.store.file_objects import ObjectSink
+from pravega_spark.engine.store.filesystems import filesystem_at, own_filesystem
 from pravega_spark.engine.store.parallel_calls import in_parallel
+from pravega_spark.engine.store.root_url import filesystem_of
 from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import (
-    InvalidInput,
     StoreError,
     StoreReadOnly,
     StoreRefused,
@@ -91,17 +92,32 @@ def is_denied(error: BaseException) -> bool:
 
 def is_passing(error: BaseException) -> bool:
     """Return True if there was no answer, or one that asks to call again; also of a cause."""
-    seen: set[int] = set()
-    link: BaseException | None = error
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
+    for link in _links(error):
         status = _status(link)
         if status is not None:
             return status in _STATUS
         if _has_no_answer(link):
             return True
-        link = link.__cause__ or link.__context__
     return False
+
+
+def _links(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, its cause, the cause of that, ..."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def _from_botocore(error: BaseException) -> BaseException | None:
+    """Return the error of botocore that a driver has translated, if it has."""
+    botocore = sys.modules.get("botocore.exceptions")
+    if botocore is None:
+        return None
+    kinds = botocore.BotoCoreError, botocore.ClientError
+    return next((link for link in _links(error) if isinstance(link, kinds)), None)
 
 
 def _status(error: BaseException) -> int | None:
@@ -143,10 +159,12 @@ class GenericStore:
     retry_seconds = 0.0
     response_date = None
 
-    def __init__(self, url: str, options: dict[str, Any], *, fs: Any = None):
-        """Take a URL and the options of its fsspec driver, or the driver itself as ``fs``."""
-        self._given = fs
-        self._url = url.rstrip("/")
+    def __init__(self, url: str, options: dict[str, Any]):
+        """Take a URL, which may have a file system, or the options of the URL's driver.
+
+        Raises what :mod:`pravega_spark.engine.store.filesystems` raises.
+        """
+        self._url = url
         self._options = options
         self._drivers: dict[int, tuple[Any, str]] = {}
         self._connection()  # raises now if the driver is missing
@@ -176,40 +194,17 @@ class GenericStore:
         return shared, (GenericStore, self._url, self._options)
 
     def _connection(self) -> tuple[Any, str]:
-        """Return the driver of this process and the root's path in it, ending in a slash.
-
-        Raises StoreRefused if the driver is missing or has no exclusive create, InvalidInput for
-        options it does not accept, and StoreError if the server cannot be reached.
-        """
+        """Return the driver of this process and the root's path in it, ending in a slash."""
         process = os.getpid()
         found = self._drivers.get(process)
         if found is None:
-            found = self._drivers.setdefault(process, self._connect())
+            given = filesystem_of(self._url)
+            if given is None:
+                fs, root = filesystem_at(self._url, self._options)
+            else:
+                fs, root = own_filesystem(given, self._url)
+            found = self._drivers.setdefault(process, (fs, root.rstrip("/") + "/"))
         return found
-
-    def _connect(self) -> tuple[Any, str]:
-        """Create the driver; some drivers connect to their server for that."""
-        options = {"use_listings_cache": False, **self._options}
-        try:
-            fs, root = fsspec.url_to_fs(self._url, skip_instance_cache=True, **options)
-        except ImportError as error:
-            raise StoreRefused(
-                f"{self._url}: its driver is missing: {error}. Install it, or name another root.",
-                url=self._url,
-            ) from error
-        except _UNABLE as error:
-            raise InvalidInput(
-                f"{self._url} cannot be opened: {error}. Check the URL and the storage options."
-            ) from error
-        except Exception as error:  # drivers raise the errors of their SDK or of the network
-            raise StoreError(
-                f"{self._url} cannot be reached: {type(error).__name__}: {error}. Check the URL, "
-                "the network and the credentials, or name another root.",
-                url=self._url,
-            ) from error
-        fs = self._given or fs
-        _refuse_without_create(fs, self._url)
-        return fs, root.rstrip("/") + "/"
 
     def _at(self, key: str) -> tuple[Any, str]:
         fs, root = self._connection()
@@ -219,7 +214,7 @@ class GenericStore:
         """Return the whole object."""
         fs, path = self._at(key)
         try:
-            data: bytes = fs.cat_file(path)
+            data: bytes = fs.cat_file(path, **_in_one_call(fs))
         except Exception as error:
             raise self._read_error(error, key) from error
         return data
@@ -230,6 +225,8 @@ class GenericStore:
         try:
             data: bytes = fs.cat_file(path, start=start, end=end)
         except Exception as error:
+            if _is_empty_range(error):
+                return b""
             raise self._read_error(error, key) from error
         return data
 
@@ -240,7 +237,7 @@ class GenericStore:
         paths = [self._at(key)[1] for key in keys]
         fs = self._connection()[0]
         found: list[bytes | None] = []
-        answers = fs.cat_ranges(paths, None, None, on_error="return")
+        answers = fs.cat_ranges(paths, None, None, on_error="return", **_in_one_call(fs))
         for key, answer in zip(keys, answers, strict=True):
             if isinstance(answer, FileNotFoundError):
                 found.append(None)
@@ -255,16 +252,19 @@ class GenericStore:
         fs, path = self._at(key)
         try:
             fs.invalidate_cache()
-            return bool(fs.isfile(path))
+            is_file: bool = fs.info(path)["type"] == "file"  # isfile takes any error for a no
+        except FileNotFoundError:
+            return False
         except Exception as error:
             raise self._read_error(error, key) from error
+        return is_file
 
     def time_ms(self) -> int:
         """Return the date of an object that is created for this and deleted again."""
         key = f"_probe/clock-{os.urandom(8).hex()}"
         try:
             self.put(key, b"")
-            found = self.modified_ms(key)
+            found = self._dated_ms(key)
             self.delete([key])
         except StoreReadOnly:
             found = None
@@ -272,6 +272,10 @@ class GenericStore:
 
     def modified_ms(self, key: str) -> int | None:
         """Return when the object was last written; None if absent, 0 if the driver has no date."""
+        found = self._dated_ms(key)
+        return found if not found or found % 1_000 else found + 999  # rounded to seconds, it seems
+
+    def _dated_ms(self, key: str) -> int | None:
         fs, path = self._at(key)
         try:
             fs.invalidate_cache()
@@ -307,10 +311,24 @@ class GenericStore:
             )
             return outcome_after_refusal(self, key, refused, error)
         except Exception as error:  # drivers raise their SDK's own classes
-            if is_denied(error):
-                return outcome_after_refusal(self, key, self._denied(error, key), error)
-            return PutOutcome.UNKNOWN
+            return self._outcome(error, key)
         return PutOutcome.CREATED
+
+    def _outcome(self, error: Exception, key: str) -> PutOutcome:
+        """Return the outcome of a create that failed, or raise its refusal."""
+        cause = _from_botocore(error)
+        if cause is not None:
+            from pravega_spark.engine.store.s3_errors import Meaning, meaning_of
+
+            meaning = meaning_of(cause)
+            if meaning is Meaning.EXISTS:  # servers say so without the condition that s3fs expects
+                return PutOutcome.EXISTS
+            is_refused = meaning is Meaning.REFUSED
+        else:
+            is_refused = is_denied(error)
+        if is_refused:
+            return outcome_after_refusal(self, key, self._failure(error, key, "create", ""), error)
+        return PutOutcome.UNKNOWN
 
     def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
         """Create or overwrite the object."""
@@ -359,7 +377,9 @@ class GenericStore:
             except FileNotFoundError:
                 continue
             except Exception as error:
-                raise self._failure(error, key, f"could not be deleted: {error}") from error
+                raise self._failure(
+                    error, key, "delete", f"could not be deleted: {error}"
+                ) from error
 
     def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
         """Do nothing: unfinished uploads are not visible."""
@@ -417,17 +437,24 @@ class GenericStore:
         return sorted(found, key=lambda entry: entry.key)
 
     def _read_error(self, error: Exception, key: str) -> OSError:
-        if isinstance(error, _ABSENT):
+        if isinstance(error, _ABSENT) and not _lacks_bucket(error):
             return FileNotFoundError(f"{self.url}/{key} does not exist.")
-        return self._failure(error, key, f"cannot be read: {type(error).__name__}: {error}")
+        return self._failure(error, key, "read", f"cannot be read: {type(error).__name__}: {error}")
 
     def _write_error(self, error: Exception, key: str) -> StoreError:
-        return self._failure(error, key, f"could not be written: {error}")
+        return self._failure(error, key, "put", f"could not be written: {error}")
 
-    def _failure(self, error: Exception, key: str, what: str) -> StoreError:
+    def _failure(self, error: Exception, key: str, operation: str, what: str) -> StoreError:
+        url, cause = f"{self.url}/{key}", _from_botocore(error)
+        if cause is not None:
+            from pravega_spark.engine.store.s3_errors import refusal
+
+            return refusal(cause, url, operation)
         if is_denied(error):
-            return self._denied(error, key)
-        kind, url = StoreUnavailable if is_passing(error) else StoreError, f"{self.url}/{key}"
+            return StoreReadOnly(
+                f"{url}: {error}. Check the credentials and their rights.", url=url
+            )
+        kind = StoreUnavailable if is_passing(error) else StoreError
         return kind(f"{url} {what}.", url=url)
 
     def _spool_error(self, error: Exception, key: str) -> StoreError:
@@ -438,33 +465,37 @@ class GenericStore:
             url=url,
         )
 
-    def _denied(self, error: Exception, key: str) -> StoreReadOnly:
-        return StoreReadOnly(
-            f"{self.url}/{key}: {error}. Check the credentials and their rights.",
-            url=f"{self.url}/{key}",
-        )
 
+def _in_one_call(fs: Any) -> dict[str, Any]:
+    """Return how the driver reads a whole object without asking for its size before.
 
-def _refuse_without_create(fs: Any, url: str) -> None:
-    """Raise StoreRefused for a driver whose create is that of fsspec's base class.
-
-    That looks whether the file exists and then opens it, so two creators can both succeed; a race
-    shows it only sometimes. Drivers that wrap another one are unwrapped.
+    s3fs would do that for parts at the same time, and would join parts of two objects if one were
+    replaced meanwhile.
     """
-    inner = fs
-    while True:
-        if getattr(inner.pipe_file, "__func__", None) is AbstractFileSystem.pipe_file:
-            raise StoreRefused(
-                f"{url} cannot hold streams: its driver {type(inner).__name__} has no native "
-                "exclusive create, so two writers could both create one version. Use a path or "
-                "file:// for a local disk, S3, or another store with conditional writes.",
-                url=url,
-            )
-        wrapped = (getattr(inner, name, None) for name in ("fs", "sync_fs"))
-        found = next((each for each in wrapped if isinstance(each, AbstractFileSystem)), None)
-        if found is None or found is inner:
-            return
-        inner = found
+    return {"max_concurrency": 1} if _is_s3fs(fs) else {}
+
+
+def _is_s3fs(fs: Any) -> bool:
+    return any(kind.__name__ == "S3FileSystem" for kind in type(fs).__mro__)
+
+
+def _is_empty_range(error: BaseException) -> bool:
+    cause = _from_botocore(error)
+    if cause is None:
+        return False
+    from pravega_spark.engine.store.s3_errors import is_empty_range
+
+    return is_empty_range(cause)
+
+
+def _lacks_bucket(error: BaseException) -> bool:
+    cause = _from_botocore(error)
+    if cause is None:
+        return False
+    from pravega_spark.engine.store.s3_errors import answer_of
+
+    answer = answer_of(cause)
+    return answer is not None and answer.code == "NoSuchBucket"
 
 
 def _name(item: Mapping[str, Any]) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pravega_spark.engine.store.base import Store
-from pravega_spark.engine.store.client_options import TimedRoot
+from pravega_spark.engine.store.root_url import RootUrl, filesystem_of
 from pravega_spark.engine.store.store_cache import shared
-from pravega_spark.errors import InvalidInput, StoreRefused
+from pravega_spark.errors import InvalidInput, InvalidOption, StoreRefused
 from pravega_spark.values.package import install_extra
 
 _SCHEME = re.compile(r"([^/]*?):/")
@@ -40,17 +40,22 @@ def open_store(url: str | os.PathLike[str], **storage_options: Any) -> Store:
     s3fs, or of the driver of fsspec; for S3 the usual ``AWS_*`` variables are the defaults. Three
     of them are this package's: ``retry_timeout``, how long a call is repeated while the storage
     does not answer, and for S3 ``connect_timeout`` and ``read_timeout``, how long one attempt
-    waits. Each is a duration such as ``"30 s"``, or a number of seconds.
+    waits. Each is a duration such as ``"30 s"``, or a number of seconds. A root whose URL has a
+    file system is in that one, and takes ``retry_timeout`` alone.
 
-    Raises InvalidInput for anything but a path or URL; StoreRefused for storage that is unknown,
+    Raises InvalidInput for anything but a path or URL; InvalidOption for an option that has no
+    effect on this root; StoreRefused for storage that is unknown,
     cannot hold streams, or lacks its driver; StoreError if the driver needs its server
     to start and gets no answer. Reads and writes no object.
     """
-    if isinstance(url, TimedRoot):
+    if isinstance(url, RootUrl):
         storage_options = {**url.timeouts, **storage_options}
     address = os.fspath(url) if isinstance(url, (str, os.PathLike)) else url
     if not isinstance(address, str):
         raise InvalidInput(f"a root is a path or a URL, got {url!r}.")
+    given = filesystem_of(url)
+    if given is not None:
+        return _open_given(str(address), given, storage_options)
     return _open(str(address), storage_options)
 
 
@@ -80,8 +85,6 @@ def _open(address: str, options: dict[str, Any]) -> Store:
             raise InvalidInput(
                 f"{address!r} names a host or no path: write {scheme}:///path, with three slashes."
             )
-        if scheme == "local":
-            options = {name: value for name, value in options.items() if name != "auto_mkdir"}
         return _open_local(address, "/" + rest.lstrip("/") if match else rest, options)
     if not rest.startswith("/"):
         raise InvalidInput(f"{address!r} is not a valid URL: write {scheme}:// with two slashes.")
@@ -172,6 +175,20 @@ def _open_generic(scheme: str, address: str, options: dict[str, Any]) -> Store:
     return _open_distant(GenericStore, address, options)
 
 
+def _open_given(root: str, filesystem: Any, options: dict[str, Any]) -> Store:
+    from pravega_spark.engine.store.filesystems import url_in
+    from pravega_spark.engine.store.generic import GenericStore
+
+    url = url_in(filesystem, root)
+    if unknown := set(options) - {"retry_timeout"}:
+        raise InvalidOption(
+            f"{url} is in a file system that was handed in, which has its own options: remove "
+            f"{', '.join(sorted(unknown))}, or give it to the file system. Here only retry_timeout "
+            "has an effect."
+        )
+    return _open_distant(GenericStore, RootUrl(url, filesystem=filesystem), options)
+
+
 def _open_distant(client: Callable[..., Store], address: str, options: dict[str, Any]) -> Store:
     from pravega_spark.engine.store.retrying_store import RetryingStore
 
@@ -180,4 +197,6 @@ def _open_distant(client: Callable[..., Store], address: str, options: dict[str,
 
 def _refuse_options(address: str, options: Mapping[str, Any]) -> None:
     if options:
-        raise InvalidInput(f"{address} takes no storage options, got {', '.join(sorted(options))}.")
+        raise InvalidOption(
+            f"{address} takes no storage options, got {', '.join(sorted(options))}."
+        )

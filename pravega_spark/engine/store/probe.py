@@ -100,9 +100,12 @@ def probe(store: Store, *, token: str | None = None, runtime: Runtime = SYSTEM) 
     try:
         _check_second_create(store, runtime, keys[0])
         _check_races(store, runtime, keys[1:])
-        listed = [entry.key for entry in store.list(folder)]
+        entries = store.list(folder)
+        listed = [entry.key for entry in entries]
         if listed != keys:
             raise _failed(store, f"after {keys} were created a listing shows {listed}")
+        if not all(entry.modified_ms for entry in entries):
+            raise _failed(store, "a listing has no dates, by which leases and old files are judged")
     finally:
         # A user without the right to delete can still have streams; a sweep reports that.
         with contextlib.suppress(StoreError):

@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, MissingDependencyException
 from fsspec.config import conf
 
 from pravega_spark.engine.store.client_options import TIMEOUTS, with_timeouts
-from pravega_spark.errors import InvalidInput
+from pravega_spark.errors import InvalidInput, InvalidOption
 
 _KEYS = {
     "aws_access_key_id": "key",
@@ -29,13 +29,14 @@ _KNOWN = frozenset(
     {"anon", "client_kwargs", "config_kwargs", "endpoint_url", "key", "profile", "requester_pays",
      "s3_additional_kwargs", "secret", "token", "use_ssl"}
 )  # fmt: skip
-_WITHOUT_EFFECT = frozenset(
+_OF_S3FS = frozenset(
     {"asynchronous", "cache_regions", "default_block_size", "default_cache_type",
      "default_fill_cache", "fixed_upload_size", "listings_expiry_time", "local_expiry_check",
      "loop", "max_concurrency", "max_paths", "skip_instance_cache", "use_listings_cache",
      "version_aware"}
 )  # fmt: skip
-"""Options of s3fs for caches and threads, which this store has not."""
+"""Options of s3fs for caches and threads, which this store has not: passed over where fsspec's own
+configuration has them, which is also that of s3fs, and refused where they are given."""
 _ANY_KEY = "k"
 _ANY_ARGUMENTS: Mapping[str, Any] = {
     "Key": _ANY_KEY,
@@ -48,6 +49,15 @@ _WITH_OPTIONS = ("GetObject", "ListObjectsV2", "PutObject")
 _OF_BODY = ("x-amz-checksum", "x-amz-content", "x-amz-decoded", "x-amz-sdk", "x-amz-trailer")
 """Headers that botocore computes from the body of a request."""
 _OF_CLIENT = frozenset({"endpoint_url", "region_name", "use_ssl", "verify"})
+_OF_CONFIG = frozenset(
+    {"client_cert", "connect_timeout", "ignore_configured_endpoint_urls", "max_pool_connections",
+     "proxies", "read_timeout", "region_name", "s3", "signature_version", "use_dualstack_endpoint",
+     "use_fips_endpoint"}
+)  # fmt: skip
+_OF_CONFIG_S3 = frozenset(
+    {"addressing_style", "us_east_1_regional_endpoint", "use_accelerate_endpoint", "use_arn_region"}
+)
+"""Of ``config_kwargs``, and of its ``s3``, what this store asks botocore's configuration for."""
 
 
 _FIXED_CONFIG = {
@@ -129,11 +139,13 @@ class S3Settings:
         client.meta.events.register("before-sign.s3", stop)
         model = client.meta.service_model
         shapes = [model.operation_model(operation).input_shape for operation in _WITH_OPTIONS]
-        unknown = set(self.additional).difference(*(shape.members for shape in shapes))
+        unknown = set(self.additional).difference(*map(_additional_names, shapes))
         if unknown:
-            raise InvalidInput(
+            raise InvalidOption(
                 "a storage option is invalid: in s3_additional_kwargs, "
-                f"{', '.join(sorted(unknown))} is not known."
+                f"{', '.join(sorted(unknown))} is not known, or has no effect. Use what PutObject, "
+                "GetObject and ListObjectsV2 send as a header x-amz-..., such as "
+                "ServerSideEncryption, SSEKMSKeyId or StorageClass."
             )
         methods = {operation: name for name, operation in client.meta.method_to_api_mapping.items()}
 
@@ -169,15 +181,24 @@ def _of_one_region(named: str) -> InvalidInput:
     )
 
 
+def _additional_names(shape: Any) -> set[str]:
+    """Return the parameters of an operation that become a header which :func:`_form` keeps."""
+    headers = {
+        name: str(member.serialization.get("name", "")).lower()
+        for name, member in shape.members.items()
+    }
+    return {name for name, header in headers.items() if _is_kept(header)}
+
+
+def _is_kept(header: str) -> bool:
+    return header.startswith("x-amz-") and not header.startswith(_OF_BODY)
+
+
 def _form(request: Any, region: str, *, is_object: bool) -> Form:
     signing = request.context.get("signing", {})
     if request.context.get("auth_type", "v4") not in ("v4", "s3v4"):
         raise _of_one_region(request.url.partition("?")[0].removesuffix(_ANY_KEY))
-    kept = {
-        name: value
-        for name, value in request.headers.items()
-        if name.lower().startswith("x-amz-") and not name.lower().startswith(_OF_BODY)
-    }
+    kept = {name: value for name, value in request.headers.items() if _is_kept(name.lower())}
     url = request.url.partition("?")[0]
     return Form(
         url.removesuffix(_ANY_KEY) if is_object else url, kept, signing.get("region") or region
@@ -185,16 +206,19 @@ def _form(request: Any, region: str, *, is_object: bool) -> Form:
 
 
 def read_settings(url: str, bucket: str, options: Mapping[str, Any]) -> S3Settings:
-    """Return the settings of the storage options of ``url``; raise InvalidInput for a wrong one.
+    """Return the settings of the storage options of ``url``.
 
-    Defaults of fsspec's own configuration for ``s3`` hold as well.
+    Defaults of fsspec's own configuration for ``s3`` hold as well. Raises InvalidOption for one
+    that has no effect, and InvalidInput for a wrong value.
     """
-    given = with_timeouts({**conf.get("s3", {}), **options})
-    unknown = set(given) - _KNOWN - _WITHOUT_EFFECT - set(_KEYS)
+    defaults = {name: v for name, v in conf.get("s3", {}).items() if name not in _OF_S3FS}
+    given = with_timeouts({**defaults, **options})
+    unknown = set(given) - _KNOWN - set(_KEYS)
     if unknown:
-        raise InvalidInput(
-            f"{url}: a storage option is invalid: {', '.join(sorted(unknown))} is not known. "
-            f"Use {', '.join(sorted(_KNOWN | TIMEOUTS | {'retry_timeout'}))}."
+        raise InvalidOption(
+            f"{url}: a storage option is invalid: {', '.join(sorted(unknown))} is not known, or "
+            f"has no effect. Use {', '.join(sorted(_KNOWN | TIMEOUTS | {'retry_timeout'}))}; or "
+            "make an s3fs.S3FileSystem, and give it to StreamManager as filesystem=."
         )
     for name in ("client_kwargs", "s3_additional_kwargs"):
         if not isinstance(given.get(name) or {}, Mapping):
@@ -207,7 +231,7 @@ def read_settings(url: str, bucket: str, options: Mapping[str, Any]) -> S3Settin
             source.pop(old, None)
     wrong = set(client) - _OF_CLIENT
     if wrong:
-        raise InvalidInput(
+        raise InvalidOption(
             f"{url}: a storage option is invalid: client_kwargs has {', '.join(sorted(wrong))}. "
             f"Use {', '.join(sorted(_OF_CLIENT))}."
         )
@@ -217,6 +241,10 @@ def read_settings(url: str, bucket: str, options: Mapping[str, Any]) -> S3Settin
     key, secret, token = (given.get(name) or None for name in ("key", "secret", "token"))
     if (key is None) != (secret is None):
         raise InvalidInput(f"{url}: key and secret belong together: give both, or none.")
+    if token is not None and key is None:
+        raise InvalidOption(f"{url}: token has no effect without key and secret: give them, too.")
+    if given.get("anon") and key is not None:
+        raise InvalidOption(f"{url}: key and secret have no effect with anon: give one of both.")
     texts = {"key": key, "secret": secret, "token": token, "profile": given.get("profile")}
     for name, value in texts.items():
         if value is not None and not isinstance(value, str):
@@ -236,6 +264,16 @@ def read_settings(url: str, bucket: str, options: Mapping[str, Any]) -> S3Settin
 
 
 def _config(given: Mapping[str, Any]) -> Config:
+    of_s3 = given.get("s3") or {}
+    wrong = set(given) - _OF_CONFIG
+    if isinstance(of_s3, Mapping):
+        wrong |= {f"s3.{name}" for name in set(of_s3) - _OF_CONFIG_S3}
+    if wrong:
+        raise InvalidOption(
+            f"config_kwargs are invalid: {', '.join(sorted(wrong))} is not known, or has no "
+            f"effect. Use {', '.join(sorted(_OF_CONFIG))}, and in s3 "
+            f"{', '.join(sorted(_OF_CONFIG_S3))}."
+        )
     try:
         return Config(**{**given, **_FIXED_CONFIG})
     except (TypeError, ValueError, BotoCoreError) as error:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pravega_spark.engine.store.base import Store
 from pravega_spark.engine.store.root_marker import is_same
+from pravega_spark.engine.store.root_url import RootUrl
 from pravega_spark.errors import StoreError
 
 _Store = TypeVar("_Store", bound=Store)
@@ -41,6 +42,8 @@ def _is_same(store: Store) -> bool:
 
 def _frozen(value: Any) -> Any:
     """Return ``value`` with its dicts and lists as tuples, usable in a dict's key."""
+    if isinstance(value, RootUrl) and value.filesystem is not None:
+        return str(value), value.filesystem  # equal ones are of the same arguments
     if isinstance(value, Mapping):
         return tuple(sorted((str(key), _frozen(item)) for key, item in value.items()))
     if isinstance(value, (list, tuple)):

@@ -19,8 +19,8 @@ import xxhash
 from pravega_spark.engine.runtime.json_codec import to_json
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.store import Store, open_store
-from pravega_spark.engine.store.client_options import TimedRoot
 from pravega_spark.engine.store.opening import has_timeouts, is_s3
+from pravega_spark.engine.store.root_url import RootUrl
 from pravega_spark.engine.writing.identity import BatchOrigin, BatchSource, NumberedBatch
 from pravega_spark.engine.writing.split_batch import SplitBatch, read_split_batch
 from pravega_spark.errors import PravegaSparkError
@@ -106,7 +106,7 @@ def _open(location: str) -> Store:
     timeouts = {"retry_timeout": 0.0}
     if is_s3(location):
         timeouts |= dict.fromkeys(("connect_timeout", "read_timeout"), _TIMEOUT_SECONDS)
-    return open_store(TimedRoot(location, timeouts))
+    return open_store(RootUrl(location, timeouts))
 
 
 def _lines(store: Store, batch: int) -> list[str]:

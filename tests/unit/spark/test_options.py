@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.store.client_options import TimedRoot
 from pravega_spark.engine.store.retrying_store import RetryingStore
+from pravega_spark.engine.store.root_url import RootUrl
 from pravega_spark.engine.store.s3 import S3Store
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import InvalidOption
@@ -322,7 +322,7 @@ def test_entries_and_changes_of_a_table_have_options_of_their_own() -> None:
     given = {"root": "s3://timed/x", "path": "a/b"}
     entries = table_read_settings({**given, "prefix": "k", "columns": "key", "readTimeout": "2s"})
     assert (entries.keys, entries.columns, entries.changes) == ({"prefix": "k"}, ("key",), None)
-    assert isinstance(entries.root, TimedRoot)
+    assert isinstance(entries.root, RootUrl)
     assert entries.root.timeouts == {"read_timeout": 2.0}
     with pytest.raises(InvalidOption, match="maintain is for the changes of table a/b"):
         table_read_settings({**given, "maintain": "auto"})
@@ -377,7 +377,7 @@ def test_time_outs_mean_nothing_for_a_disk_and_must_be_known_to_the_driver() -> 
     for root in ("/data/streams", "file:///data/streams"):
         assert type(read_settings({**given, "root": root}).root) is str
     google = read_settings({"root": "gs://timed/x", "path": "a/b", "retryTimeout": "0"}).root
-    assert isinstance(google, TimedRoot)
+    assert isinstance(google, RootUrl)
     assert google.timeouts == {"retry_timeout": 0.0}
     with pytest.raises(InvalidOption, match=r"option readTimeout is for S3 only.*gs://timed/x"):
         read_settings({**given, "root": "gs://timed/x"})

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.spec import AbstractFileSystem
 
 from pravega_spark.engine.store import PutOutcome
 from pravega_spark.engine.store.generic import GenericStore, _modified_ms
+from pravega_spark.engine.store.root_url import RootUrl
 from pravega_spark.errors import StoreError, StoreReadOnly, StoreRefused
 
 
@@ -21,13 +23,16 @@ class Driver(MemoryFileSystem):
     def _fail(self, *arguments: Any, **options: Any) -> Any:
         raise self.error
 
-    pipe_file = cat_file = rm_file = isfile = ls = find = open = _fail
+    pipe_file = cat_file = rm_file = info = ls = find = open = _fail
+
+
+def store_on(driver: type[AbstractFileSystem]) -> GenericStore:
+    given = driver(skip_instance_cache=True)
+    return GenericStore(RootUrl("memory://generic-unit", filesystem=given), {})
 
 
 def failing(error: Exception) -> GenericStore:
-    driver = Driver(skip_instance_cache=True)
-    driver.error = error
-    return GenericStore("memory://generic-unit", {}, fs=driver)
+    return store_on(type("Failing", (Driver,), {"error": error}))
 
 
 @pytest.mark.parametrize(
@@ -56,10 +61,8 @@ class Refusing(MemoryFileSystem):
 
 
 def refusing(error: Exception, *, applied: bool) -> GenericStore:
-    driver = Refusing(skip_instance_cache=True)
-    driver.store, driver.pseudo_dirs = {}, [""]
-    driver.error, driver.applied = error, applied
-    return GenericStore("memory://generic-unit", {}, fs=driver)
+    own = {"error": error, "applied": applied, "store": {}, "pseudo_dirs": [""]}
+    return store_on(type("RefusingOnce", (Refusing,), own))
 
 
 class HttpResponseError(Exception):

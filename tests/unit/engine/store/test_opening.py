@@ -19,7 +19,7 @@ from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.engine.store.s3 import S3Store
-from pravega_spark.errors import InvalidInput, StoreError, StoreRefused
+from pravega_spark.errors import InvalidInput, InvalidOption, StoreError, StoreRefused
 from pravega_spark.manager import StreamManager
 
 
@@ -32,10 +32,10 @@ def test_paths_and_file_urls_are_one_local_store(tmp_path: Path, prefix: str) ->
     assert store.url == f"file://{tmp_path}/root"
 
 
-def test_local_is_another_name_of_file_and_takes_the_option_of_its_driver(tmp_path: Path) -> None:
-    assert open_store(f"local://{tmp_path}", auto_mkdir=True) is open_store(tmp_path)
-    with pytest.raises(InvalidInput, match="takes no storage options, got other"):
-        open_store(f"local://{tmp_path}", other=1)
+def test_local_is_another_name_of_file_and_takes_no_options(tmp_path: Path) -> None:
+    assert open_store(f"local://{tmp_path}") is open_store(tmp_path)
+    with pytest.raises(InvalidOption, match="takes no storage options, got auto_mkdir"):
+        open_store(f"local://{tmp_path}", auto_mkdir=False)
 
 
 def test_relative_and_home_paths_become_absolute(

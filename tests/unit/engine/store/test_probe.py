@@ -20,6 +20,7 @@ from pravega_spark.engine.store.generic import GenericStore
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.retrying_store import RetryingStore
+from pravega_spark.engine.store.root_url import RootUrl
 from pravega_spark.errors import StoreError, StoreReadOnly, StoreRefused, StoreUnavailable
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule, Rules
@@ -98,13 +99,17 @@ class _Racing(LocalFileSystem):
         super().pipe_file(path, value, mode=mode, **options)
 
 
+def store_on(url: str, driver: AbstractFileSystem) -> GenericStore:
+    return GenericStore(RootUrl(url, filesystem=driver), {})
+
+
 def _probe_often(store: GenericStore) -> None:
     for _ in range(20):
         probe(store)
 
 
 def test_driver_that_looks_before_it_creates_fails_the_race(tmp_path: Path) -> None:
-    store = GenericStore(f"file://{tmp_path}/root", {}, fs=_Racing(auto_mkdir=True))
+    store = store_on(f"file://{tmp_path}/root", _Racing(auto_mkdir=True))
     with pytest.raises(StoreRefused, match=r"succeeded|does not hold"):
         _probe_often(store)
 
@@ -123,7 +128,7 @@ def _drivers() -> dict[str, AbstractFileSystem]:
 @pytest.mark.parametrize("name", _drivers())
 def test_driver_without_a_create_of_its_own_is_refused_by_name(name: str, tmp_path: Path) -> None:
     with pytest.raises(StoreRefused, match="LocalFileSystem has no native exclusive create"):
-        GenericStore(f"file://{tmp_path}/root", {}, fs=_drivers()[name])
+        store_on(f"file://{tmp_path}/root", _drivers()[name])
 
 
 def test_driver_without_a_create_is_refused_where_a_marker_says_that_it_passed(
@@ -139,8 +144,8 @@ def test_drivers_of_object_stores_pass() -> None:
         async def _pipe_file(self, path: str, value: bytes, mode: str = "", **_: Any) -> None:
             raise NotImplementedError
 
-    GenericStore("memory://objects", {}, fs=Objects())
-    GenericStore("memory://objects", {}, fs=DirFileSystem("a", Objects()))
+    store_on("memory://objects", Objects())
+    store_on("memory://objects", DirFileSystem("a", Objects()))
 
 
 def test_stale_listing_is_refused() -> None:

@@ -9,9 +9,12 @@ from typing import Any
 
 import botocore.session
 import pytest
+from fsspec.config import conf
 
+from pravega_spark.engine.store import s3_settings as module
+from pravega_spark.engine.store.client_options import TIMEOUTS
 from pravega_spark.engine.store.s3_settings import Form, S3Settings, read_settings
-from pravega_spark.errors import InvalidInput
+from pravega_spark.errors import InvalidInput, InvalidOption
 
 VIRTUAL = {"addressing_style": "virtual"}
 
@@ -138,7 +141,7 @@ def test_profile_has_its_own_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"colour": 1}, r"colour is not known\. Use anon, client_kwargs"),
+        ({"colour": 1}, r"colour is not known, .* Use anon, client_kwargs"),
         ({"session": object()}, "session is not known"),
         ({"colour": 1}, "connect_timeout.* read_timeout.* retry_timeout"),
         ({"key": 5, "secret": "s"}, "key is not a text"),
@@ -147,6 +150,14 @@ def test_profile_has_its_own_keys(tmp_path: Path) -> None:
         ({"key": "k"}, "key and secret belong together"),
         ({"secret": "s"}, "key and secret belong together"),
         ({"client_kwargs": {"colour": 1}}, r"client_kwargs has colour\. Use endpoint_url"),
+        ({"token": "t"}, "token has no effect without key and secret"),
+        ({"anon": True, "key": "k", "secret": "s"}, "no effect with anon"),
+        (
+            {"config_kwargs": {"retries": {"max_attempts": 1}}},
+            "retries is not known",
+        ),
+        ({"config_kwargs": {"request_checksum_calculation": "x"}}, "request_checksum_calculation"),
+        ({"config_kwargs": {"s3": {"payload_signing_enabled": 1}}}, r"s3\.payload_signing_enabled"),
         ({"client_kwargs": "x"}, "client_kwargs is not a dict"),
         ({"s3_additional_kwargs": ["x"]}, "s3_additional_kwargs is not a dict"),
         ({"config_kwargs": {"colour": 1}}, "config_kwargs are invalid: .*colour"),
@@ -165,6 +176,7 @@ def test_wrong_option_is_refused_when_the_root_is_opened(
     [
         ("PutObject", "b", {"s3_additional_kwargs": {"ServerSideEncryption": 5}}, "Invalid type"),
         ("PutObject", "b", {"s3_additional_kwargs": {"Colour": "red"}}, "Colour is not known"),
+        ("PutObject", "b", {"s3_additional_kwargs": {"CacheControl": "x"}}, "or has no effect"),
         ("GetObject", "bbb--use1-az4--x-s3", {}, "S3 Express"),
     ],
 )
@@ -175,5 +187,99 @@ def test_what_botocore_refuses_is_an_invalid_option(
         form(operation, bucket, **options)
 
 
-def test_options_of_s3fs_for_its_caches_are_accepted() -> None:
-    settings(default_block_size=1, use_listings_cache=False, skip_instance_cache=True, loop=None)
+def test_options_of_s3fs_for_its_caches_are_refused_and_passed_over_where_fsspec_has_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = {"default_block_size": 1, "use_listings_cache": False, "loop": None}
+    with pytest.raises(InvalidOption, match="default_block_size, loop, use_listings_cache is"):
+        settings(**own)
+    monkeypatch.setitem(conf, "s3", {**own, "use_ssl": False})
+    assert form("GetObject").url.startswith("http://")
+    monkeypatch.setitem(conf, "s3", {"colour": 1})
+    with pytest.raises(InvalidOption, match="colour"):
+        settings()
+
+
+OPERATIONS = ("GetObject", "PutObject", "ListObjectsV2")
+ACCESS_POINT = "arn:aws:s3:us-west-2:123456789012:accesspoint/point"
+EFFECTS: list[tuple[str, dict[str, Any]]] = [
+    ("b-b", {"anon": True}),
+    ("b-b", {"client_kwargs": {"verify": False}}),
+    ("b-b", {"client_kwargs": {"endpoint_url": "http://h:1"}}),
+    ("b-b", {"client_kwargs": {"region_name": "eu-west-3"}}),
+    ("b-b", {"client_kwargs": {"use_ssl": False}}),
+    ("b-b", {"config_kwargs": {"client_cert": "/c.pem"}}),
+    ("b-b", {"config_kwargs": {"connect_timeout": 1}}),
+    ("b-b", {"config_kwargs": {"max_pool_connections": 500}}),
+    ("b-b", {"config_kwargs": {"proxies": {"https": "http://h:1"}}}),
+    ("b-b", {"config_kwargs": {"read_timeout": 1}}),
+    ("b-b", {"config_kwargs": {"region_name": "eu-west-3"}}),
+    ("b-b", {"config_kwargs": {"s3": {"addressing_style": "path"}}}),
+    ("b-b", {"config_kwargs": {"s3": {"use_accelerate_endpoint": True}}}),
+    ("b-b", {"config_kwargs": {"use_dualstack_endpoint": True}}),
+    ("b-b", {"config_kwargs": {"use_fips_endpoint": True}}),
+    ("b-b", {"connect_timeout": 1}),
+    ("b-b", {"endpoint_url": "http://h:1"}),
+    ("b-b", {"key": "k", "secret": "s"}),
+    ("b-b", {"key": "k", "secret": "s", "token": "t"}),
+    ("b-b", {"profile": "mine"}),
+    ("b-b", {"read_timeout": 1}),
+    ("b-b", {"requester_pays": True}),
+    ("b-b", {"s3_additional_kwargs": {"StorageClass": "GLACIER_IR"}}),
+    ("b-b", {"use_ssl": False}),
+]
+
+
+@pytest.mark.parametrize(("bucket", "options"), EFFECTS, ids=str)
+def test_option_has_an_effect(bucket: str, options: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("[profile mine]\nregion = eu-west-3\n")
+
+    def made(**given: Any) -> object:
+        found = settings(bucket, **given)
+        session = found.session()
+        config = {name: getattr(found.config, name) for name in CONFIG}
+        verify = found.verify(session), found.anonymous, found.keys
+        form = found.forms(session, None)[0]
+        return [form(operation) for operation in OPERATIONS], config, verify
+
+    assert made(**options) != made()
+
+
+CONFIG = ("client_cert", "connect_timeout", "max_pool_connections", "proxies", "read_timeout")
+"""What the client asks the configuration for, beside what becomes a request's form."""
+OF_VALUES = {"ignore_configured_endpoint_urls", "signature_version"}
+"""With an effect on what the environment says, and one that takes a single value."""
+
+
+def test_each_option_that_is_not_refused_has_its_effect_tried() -> None:
+    tried = {name for _, options in EFFECTS for name in options}
+    assert tried == {*module._KNOWN, *TIMEOUTS}
+    for name, known in (("client_kwargs", module._OF_CLIENT), ("config_kwargs", module._OF_CONFIG)):
+        inner = {key for _, options in EFFECTS for key in options.get(name, {})}
+        assert inner == known - OF_VALUES
+
+
+def test_configured_endpoint_can_be_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://h:1")
+    assert form("GetObject").url.startswith("http://h:1")
+    ignoring = form("GetObject", config_kwargs={"ignore_configured_endpoint_urls": True})
+    assert "amazonaws.com" in ignoring.url
+
+
+def test_access_point_s_region_or_that_of_the_client() -> None:
+    def region(**of_s3: Any) -> str:
+        config = {"region_name": "eu-west-3", "s3": of_s3}
+        return form("GetObject", ACCESS_POINT, config_kwargs=config).region
+
+    assert region(use_arn_region=True) == "us-west-2"
+    with pytest.raises(InvalidInput, match="region"):
+        region(use_arn_region=False)
+
+
+def test_endpoint_of_the_first_region_is_its_own_or_that_of_all() -> None:
+    def url(which: str) -> str:
+        given = {"region_name": "us-east-1", "s3": {"us_east_1_regional_endpoint": which}}
+        return form("GetObject", "b-b", config_kwargs=given).url
+
+    assert url("regional") == "https://b-b.s3.us-east-1.amazonaws.com/"
+    assert url("legacy") == "https://b-b.s3.amazonaws.com/"
