@@ -223,12 +223,12 @@ class GenericStore:
         """Return a part of the object."""
         fs, path = self._at(key)
         try:
-            data: bytes = fs.cat_file(path, start=start, end=end)
+            data: bytes = fs.cat_file(path, start=start, end=max(end, start + 1))
         except Exception as error:
             if _is_empty_range(error):
                 return b""
             raise self._read_error(error, key) from error
-        return data
+        return data[: max(0, end - start)]
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """Return the objects in order, None for each absent one; in parallel if the driver can."""
