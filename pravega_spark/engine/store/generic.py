@@ -449,7 +449,9 @@ class GenericStore:
         if cause is not None:
             from pravega_spark.engine.store.s3_errors import refusal
 
-            return refusal(cause, url, operation)
+            found = refusal(cause, url, operation)
+            assert isinstance(found, StoreError)  # it is InvalidInput only for options of ours
+            return found
         if is_denied(error):
             return StoreReadOnly(
                 f"{url}: {error}. Check the credentials and their rights.", url=url

@@ -190,7 +190,7 @@ def test_what_botocore_refuses_is_an_invalid_option(
 def test_options_of_s3fs_for_its_caches_are_refused_and_passed_over_where_fsspec_has_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    own = {"default_block_size": 1, "use_listings_cache": False, "loop": None}
+    own: dict[str, Any] = {"default_block_size": 1, "use_listings_cache": False, "loop": None}
     with pytest.raises(InvalidOption, match="default_block_size, loop, use_listings_cache is"):
         settings(**own)
     monkeypatch.setitem(conf, "s3", {**own, "use_ssl": False})
