@@ -33,7 +33,7 @@ from pravega_spark.engine.state.settings_table import open_settings
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.store.root_marker import bind_root, token_of
-from pravega_spark.engine.store.root_url import RootUrl
+from pravega_spark.engine.store.root_url import FileSystem, RootUrl
 from pravega_spark.errors import InvalidConfiguration, InvalidInput
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.maintenance.setting import when_auto
@@ -64,8 +64,6 @@ from pravega_spark.values.segments import (
 from pravega_spark.values.units import parse_duration_ms
 
 if TYPE_CHECKING:  # each verb imports the layer that does it, so that others need not wait
-    from fsspec.spec import AbstractFileSystem
-
     from pravega_spark.backup.root_backup import BackupResult
     from pravega_spark.backup.root_restore import RestoreResult
     from pravega_spark.engine.writing.encode import Serializer
@@ -118,7 +116,7 @@ class StreamManager(ClosedByBlock):
         root: str | os.PathLike[str],
         *,
         storage_options: dict[str, Any] | None = None,
-        filesystem: AbstractFileSystem | None = None,
+        filesystem: FileSystem | None = None,
         maintain: str | None = None,
         runtime: Runtime = SYSTEM,
     ) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pravega_spark.errors import InvalidInput
 
 if TYPE_CHECKING:
     from fsspec.spec import AbstractFileSystem
+
+FileSystem: TypeAlias = "AbstractFileSystem"
+"""A file system of fsspec."""
 
 
 class RootUrl(str):
@@ -23,14 +26,14 @@ class RootUrl(str):
 
     timeouts: Mapping[str, float]
     """``retry_timeout``, ``connect_timeout`` and ``read_timeout``, as far as given, in seconds."""
-    filesystem: AbstractFileSystem | None
+    filesystem: FileSystem | None
     """The file system that was handed in."""
 
     def __new__(
         cls,
         url: str,
         timeouts: Mapping[str, float] = MappingProxyType({}),
-        filesystem: AbstractFileSystem | None = None,
+        filesystem: FileSystem | None = None,
     ) -> RootUrl:
         """Join them; a URL that has a file system keeps it."""
         made = super().__new__(cls, url)
@@ -45,7 +48,7 @@ class RootUrl(str):
         return RootUrl, (str(self), self.timeouts, self.filesystem)
 
 
-def filesystem_of(url: object) -> AbstractFileSystem | None:
+def filesystem_of(url: object) -> FileSystem | None:
     """Return the file system with which the root was opened; None if by its URL alone."""
     return url.filesystem if isinstance(url, RootUrl) else None
 
@@ -64,7 +67,7 @@ def root_as_text(url: str, whose: str) -> str:
     return str(url)
 
 
-def _check_pickles(filesystem: AbstractFileSystem) -> None:
+def _check_pickles(filesystem: FileSystem) -> None:
     try:
         pickle.dumps(filesystem)
     except Exception as error:  # of whatever its arguments are
