@@ -112,6 +112,9 @@ if TYPE_CHECKING:
         RevisionedValue,
     )
     from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
+    from pravega_spark.spark.frames.ranges import for_each_range
+    from pravega_spark.spark.frames.reading import read_frame
+    from pravega_spark.spark.frames.writing import write_frame
     from pravega_spark.spark.key_value.frame import key_value_frame, upsert_batches
     from pravega_spark.spark.lossless_json import row_json
     from pravega_spark.spark.monitor.lag_listener import StreamLagListener
@@ -272,11 +275,13 @@ __all__ = [
     "WriterMark",
     "deserializer",
     "errors",
+    "for_each_range",
     "frame",
     "json_deserializer",
     "json_serializer",
     "key_value_frame",
     "query_lag",
+    "read_frame",
     "register",
     "root_metrics",
     "row_json",
@@ -288,6 +293,7 @@ __all__ = [
     "stream_frame",
     "upsert_batches",
     "with_stream_watermark",
+    "write_frame",
 ]
 
 _HOMES = {
@@ -410,11 +416,13 @@ _HOMES = {
     "WriteFuture": "engine.writing.futures",
     "WriterMark": "config.descriptions",
     "deserializer": "serializers",
+    "for_each_range": "spark.frames.ranges",
     "frame": "spark.native.frame",
     "json_deserializer": "event_reader",
     "json_serializer": "engine.writing.encode",
     "key_value_frame": "spark.key_value.frame",
     "query_lag": "spark.monitor.query_lag",
+    "read_frame": "spark.frames.reading",
     "register": "spark.native.catalog",
     "root_metrics": "metrics.prometheus",
     "row_json": "spark.lossless_json",
@@ -425,6 +433,7 @@ _HOMES = {
     "stream_frame": "spark.native.frame",
     "upsert_batches": "spark.key_value.frame",
     "with_stream_watermark": "spark.read.watermark",
+    "write_frame": "spark.frames.writing",
 }
 """The module of each name; a name is imported on first use, since a Spark worker needs few."""
 

@@ -54,6 +54,7 @@ from pravega_spark.jobs.launcher_stderr import complain
 from pravega_spark.manager import StreamManager
 from pravega_spark.schemas.sql import quoted_text
 from pravega_spark.spark.lossless_json import JSON_OPTIONS, TIME_OPTIONS, json_fields, row_json
+from pravega_spark.spark.versions import HAS_DATA_SOURCES, error_condition, spark_release
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -177,7 +178,7 @@ def _is_written_table(spark: SparkSession, path: str) -> bool:
     try:
         columns = spark.read.format("delta").load(path).columns
     except AnalysisException as error:
-        if error.getCondition() not in _NO_TABLE:
+        if error_condition(error) not in _NO_TABLE:
             raise
         return False
     return set(columns) >= _COLUMNS
@@ -201,7 +202,7 @@ def _query_id(spark: SparkSession, checkpoint: str) -> str | None:
     try:
         rows = spark.read.text(f"{checkpoint}/metadata").collect()
     except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
+        if error_condition(error) != "PATH_NOT_FOUND":
             raise
         return None
     return str(json.loads("".join(row["value"] for row in rows))["id"])
@@ -302,6 +303,12 @@ def export_of(arguments: argparse.Namespace) -> Copy:
 
 
 def _info(arguments: argparse.Namespace) -> StreamInfo:
+    if not HAS_DATA_SOURCES:
+        raise InvalidInput(
+            f"this job is a streaming query of format('pravega'), for Spark 4.0 and later, and "
+            f"this is Spark {spark_release()}. On Spark 3.5 write the ranges of "
+            "pravega_spark.for_each_range, whose page says how (docs/spark-frames.md)."
+        )
     return StreamManager(arguments.root).stream_info(arguments.stream)
 
 

@@ -53,7 +53,9 @@ from pravega_spark.jobs.copy_runner import Copy, run_copy
 from pravega_spark.jobs.launcher_stderr import complain
 from pravega_spark.manager import StreamManager
 from pravega_spark.schemas.sql import quoted_name
+from pravega_spark.spark.frames.writing import sink_batch, write_frame
 from pravega_spark.spark.lossless_json import row_json
+from pravega_spark.spark.versions import HAS_DATA_SOURCES, error_condition
 from pravega_spark.spark.write.task_run import QUERY_ID
 from pravega_spark.values.names import is_name
 
@@ -82,7 +84,7 @@ def changed_files(
         log = spark.read.text(f"{checkpoint}/sources/0").where(line.startswith("{"))
         found = spark.read.format("binaryFile").options(**kept).load(path).select("_metadata.*")
     except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
+        if error_condition(error) != "PATH_NOT_FOUND":
             raise
         return []  # nothing was read yet, or the import itself says that nothing is there
     read = (
@@ -215,7 +217,7 @@ def _schema(
     try:
         return reader.load(arguments.path).schema
     except AnalysisException as error:
-        if error.getCondition() != "COLUMN_ALREADY_EXISTS":
+        if error_condition(error) != "COLUMN_ALREADY_EXISTS":
             raise
         given = (getattr(arguments, name) for name in _SQL)
         if arguments.source == "json" and not arguments.typed and not any(given):
@@ -483,6 +485,9 @@ def _query(arguments: argparse.Namespace, spark: SparkSession) -> DataStreamWrit
     if arguments.source == KAFKA:
         frame = kafka_frame(spark, arguments, is_stream=True)
         writer = frame.writeStream.format("pravega").options(**options)
+        if not HAS_DATA_SOURCES:
+            options["checkpointLocation"] = arguments.checkpoint
+            writer = frame.writeStream.foreachBatch(partial(sink_batch, options))
     else:
         frame = table_frame(spark, arguments, is_stream=True)
         # The sink finds the batch's files there, by which it knows a batch from another one.
@@ -536,11 +541,11 @@ def _sink_options(arguments: argparse.Namespace) -> dict[str, str]:
     return options if arguments.stream is None else {**options, "stream": arguments.stream}
 
 
-def _write_batch(options: dict[str, str], batch: DataFrame, number: int) -> None:
+def _write_batch(options: dict[str, Any], batch: DataFrame, number: int) -> None:
     """Write a batch of files in order, once for the id of the query, which its checkpoint keeps."""
     context: Any = batch.sparkSession.sparkContext
-    identity = {"txnAppId": context.getLocalProperty(QUERY_ID), "txnVersion": str(number)}
-    in_order(batch).write.format("pravega").mode("append").options(**options, **identity).save()
+    identity = {"txn_app_id": context.getLocalProperty(QUERY_ID), "txn_version": number}
+    write_frame(in_order(batch), **options, **identity)
 
 
 if __name__ == "__main__":

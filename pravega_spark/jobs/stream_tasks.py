@@ -1,7 +1,7 @@
 """Which streams a job works on, and how Spark's executors share that work.
 
-``mapInArrow`` spreads the streams' names over tasks, so that Spark Connect and serverless compute
-work, too. A task's work on a stream is plain Python on the engine.
+``mapped_tasks`` spreads the streams' names over tasks, so that Spark 3.5, Spark Connect and
+serverless compute work, too. A task's work on a stream is plain Python on the engine.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.root_marker import MARKER_KEY, missing_marker
 from pravega_spark.errors import InvalidInput
 from pravega_spark.jobs.report import Done, RoundProgress
+from pravega_spark.spark.mapped_tasks import in_tasks
+from pravega_spark.spark.versions import spark_schema
 from pravega_spark.values.limits import STREAMS_PER_TASK
 
 if TYPE_CHECKING:
@@ -73,32 +75,29 @@ def map_tasks(
     ``told`` tells meanwhile how far the tasks are, and counts those whose task of Spark was
     repeated. An error of the work fails the job.
     """
-    from pravega_spark.spark.versions import spark_schema
-
     if not tasks:
         return []
     told = told or RoundProgress()
     whole = pa.schema([("stream", pa.string()), *schema, (_ATTEMPT, pa.int32())])
     done = _counter(spark)
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(share: Sequence[Task]) -> Iterator[pa.RecordBatch]:
         attempt = {_ATTEMPT: attempt_number()}
-        for batch in batches:
-            for given in batch.to_pylist():
-                task = Task(**given)
-                rows = [{"stream": task.stream, **row, **attempt} for row in work(root, task)]
-                if done is not None:
-                    done.add((1, task.stream))
-                yield pa.RecordBatch.from_pylist(rows, schema=whole)
+        for task in share:
+            rows = [{"stream": task.stream, **row, **attempt} for row in work(root, task)]
+            if done is not None:
+                done.add((1, task.stream))
+            yield pa.RecordBatch.from_pylist(rows, schema=whole)
 
     count = max(_TASKS_PER_CORE * _cores(spark), -(-len(tasks) // STREAMS_PER_TASK))
-    frame = spark.createDataFrame(list(tasks), "stream string, text string")
-    spread = frame.repartition(max(1, min(count, len(tasks))))
+    count = min(count, len(tasks))
+    shares = [tuple(tasks[first::count]) for first in range(count)]
+    frame = in_tasks(spark, shares, run, spark_schema(whole))
     with told.over(what, len(tasks), lambda: None if done is None else done.value):
-        found = spread.mapInArrow(run, spark_schema(whole)).toArrow().to_pylist()
+        found = [row.asDict() for row in frame.collect()]
     again = {row["stream"] for row in found if row.pop(_ATTEMPT)}
     told.repeated += len(again)
-    return list(found)
+    return found
 
 
 def attempt_number() -> int:

@@ -146,6 +146,20 @@ class WriteSettings:
     leftovers: tuple[str, ...] = ()
 
 
+def call_options(
+    path: str | None, root: str | os.PathLike[str] | None, options: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return the arguments of a call as Spark gives options: texts, with names in lower case."""
+    given = {**options, "root": options.get("root") if root is None else os.fspath(root)}
+    if path is not None:
+        given["path"] = path
+    return {name.lower(): _text(value) for name, value in given.items() if value is not None}
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def read_settings(given: Mapping[str, str]) -> ReadSettings:
     """Parse the options of ``spark.read`` and ``spark.readStream``; raise InvalidOption."""
     found = options.parse(options.READ, given)

@@ -69,20 +69,14 @@ class PravegaDataSource(DataSource):
             from pravega_spark.spark.monitor.metadata.reader import TABLES
 
             return TABLES[settings.metadata].schema
-        from pravega_spark.spark.read.columns import schema_of
+        from pravega_spark.spark.read.columns import frame_schema
 
         own: tuple[Column, ...] = ()
         if settings.schema != "raw":  # or nothing of the engine is imported here
             from pravega_spark.spark.read.typed_reads import typed_columns
 
             own = typed_columns(settings)
-        return schema_of(
-            settings.column_names,
-            settings.columns,
-            own,
-            include_watermark=settings.include_watermark,
-            include_headers=settings.include_headers,
-        )
+        return frame_schema(settings, own)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch reader."""
@@ -132,32 +126,16 @@ class PravegaDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the batch writer."""
-        from pravega_spark.spark.write.sink import PravegaBatchWriter, check_mode
+        from pravega_spark.spark.write.sink import check_mode
+        from pravega_spark.spark.write.writers import batch_writer
 
         check_mode(overwrite)
-        settings = write_settings(dict(self.options.items()))
-        if not settings.stream:
-            from pravega_spark.spark.write.many_streams import ManyStreamsBatchWriter
-
-            return ManyStreamsBatchWriter(settings, schema)
-        if settings.bad_records == "dlq":
-            from pravega_spark.spark.write.dead_letter_sink import DeadLetterBatchWriter
-
-            return DeadLetterBatchWriter(settings, schema)
-        return PravegaBatchWriter(settings, schema)
+        return batch_writer(write_settings(dict(self.options.items())), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the streaming writer."""
-        from pravega_spark.spark.write.sink import PravegaStreamWriter, check_mode
+        from pravega_spark.spark.write.sink import check_mode
+        from pravega_spark.spark.write.writers import stream_writer
 
         check_mode(overwrite)
-        settings = write_settings(dict(self.options.items()))
-        if not settings.stream:
-            from pravega_spark.spark.write.many_streams import ManyStreamsStreamWriter
-
-            return ManyStreamsStreamWriter(settings, schema)
-        if settings.bad_records == "dlq":
-            from pravega_spark.spark.write.dead_letter_sink import DeadLetterStreamWriter
-
-            return DeadLetterStreamWriter(settings, schema)
-        return PravegaStreamWriter(settings, schema)
+        return stream_writer(write_settings(dict(self.options.items())), schema)

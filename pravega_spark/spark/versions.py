@@ -29,6 +29,7 @@ from pravega_spark.errors import IllegalState
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.errors import PySparkException
     from pyspark.sql import datasource
     from pyspark.sql.datasource import (
         DataSource,
@@ -75,6 +76,7 @@ __all__ = [
     "arrow_schema",
     "check_spark",
     "datasource",
+    "error_condition",
     "spark_release",
     "spark_schema",
     "spark_version",
@@ -227,6 +229,13 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, **_zone())
+
+
+def error_condition(error: PySparkException) -> str | None:
+    """Return the condition of an error of Spark's; Spark 3.5 calls it the error's class."""
+    condition = getattr(error, "getCondition", None) or error.getErrorClass
+    found: str | None = condition()
+    return found
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

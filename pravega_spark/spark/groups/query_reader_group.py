@@ -263,6 +263,11 @@ class QueryMembership:
         if last:
             self.leave()
 
+    @property
+    def has_joined(self) -> bool:
+        """Whether the query is in the group now."""
+        return self._member is not None
+
     def leave(self) -> None:
         """Leave the group, so that the next query need not wait."""
         member, self._member = self._member, None

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.errors import InvalidOption
-from pravega_spark.spark.settings import ReadSettings, check_batch, read_settings
+from pravega_spark.spark.settings import ReadSettings, call_options, check_batch, read_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,12 +68,7 @@ def native_settings(
     stream: str | None, root: str | os.PathLike[str] | None, options: dict[str, Any]
 ) -> ReadSettings:
     """Parse a call's arguments as the options of a read; raise InvalidOption."""
-    given = {key: _text(value) for key, value in options.items() if value is not None}
-    if root is not None:
-        given["root"] = os.fspath(root)
-    if stream is not None:
-        given["path"] = stream
-    settings = read_settings(given)
+    settings = read_settings(call_options(stream, root, options))
     if settings.metadata is not None:
         raise InvalidOption(
             f"option metadata={settings.metadata} is for spark.read.format('pravega'); native "
@@ -90,7 +85,3 @@ def native_settings(
             "the keys; a native frame has them as they are stored."
         )
     return settings
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -27,7 +27,7 @@ from pravega_spark.errors import IllegalState, InvalidOption, NoSuchScope, NoSuc
 from pravega_spark.schemas.sql import quoted_name
 from pravega_spark.spark.hadoop_url import hadoop_url
 from pravega_spark.spark.native.jvm_bridge import chunk_reads, java_schema
-from pravega_spark.spark.read.columns import HEADERS, WATERMARK, Column, columns_of, schema_of
+from pravega_spark.spark.read.columns import HEADERS, WATERMARK, Column, columns_of, frame_schema
 from pravega_spark.spark.read.discovery import planned_view
 from pravega_spark.spark.read.partitions import EventPartition, PlannedRange
 from pravega_spark.spark.read.typed_reads import check_columns, typed_columns
@@ -88,13 +88,7 @@ class NativeColumns:
         in_rounds(store, check, settings.streams)
         self._names = settings.column_names
         self._own = typed_columns(settings, self.since)
-        self.schema = schema_of(
-            settings.column_names,
-            settings.columns,
-            self._own,
-            include_watermark=settings.include_watermark,
-            include_headers=settings.include_headers,
-        )
+        self.schema = frame_schema(settings, self._own)
         known = {column.name: column for column in columns_of(settings.column_names, self._own)}
         self._chosen = [known[field.name] for field in self.schema.fields]
 

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 from pravega_spark.engine.chunks.arrow_arrays import constant
 from pravega_spark.errors import InvalidOption
 from pravega_spark.spark.key_encoding import decode_keys
+from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.spark.versions import arrow_schema
 from pravega_spark.values.segments import segment_number
 
@@ -131,6 +132,17 @@ def schema_of(
             StructField(c.name, c.type, c.nullable, {"comment": c.comment} if c.comment else None)
             for c in chosen
         ]
+    )
+
+
+def frame_schema(settings: ReadSettings, own: tuple[Column, ...] = ()) -> StructType:
+    """Return the schema of a read by its settings; ``own`` are the columns of a typed stream."""
+    return schema_of(
+        settings.column_names,
+        settings.columns,
+        own,
+        include_watermark=settings.include_watermark,
+        include_headers=settings.include_headers,
     )
 
 

@@ -238,6 +238,12 @@ class EventPartition(InputPartition):
         self.watermark_us: int | None = None
         """The watermark at the end of the micro-batch, if the query reads it."""
 
+    def pinned(self) -> EventPartition:
+        """Return the partition of a frame whose every action shall read this plan."""
+        found = EventPartition([replace(one, plan=None) for one in self.ranges])
+        found.watermark_us = self.watermark_us
+        return found
+
     def __repr__(self) -> str:
         """Return the ranges and the number of their chunks."""
         ranges = ", ".join(f"{one.rng} of {len(one.refs)} chunks" for one in self.ranges)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
-from pyspark import SparkFiles, TaskContext
+from pyspark import TaskContext
 
 from pravega_spark.spark.versions import WriterCommitMessage
 
@@ -41,6 +43,9 @@ class TaskRun:
     @classmethod
     def current(cls) -> TaskRun:
         """Return what this task sees; nothing on the driver, and in a plain script's task."""
+        given = given_run()
+        if given is not None:
+            return given
         context = TaskContext.get()
         if context is None:
             return cls()
@@ -75,6 +80,27 @@ class TaskRun:
         return replace(self, run=run, attempt=attempt)
 
 
+_given = ContextVar[TaskRun | None]("pravega_spark_run", default=None)
+
+
+def given_run() -> TaskRun | None:
+    """Return the run that a loop over batches has given to the code that it calls, if any."""
+    return _given.get()
+
+
+@contextmanager
+def as_run(run: TaskRun | None) -> Iterator[None]:
+    """Let writes belong to a run of a loop that is none of Spark's queries; None changes nothing.
+
+    The driver takes it along to the tasks of each write.
+    """
+    token = _given.set(run)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
 @dataclass(kw_only=True)
 class SinkMessage(WriterCommitMessage):
     """What a task tells the driver, and the run that it belongs to."""
@@ -85,9 +111,14 @@ class SinkMessage(WriterCommitMessage):
 def application() -> str | None:
     """Return what tells the driver's Spark application from others; None without one.
 
-    A task does not see the application's id. The folder of its files is another one for each.
+    A task does not see the application's id. The folder of its files is another one for each. The
+    client of Spark Connect has no such folder.
     """
-    if not SparkFiles._is_running_on_worker:
+    try:
+        from pyspark import SparkContext, SparkFiles
+    except ImportError:  # a client alone
+        return None
+    if not SparkFiles._is_running_on_worker and SparkContext._active_spark_context is None:
         return None
     folder = SparkFiles.getRootDirectory().rstrip("/").rpartition("/")[2]
     return folder.removeprefix("userFiles-")
