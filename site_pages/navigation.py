@@ -15,6 +15,7 @@ _GUIDES = [
     "query-engines.md",
     "spark.md",
     "spark-reference.md",
+    "spark-frames.md",
     "transactions.md",
     "reader-groups.md",
     "key-value-tables.md",

@@ -72,7 +72,7 @@ def run(
     return status, json.loads(out.splitlines()[-1]), out + err
 
 
-@pytest.mark.versions
+@pytest.mark.versions(since="3.5")
 def test_one_round_does_all_kinds_and_idle_streams_are_left_in_the_next(
     spark: SparkSession, root: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,7 +114,7 @@ def test_failing_stream_has_its_exit_code(
     assert "maintenance: retention, compaction of stream s/many: CorruptLog" in out
 
 
-@pytest.mark.versions
+@pytest.mark.versions(since="3.5")
 def test_ranges_of_one_stream_are_merged_on_executors(
     spark: SparkSession, root: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,9 @@ from pravega_spark import StreamManager, errors, read_frame, write_frame
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.values.segments import StreamCut
 from tests.harness.small_streams import scale, write
-from tests.spark.conftest import Load, finish
+from tests.spark.conftest import finish
+
+pytestmark = pytest.mark.versions(since="3.5")
 
 Make = Callable[..., StreamLog]
 
@@ -33,14 +35,20 @@ def stored(root: str, name: str = "s/a") -> list[int]:
     return [int(event.data) for event in StreamManager(root).read(name)]
 
 
-def test_frame_is_written_in_one_commit_and_read_back(
-    spark: SparkSession, root: str, load: Load
-) -> None:
+def test_frame_is_written_in_one_commit_and_read_back(spark: SparkSession, root: str) -> None:
     write_frame(numbers(spark, 0, 1_000), "s/a", root=root, numSegments=3)
     assert StreamManager(root).stream_info("s/a").version == 1, "a commit creates it, one has rows"
     found = read_frame(spark, "s/a", root=root, minPartitions=4)
-    assert found.schema == load().schema
-    assert found.collect() == load(minPartitions="4").collect()
+    assert found.dtypes == [
+        ("scope", "string"),
+        ("stream", "string"),
+        ("segment_id", "bigint"),
+        ("offset", "bigint"),
+        ("routing_key", "string"),
+        ("event", "binary"),
+        ("timestamp", "timestamp"),
+        ("timestamp_type", "int"),
+    ]
     by_key = defaultdict(list)
     for row in found.collect():
         by_key[row.routing_key].append(int(row.event))
@@ -117,39 +125,31 @@ def test_number_that_comes_again_is_skipped(spark: SparkSession, root: str) -> N
         write_frame(numbers(spark, 0, 1), "s/a", root=root, txn_app_id="app")
 
 
-def test_number_of_the_data_source_is_known(spark: SparkSession, root: str) -> None:
-    frame = numbers(spark, 0, 10).write.format("pravega").mode("append")
-    frame.options(root=root, txnAppId="app", txnVersion=1).save("s/a")
-    write_frame(numbers(spark, 0, 10), "s/a", root=root, txn_app_id="app", txn_version=1)
-    assert len(stored(root)) == 10
-
-
 def test_for_each_batch_writes_once_and_refuses_other_rows(
-    spark: SparkSession, root: str, make: Make, tmp_path: Path
+    spark: SparkSession, root: str, tmp_path: Path
 ) -> None:
-    source, folder = make("s/in"), tmp_path / "checkpoint"
-    write(source, [("k", b"%d" % i) for i in range(10)])
-    attempts = []
+    source, folder, attempts = tmp_path / "in", tmp_path / "checkpoint", list[int]()
+    source.mkdir()
+    (source / "1.txt").write_text("\n".join(map(str, range(10))))
 
     def sink(batch: DataFrame, number: int) -> None:
-        given = batch.select("routing_key", "event")
-        write_frame(given, "s/a", root=root, txn_app_id="app", txn_version=number)
+        rows = batch.withColumnRenamed("value", "event")
+        write_frame(rows, "s/a", root=root, txn_app_id="app", txn_version=number)
         attempts.append(number)
         if len(attempts) == 1:
             raise RuntimeError("after the write")
         if len(attempts) == 3:
-            write_frame(given.limit(1), "s/a", root=root, txn_app_id="app", txn_version=number)
+            write_frame(rows.limit(1), "s/a", root=root, txn_app_id="app", txn_version=number)
 
     def run() -> None:
-        frame = spark.readStream.format("pravega").options(root=root, startingOffsets="earliest")
-        writer = frame.load("s/in").writeStream.foreachBatch(sink)
+        writer = spark.readStream.text(str(source)).writeStream.foreachBatch(sink)
         finish(writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start())
 
     with pytest.raises(Exception, match="after the write"):
         run()
     run()
     assert sorted(stored(root)) == list(range(10))
-    write(source, [("k", b"%d" % i) for i in range(10, 12)])
+    (source / "2.txt").write_text("10\n11")
     with pytest.raises(Exception, match="repeats it with other rows"):
         run()
     assert sorted(stored(root)) == list(range(12))

@@ -1,55 +1,21 @@
-"""The loop over ranges: exactly once over kills, moved tails, scales, losses and groups."""
+"""The loop over ranges on each Spark; tests/unit/spark/frames has all that needs none."""
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pravega_spark import StreamManager, errors, for_each_range, write_frame
+from pravega_spark import for_each_range
 from pravega_spark.engine.stream.stream_log import StreamLog
+from tests.harness.copying_loops import Copies, fill
 from tests.harness.failpoints import at_failpoint
 from tests.harness.simulated_kills import Killed, kill
-from tests.harness.small_streams import scale, write
-from tests.spark.conftest import finish
+from tests.harness.small_streams import scale
 
 Make = Callable[..., StreamLog]
-
-
-def fill(stream: StreamLog, first: int, last: int, keys: int = 5) -> None:
-    write(stream, [(f"k{i % keys}", b"%d" % i) for i in range(first, last)])
-
-
-class Copies:
-    """A loop that copies a stream to another one, each range under its number."""
-
-    def __init__(self, spark: SparkSession, root: str, folder: Path, **options: Any) -> None:
-        self.spark, self.root, self.checkpoint = spark, root, folder / "checkpoint"
-        self.options = {"startingOffsets": "earliest", **options}
-        self.numbers: list[int] = []
-
-    def run(self, function: Callable[[DataFrame, int], object] | None = None, **more: Any) -> int:
-        return for_each_range(
-            self.spark,
-            "s/a",
-            function or self.write,
-            root=self.root,
-            checkpoint=self.checkpoint,
-            **{"available_now": True, **self.options, **more},
-        )
-
-    def write(self, frame: DataFrame, number: int) -> None:
-        self.numbers.append(number)
-        rows = frame.select("routing_key", "event")
-        write_frame(rows, "s/b", root=self.root, txn_app_id="copy", txn_version=number)
-
-    def events(self) -> list[int]:
-        return [int(event.data) for event in StreamManager(self.root).read("s/b")]
 
 
 @pytest.fixture
@@ -57,49 +23,18 @@ def copies(spark: SparkSession, root: str, tmp_path: Path) -> Copies:
     return Copies(spark, root, tmp_path)
 
 
-def test_ranges_obey_limits_and_a_restart_goes_on(make: Make, copies: Copies) -> None:
+@pytest.mark.versions(since="3.5")
+def test_killed_loop_repeats_its_range_and_goes_on(make: Make, copies: Copies) -> None:
     stream = make()
     fill(stream, 0, 25)
-    assert copies.run(maxOffsetsPerTrigger=10) == 3
-    assert copies.events() == list(range(25))
-    assert copies.run() == 0
+    with at_failpoint("range.ran", kill), pytest.raises(Killed):
+        copies.run(maxOffsetsPerTrigger=10)
     fill(stream, 25, 30)
-    assert copies.run() == 1
-    assert (copies.numbers, copies.events()) == ([0, 1, 2, 3], list(range(30)))
+    assert copies.run(maxOffsetsPerTrigger=10) == 3
+    assert (copies.numbers, copies.events()) == ([0, 0, 1, 2], list(range(30)))
 
 
-@pytest.mark.parametrize("step", ["range.planned", "append.staged", "range.ran", "range.finished"])
-def test_loop_that_is_killed_between_steps_repeats_the_range_over_a_tail_that_moved(
-    make: Make, copies: Copies, step: str
-) -> None:
-    stream = make()
-    fill(stream, 0, 10)
-    with at_failpoint(step, kill) as reached, pytest.raises(Killed):
-        copies.run()
-    assert reached.hits == 1
-    fill(stream, 10, 15)
-    copies.run()
-    assert copies.events() == list(range(15)), "none is lost or doubled"
-
-
-def test_error_of_the_function_ends_the_loop_and_the_same_rows_come_again(
-    make: Make, copies: Copies
-) -> None:
-    stream, seen = make(), []
-    fill(stream, 0, 10)
-
-    def failing(frame: DataFrame, number: int) -> None:
-        seen.append((number, sorted(int(row.event) for row in frame.collect())))
-        if len(seen) == 1:
-            raise RuntimeError("once")
-
-    with pytest.raises(RuntimeError, match="once"):
-        copies.run(failing)
-    fill(stream, 10, 12)
-    assert copies.run(failing) == 2
-    assert seen == [(0, list(range(10))), (0, list(range(10))), (1, [10, 11])]
-
-
+@pytest.mark.versions(since="3.5")
 def test_scale_in_the_loop_keeps_the_order_of_each_key(make: Make, copies: Copies) -> None:
     stream, found = make(segments=2), dict[str, list[int]]()
     fill(stream, 0, 50)
@@ -111,150 +46,37 @@ def test_scale_in_the_loop_keeps_the_order_of_each_key(make: Make, copies: Copie
             scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)])
             fill(stream, 50, 100)
 
-    copies.run(collect, maxOffsetsPerTrigger=30)
-    copies.run(collect, maxOffsetsPerTrigger=30)
+    for _ in range(2):
+        copies.run(collect, maxOffsetsPerTrigger=30, minPartitions=3)
     assert all(events == sorted(events) for events in found.values())
     assert sorted(event for events in found.values() for event in events) == list(range(100))
 
 
-def test_small_scales_share_a_range_with_predecessors_first(make: Make, copies: Copies) -> None:
-    stream, found = make(), list[tuple[str, int]]()
-    fill(stream, 0, 20)
-    scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
-    fill(stream, 20, 40)
-
-    def collect(frame: DataFrame, number: int) -> None:
-        found.extend((row.routing_key, int(row.event)) for row in frame.collect())
-
-    assert copies.run(collect, minPartitions=4) == 1
-    for key in {key for key, _ in found}:
-        events = [event for its, event in found if its == key]
-        assert events == sorted(events)
-    assert len(found) == 40
-
-
-def test_truncation_of_unread_events_is_an_error(make: Make, copies: Copies) -> None:
-    stream = make()
-    fill(stream, 0, 10)
-    copies.run()
-    fill(stream, 10, 20)
-    manager = StreamManager(copies.root)
-    manager.truncate_stream("s/a", manager.stream_info("s/a").tail)
-    fill(stream, 20, 25)
-    with pytest.raises(errors.TruncatedData, match="were truncated"):
-        copies.run()
-    copies.run(failOnDataLoss=False)
-    assert copies.events() == [*range(10), *range(20, 25)]
-
-
-def test_truncation_of_a_planned_range_is_an_error(make: Make, copies: Copies) -> None:
-    fill(make(), 0, 10)
-    with at_failpoint("range.planned", kill), pytest.raises(Killed):
-        copies.run()
-    manager = StreamManager(copies.root)
-    manager.truncate_stream("s/a", manager.stream_info("s/a").tail)
-    with pytest.raises(errors.TruncatedData, match="were truncated"):
-        copies.run()
-
-
-def test_stream_of_a_second_life_is_an_error(make: Make, copies: Copies) -> None:
-    fill(make(), 0, 10)
-    copies.run()
-    manager = StreamManager(copies.root)
-    manager.seal_stream("s/a")
-    manager.delete_stream("s/a")
-    manager.create_stream("s/a")
-    fill(make(), 0, 3)
-    with pytest.raises(errors.StaleIdentity, match="was deleted and created again"):
-        copies.run()
-
-
-def test_reader_group_follows_the_ranges_that_are_done(make: Make, copies: Copies) -> None:
-    stream, manager = make(), StreamManager(copies.root)
-    fill(stream, 0, 20)
-    group: dict[str, Any] = {
-        "readerGroup": "s/g",
-        "readerGroupMode": "subscriber",
-        "maxOffsetsPerTrigger": 10,
-    }
-    stop = threading.Event()
-
-    def first(frame: DataFrame, number: int) -> None:
-        copies.write(frame, number)
-        stop.set()
-
-    assert copies.run(first, stop=stop, available_now=False, **group) == 1
-    assert str(manager.reader_group("s/g").stream_cuts()["s/a"]).endswith("0#0=10")
-    assert copies.run(**group) == 1
-    found = manager.reader_group("s/g")
-    assert found.stream_cuts()["s/a"] == manager.stream_info("s/a").tail
-    assert copies.events() == list(range(20))
-
-
-def test_loop_goes_on_until_it_is_stopped(make: Make, copies: Copies) -> None:
-    stream, stop = make(), threading.Event()
-    fill(stream, 0, 5)
-
-    def step(frame: DataFrame, number: int) -> None:
-        copies.write(frame, number)
-        if number < 2:
-            fill(stream, 5 * number + 5, 5 * number + 10)
-        else:
-            stop.set()
-
-    assert copies.run(step, available_now=False, interval="100 ms", stop=stop) == 3
-    assert copies.events() == list(range(15))
-
-
-def test_second_loop_on_a_checkpoint_is_refused(make: Make, copies: Copies) -> None:
-    fill(make(), 0, 5)
-    with (
-        at_failpoint("range.ran", copies.run),
-        pytest.raises(errors.IllegalState, match="another loop has written commits/0"),
-    ):
-        copies.run()
-    assert copies.events() == list(range(5))
-
-
-def test_repeated_number_with_an_end_that_was_changed_is_refused(
-    make: Make, copies: Copies
+@pytest.mark.versions(since="3.5", needs="delta")
+def test_delta_table_has_each_row_once(
+    spark: SparkSession, root: str, tmp_path: Path, make: Make
 ) -> None:
-    stream = make()
-    fill(stream, 0, 5)
+    stream, table, checkpoint = make(), str(tmp_path / "table"), tmp_path / "checkpoint"
+
+    def write(frame: DataFrame, number: int) -> None:
+        rows = frame.select("offset", "timestamp", "event").write.format("delta")
+        rows.mode("append").options(txnAppId="app", txnVersion=number).save(table)
+
+    def run() -> int:
+        return for_each_range(
+            spark,
+            "s/a",
+            write,
+            root=root,
+            checkpoint=checkpoint,
+            startingOffsets="earliest",
+            available_now=True,
+        )
+
+    fill(stream, 0, 10)
     with at_failpoint("range.ran", kill), pytest.raises(Killed):
-        copies.run()
-    fill(stream, 5, 9)
-    plan = copies.checkpoint / "offsets/0"
-    head, about, text = plan.read_text().splitlines()
-    end = json.loads(text)
-    end["streams"]["s/a"]["cut"] = {"0#0": 9}
-    plan.write_text("\n".join([head, about, json.dumps(end)]))
-    with pytest.raises(errors.BatchConflict, match="its sources end elsewhere"):
-        copies.run()
-
-
-def test_query_of_the_data_source_goes_on_in_the_checkpoint_and_back(
-    spark: SparkSession, make: Make, copies: Copies, follow: Callable[..., DataFrame]
-) -> None:
-    stream = make()
-    fill(stream, 0, 10)
-    copies.run()
-    fill(stream, 10, 20)
-    writer = follow().writeStream.foreachBatch(copies.write)
-    at = str(copies.checkpoint)
-    finish(writer.option("checkpointLocation", at).trigger(availableNow=True).start())
-    fill(stream, 20, 30)
-    copies.run()
-    assert (copies.numbers, copies.events()) == ([0, 1, 2], list(range(30)))
-
-
-def test_unusable_arguments_are_refused(spark: SparkSession, copies: Copies, make: Make) -> None:
-    make()
-    with pytest.raises(errors.InvalidInput, match="available_now reads what is there"):
-        copies.run(interval="1 s")
-    with pytest.raises(errors.InvalidInput, match="function must take a frame and a number"):
-        copies.run("s/b")  # type: ignore[arg-type]
-    (copies.checkpoint / "offsets").mkdir(parents=True)
-    (copies.checkpoint / "offsets/0").write_text('v1\n{}\n{"logOffset":0}')
-    with pytest.raises(errors.InvalidInput, match="not of one source 'pravega'"):
-        copies.run()
+        run()
+    fill(stream, 10, 15)
+    assert run() == 2
+    rows = spark.read.format("delta").load(table).sort("offset").collect()
+    assert [int(row.event) for row in rows] == list(range(15))
