@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from pravega_spark.errors import InvalidOption
 from pravega_spark.spark.mapped_tasks import in_tasks
-from pravega_spark.spark.read.batch import PravegaBatchReader
-from pravega_spark.spark.read.columns import frame_schema
-from pravega_spark.spark.read.partitions import EventPartition, read_events
-from pravega_spark.spark.read.typed_reads import check_request, typed_columns
 from pravega_spark.spark.settings import ReadSettings, call_options, check_batch, read_settings
 
 if TYPE_CHECKING:
@@ -37,6 +33,9 @@ def read_frame(
 
     Raises InvalidOption for an option that needs the data source, and what a batch read raises.
     """
+    from pravega_spark.spark.read.batch import PravegaBatchReader
+    from pravega_spark.spark.read.typed_reads import check_request
+
     settings = frame_settings(stream, root, options)
     check_batch(settings, streaming="for_each_range")
     schema = read_schema(settings)
@@ -67,6 +66,9 @@ def frame_settings(
 
 def read_schema(settings: ReadSettings) -> StructType:
     """Return the columns of a read."""
+    from pravega_spark.spark.read.columns import frame_schema
+    from pravega_spark.spark.read.typed_reads import typed_columns
+
     return frame_schema(settings, typed_columns(settings))
 
 
@@ -77,5 +79,7 @@ def planned_frame(
     partitions: Sequence[InputPartition],
 ) -> DataFrame:
     """Return the events of planned partitions as a frame, in their order."""
+    from pravega_spark.spark.read.partitions import EventPartition, read_events
+
     pinned = [one.pinned() for one in partitions if isinstance(one, EventPartition)]
     return in_tasks(spark, pinned, partial(read_events, settings, schema.json()), schema)

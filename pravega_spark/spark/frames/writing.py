@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pravega_spark.spark.settings import call_options, write_settings
-from pravega_spark.spark.write.task_run import as_run, given_run
-from pravega_spark.spark.write.writers import batch_writer, stream_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,6 +42,8 @@ def write_frame(
     Raises InvalidOption for unusable options, BatchConflict for other rows under a known number,
     and what a batch write raises.
     """
+    from pravega_spark.spark.write.writers import batch_writer
+
     given = {"txnAppId": txn_app_id, "txnVersion": txn_version, **options}
     settings = write_settings(call_options(stream, root, given))
     writer = batch_writer(settings, frame.schema)
@@ -55,6 +55,8 @@ def sink_batch(options: Mapping[str, str], frame: DataFrame, number: int) -> Non
 
     It has the identity of the sink's batch, so a query may go from one to the other.
     """
+    from pravega_spark.spark.write.writers import stream_writer
+
     writer = stream_writer(write_settings(call_options(None, None, options)), frame.schema)
     writer.commit(_staged(frame, writer), number)
 
@@ -63,6 +65,8 @@ def _staged(
     frame: DataFrame, writer: DataSourceArrowWriter | DataSourceStreamArrowWriter
 ) -> list[WriterCommitMessage | None]:
     """Stage a frame by a writer, in tasks; return their messages in the order of the partitions."""
+    from pravega_spark.spark.write.task_run import as_run, given_run
+
     run = given_run()
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
