@@ -1,4 +1,6 @@
-"""Batch, streaming and SQL with Spark Connect, in its own process. Arguments: root, checkpoint.
+"""Batch, streaming, frames and SQL with Spark Connect, in its own process.
+
+Arguments: root, checkpoint.
 
 The third argument is a root on a local disk with a stream s/t, which Delta reads.
 """
@@ -8,10 +10,21 @@ from __future__ import annotations
 import json
 import sys
 import time
+from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from pravega_spark import StreamLagListener, errors, frame, query_lag, register, session
+from pravega_spark import (
+    StreamLagListener,
+    errors,
+    for_each_range,
+    frame,
+    query_lag,
+    read_frame,
+    register,
+    session,
+    write_frame,
+)
 
 
 def main(root: str, checkpoint: str, local: str) -> dict[str, object]:
@@ -53,12 +66,25 @@ def main(root: str, checkpoint: str, local: str) -> dict[str, object]:
         frame(spark, "s/a", root=root)
     except errors.IllegalState as caught:
         native = str(caught)
+    ranges: list[tuple[int, list[int]]] = []
+
+    def note(batch: DataFrame, number: int) -> None:
+        ranges.append((number, sorted(int(row.event) for row in batch.collect())))
+
+    for last in (5, 7):
+        given = written.where(f"CAST(event AS INT) < {last}")
+        write_frame(given, "s/c", root=root, txn_app_id="app", txn_version=1)
+    options: Any = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 3}
+    folder = f"{checkpoint}-ranges"
+    for_each_range(spark, "s/c", note, root=root, checkpoint=folder, available_now=True, **options)
     names = register(spark, "s/t", root=local)
     segments = "(SELECT count(*) FROM pravega_segments)"
     view = spark.sql(f"SELECT count(*), max(`offset`), {segments} FROM s.t_events").collect()
     found: dict[str, object] = {
         "native": native,
         "registered": names[:2],
+        "frame": read_frame(spark, "s/c", root=root).count(),
+        "ranges": ranges,
         "view": [list(row) for row in view],
         "session": type(spark).__module__,
         "failure": None if failure is None else str(failure),

@@ -200,6 +200,7 @@ def test_spark_connect_batch_and_streaming_on_s3(s3: S3Server, tmp_path: Path) -
     assert "did you mean startingOffsets" in found["error"]
     assert (found["lag"], found["listener"]) == (0, [40, 0])
     assert "Spark Connect: read the stream with format('pravega')" in found["native"]
+    assert (found["frame"], found["ranges"]) == (5, [[0, [0, 1, 2]], [1, [3, 4]]])
     assert found["registered"] == ["s.t", "s.t_events"]
     assert found["view"] == [[20, 19, 1]]
 
