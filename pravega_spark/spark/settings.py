@@ -149,7 +149,10 @@ class WriteSettings:
 def call_options(
     path: str | None, root: str | os.PathLike[str] | None, options: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return the arguments of a call as Spark gives options: texts, with names in lower case."""
+    """Return the arguments of a call as Spark gives options: texts, with names in lower case.
+
+    A root stays what it is: ``manager.root`` may have a file system with it.
+    """
     given = {**options, "root": options.get("root") if root is None else os.fspath(root)}
     if path is not None:
         given["path"] = path
@@ -157,6 +160,8 @@ def call_options(
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -262,7 +267,7 @@ def given_root(found: Mapping[str, Any]) -> str:
             "option root is missing: name the folder or URL that holds the streams, such as "
             ".option('root', 's3://bucket/streams')."
         )
-    root = str(found["root"])
+    root: str = found["root"]
     if root.lower().startswith("memory:"):
         raise InvalidOption(
             f"option root={root!r} is in the memory of one process, and Spark's tasks run in "

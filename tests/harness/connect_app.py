@@ -1,7 +1,6 @@
 """Batch, streaming, frames and SQL with Spark Connect, in its own process.
 
 Arguments: root, checkpoint.
-
 The third argument is a root on a local disk with a stream s/t, which Delta reads.
 """
 
