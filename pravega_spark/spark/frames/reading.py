@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pravega_spark.errors import InvalidOption
 from pravega_spark.spark.mapped_tasks import in_tasks
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from pravega_spark.spark.read.partitions import EventPartition
     from pravega_spark.spark.versions import InputPartition
 
 
@@ -79,7 +80,7 @@ def planned_frame(
     partitions: Sequence[InputPartition],
 ) -> DataFrame:
     """Return the events of planned partitions as a frame, in their order."""
-    from pravega_spark.spark.read.partitions import EventPartition, read_events
+    from pravega_spark.spark.read.partitions import read_events
 
-    pinned = [one.pinned() for one in partitions if isinstance(one, EventPartition)]
+    pinned = [cast("EventPartition", one).pinned() for one in partitions]
     return in_tasks(spark, pinned, partial(read_events, settings, schema.json()), schema)

@@ -14,7 +14,7 @@ from tests.harness.store_backends import ExclusiveMemoryFileSystem
 class Handed(ExclusiveMemoryFileSystem):
     """A file system that a user made."""
 
-    protocol = "handed"  # type: ignore[assignment]
+    protocol = "handed"
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, cast
 
@@ -240,6 +241,17 @@ def test_finished_ranges_leave_the_checkpoint_after_a_hundred(make: Make, copies
     for folder in ("offsets", "commits"):
         kept = sorted(int(path.name) for path in (copies.checkpoint / folder).iterdir())
         assert kept == list(range(5, 105))
+
+
+def test_rows_have_the_watermark_of_their_range(make: Make, copies: Copies) -> None:
+    make()
+    with StreamManager(copies.root).create_writer("s/a") as writer:
+        writer.write_event(b"0")
+        writer.note_time(1_356_998_400_000)
+    times = list[datetime]()
+    options: dict[str, Any] = {"includeWatermark": True, "columns": "event"}
+    copies.run(lambda frame, number: times.extend(r.watermark for r in frame.collect()), **options)
+    assert times == [datetime(2013, 1, 1, tzinfo=timezone.utc)]
 
 
 def test_unusable_arguments_are_refused(copies: Copies, make: Make) -> None:
