@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from pravega_spark.cli.lazy_commands import Group
 from pravega_spark.cli.output import say
 from pravega_spark.cli.root_option import OpenedRoot, check_begun, open_root, root_option
 from pravega_spark.engine.store import Store
@@ -141,7 +142,7 @@ def _prometheus(results: Sequence[CheckResult]) -> None:
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-@click.group("check")
+@click.group("check", cls=Group)
 def check() -> None:
     """Checks for monitoring: 0 is OK, 1 a warning, 2 critical, 3 unknown."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pravega_spark.cli.lazy_commands import Group
 from pravega_spark.cli.output import (
     TABLE,
     TableColumn,
@@ -44,7 +45,7 @@ _COLUMNS = (
 _HEADINGS = ("SEGMENT", "OFFSET", "HEAD", "TAIL", "BEFORE-IT", "AFTER-IT")
 
 
-@click.group("cut")
+@click.group("cut", cls=Group)
 def cut() -> None:
     """Stream cuts: positions in a stream, and names for them."""
 

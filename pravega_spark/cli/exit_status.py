@@ -9,6 +9,7 @@ import click
 
 from pravega_spark.advice import command_line_advice
 from pravega_spark.cli.commands import PROG, commands
+from pravega_spark.cli.lazy_commands import CommandMissing
 from pravega_spark.cli.many_names import DamagedNames
 from pravega_spark.cli.open_writes import Stopped
 from pravega_spark.cli.output import wants_json
@@ -23,7 +24,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         done = commands.main(list(argv), prog_name=PROG, standalone_mode=False)
         return done if isinstance(done, int) else 0
-    except click.exceptions.NoArgsIsHelpError as error:
+    except CommandMissing as error:
         click.echo(error.format_message(), err=True)
         return _misused(argv)
     except click.ClickException as error:

@@ -22,7 +22,21 @@ OPENED = "pravega_spark.manager"
 """The key of a context's ``meta`` under which a command keeps the manager of its root."""
 
 
-class LazyCommands(click.Group):
+class CommandMissing(click.UsageError):
+    """A group was called without a command; the message is its help."""
+
+
+class Group(click.Group):
+    """A group of commands, which it takes as misuse to be called without."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Raise CommandMissing without arguments, which older click takes as a call for help."""
+        if not (args or ctx.resilient_parsing):
+            raise CommandMissing(ctx.get_help(), ctx)
+        return super().parse_args(ctx, args)
+
+
+class LazyCommands(Group):
     """A group whose commands are imported when they run."""
 
     def __init__(self, *args: Any, table: Commands, **kwargs: Any) -> None:

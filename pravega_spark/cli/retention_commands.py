@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pravega_spark.cli.lazy_commands import Group
 from pravega_spark.cli.many_names import look_at_each
 from pravega_spark.cli.output import (
     TABLE,
@@ -36,7 +37,7 @@ _expire_option = click.option(
 )
 
 
-@click.group("retention")
+@click.group("retention", cls=Group)
 def retention() -> None:
     """Retention: what streams delete and keep, and for whom."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pravega_spark.cli.lazy_commands import Group
 from pravega_spark.cli.many_names import look_at_each
 from pravega_spark.cli.output import (
     TableColumn,
@@ -32,7 +33,7 @@ _COLUMNS = (
 )
 
 
-@click.group("scope")
+@click.group("scope", cls=Group)
 def scope() -> None:
     """Scopes: the folders of streams, reader groups and key-value tables."""
 

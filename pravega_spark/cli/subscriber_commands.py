@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pravega_spark.cli.lazy_commands import Group
 from pravega_spark.cli.output import (
     TableColumn,
     confirm,
@@ -49,7 +50,7 @@ _DETAILS = (
 )
 
 
-@click.group("subscriber")
+@click.group("subscriber", cls=Group)
 def subscriber() -> None:
     """Subscribers: a retention policy by consumption keeps the events of a stream for them."""
 

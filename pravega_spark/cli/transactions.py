@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from pravega_spark.cli.lazy_commands import Group
 from pravega_spark.cli.many_names import look_at_each
 from pravega_spark.cli.output import (
     TableColumn,
@@ -166,7 +167,7 @@ _stream_option = click.option(
 )
 
 
-@click.group("txn")
+@click.group("txn", cls=Group)
 def txn() -> None:
     """Transactions of streams, and joint ones over several streams of the root."""
 

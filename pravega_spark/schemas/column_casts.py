@@ -37,6 +37,8 @@ _VIEWS: Final = (
     (types.is_string_view, pa.large_string()),
     (types.is_binary_view, pa.large_binary()),
 )
+_VIEWS_STAY: Final = int(pa.__version__.partition(".")[0]) < 18
+"""Arrow 17 casts no views."""
 _RULED: Final = (
     *(types.is_timestamp, types.is_date, types.is_string, types.is_decimal, types.is_map),
 )
@@ -93,8 +95,16 @@ def without_views(values: Any) -> Any:
     """Return an array without a view encoding, which few functions of Arrow take."""
     for is_view, plain in _VIEWS:
         if is_view(values.type):
-            return values.cast(plain)
+            return _rebuilt(values, plain) if _VIEWS_STAY else values.cast(plain)
     return values
+
+
+def _rebuilt(values: Any, plain: pa.DataType) -> Any:
+    """Return views as plain values by way of Python, also texts that are not UTF-8."""
+    if isinstance(values, pa.ChunkedArray):
+        return pa.chunked_array([_rebuilt(chunk, plain) for chunk in values.chunks], plain)
+    held = values.view(pa.binary_view()).to_pylist()
+    return pa.array(held, pa.large_binary()).view(plain)
 
 
 def _decoded(values: pa.Array) -> pa.Array:
@@ -123,6 +133,7 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
         raise _other_type(found, kind)
     if types.is_floating(kind):
         return _as_float(values, kind)
+    values = without_views(values)
     try:
         if types.is_decimal(kind) and types.is_integer(found):
             wide = pa.decimal256(20 + kind.scale, kind.scale)  # has room for every whole number

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import fsspec
+from fsspec.core import url_to_fs
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractFileSystem
 
@@ -40,7 +41,7 @@ def filesystem_at(url: str, options: Mapping[str, Any]) -> tuple[AbstractFileSys
         names = option_names(fsspec.get_filesystem_class(scheme))
         if unknown := set(options) - names:
             raise unknown_option(url, unknown, names)
-        fs, path = fsspec.url_to_fs(url, **{**options, **_FRESH})
+        fs, path = url_to_fs(url, **{**options, **_FRESH})
     except ImportError as error:
         raise StoreRefused(
             f"{url}: its driver is missing: {error}. Install it, or name another root.", url=url

@@ -39,6 +39,7 @@ from pravega_spark.engine.chunks.large_event_writer import (
 )
 from pravega_spark.engine.writing.outcomes import EventPositions
 from pravega_spark.errors import EventTooLarge, InvalidInput, SchemaMismatch
+from pravega_spark.schemas.column_casts import without_views
 from pravega_spark.values.checks import (
     MAX_TIME_US,
     MIN_TIME_US,
@@ -338,7 +339,7 @@ class EventTable:
         if pa.types.is_dictionary(kind):
             chunks = [_with_values(chunk, pa.large_string()) for chunk in column.chunks]
             return pa.chunked_array(chunks, pa.dictionary(kind.index_type, pa.large_string()))
-        return column
+        return without_views(column)
 
 
 def checked_times(stream: str, times: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -393,17 +394,14 @@ def _with_offsets(chunk: pa.Array) -> pa.Array:
     """Return the values with an offset for each, which a few types do not have."""
     if pa.types.is_dictionary(chunk.type):
         chunk = _with_values(chunk, pa.large_binary()).dictionary_decode()
-    kind = chunk.type
-    if kind == pa.string_view():
-        return chunk.cast(pa.large_string())
-    if pa.types.is_fixed_size_binary(kind) or kind == pa.binary_view():
+    if pa.types.is_fixed_size_binary(chunk.type):
         return chunk.cast(pa.large_binary())
-    return chunk
+    return without_views(chunk)
 
 
 def _first_long_key(chunk: pa.Array) -> int | None:
     if pa.types.is_dictionary(chunk.type):
-        words = chunk.dictionary.cast(pa.large_string())
+        words = without_views(chunk.dictionary).cast(pa.large_string())
         if first_longer(words, MAX_ROUTING_KEY_LENGTH) is None:
             return None
         chunk = _with_values(chunk, pa.large_string()).dictionary_decode()
@@ -412,7 +410,8 @@ def _first_long_key(chunk: pa.Array) -> int | None:
 
 def _with_values(chunk: pa.DictionaryArray, kind: pa.DataType) -> pa.DictionaryArray:
     """Return the array with values of another type: Arrow decodes no dictionary of views."""
-    return pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(kind))
+    held = without_views(chunk.dictionary).cast(kind)
+    return pa.DictionaryArray.from_arrays(chunk.indices, held)
 
 
 def _as_binary(chunk: pa.Array) -> pa.Array:

@@ -133,7 +133,7 @@ OFFSETS = pa.array([0, 1, 2], pa.int32())
 
 def texts_of(kind: pa.DataType, plain: pa.DataType) -> pa.Array:
     """Texts of another encoding whose second one is not UTF-8."""
-    return pa.Array.from_buffers(kind, 2, LATIN_1.cast(plain).buffers())
+    return pa.array(LATIN_1.to_pylist(), plain).view(kind)
 
 
 @pytest.mark.parametrize(
@@ -285,6 +285,7 @@ def test_rows_and_tables_take_and_refuse_the_same(kind: pa.DataType) -> None:
     assert 0 < taken < len(VALUES)
 
 
+@pytest.mark.skipif(not hasattr(pa, "uuid"), reason="Arrow 17 has no type of UUIDs")
 def test_uuids_are_the_same_texts_in_events_and_in_tables() -> None:
     schema = StreamSchema.of(pa.schema([("c", pa.string())]))
     values = [UUID(int=7), None, UUID(int=2**128 - 9), UUID(int=1)]

@@ -76,7 +76,7 @@ def test_change_of_nothing_writes_no_commit() -> None:
 
 
 def test_concurrent_changes_of_different_settings_lose_nothing() -> None:
-    store = MemoryStore()
+    store = MemoryStore(clock_ms=FakeRuntime().now_ms)
     values = {name: 2 * HOUR + n * 1_000 for n, name in enumerate(DURATIONS)}
     start = threading.Barrier(len(values))
 

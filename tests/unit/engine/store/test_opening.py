@@ -102,7 +102,7 @@ def test_driver_that_cannot_be_created_is_a_store_error(
     def fail(*arguments: Any, **options: Any) -> Any:
         raise error
 
-    monkeypatch.setattr("fsspec.url_to_fs", fail)
+    monkeypatch.setattr("pravega_spark.engine.store.filesystems.url_to_fs", fail)
     with pytest.raises(StoreError, match=r"^ftp://unknown/x cannot be reached: ") as raised:
         open_store("ftp://unknown/x")
     assert f"{type(error).__name__}: {error}. Check the URL, the network" in str(raised.value)
