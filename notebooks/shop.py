@@ -60,7 +60,7 @@ try:
 except BadKeyVersion as refused:
     print(refused)
 
-table = pravega.key_value_frame(spark, root, "shop/stock")
+table = pravega.key_value_frame(spark, "shop/stock", root=root)
 table = table.selectExpr("key", "CAST(value AS STRING) AS pieces").orderBy("key")
 table.show()
 assert [row.pieces for row in table.collect()] == ["5", "0", "9"]

@@ -134,8 +134,13 @@ class Stream:
         """The name, ``scope/stream``."""
         return self._name
 
+    @property
+    def root(self) -> str:
+        """The URL or the path of the root."""
+        return self._root.store.url
+
     def __repr__(self) -> str:
-        return f"Stream({self._name!r}, root={self._root.store.url!r})"
+        return f"Stream({self._name!r}, root={self.root!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by root, options and name, and by the token of the root that was opened here."""

@@ -56,7 +56,7 @@ def _of_size(context: Context, keys: int) -> Iterator[Figure]:
     table = context.manager.key_value_table(name)
     fold(table._stream, folded_table(table._stream, table.configuration))
     peer = str(context.folder / f"scanned-delta-{keys}")
-    rows = key_value_frame(spark, context.root, name)
+    rows = key_value_frame(spark, name, root=context.root)
     rows.sortWithinPartitions("key").write.format("delta").option("compression", "zstd").save(peer)
 
     def source(*columns: str) -> Any:
@@ -64,7 +64,7 @@ def _of_size(context: Context, keys: int) -> Iterator[Figure]:
         return (reader.option("columns", ",".join(columns)) if columns else reader).load(name)
 
     def frame(*columns: str) -> Any:
-        found = key_value_frame(spark, context.root, name)
+        found = key_value_frame(spark, name, root=context.root)
         return found.select(*columns) if columns else found
 
     def delta(*columns: str) -> Any:

@@ -44,7 +44,7 @@ _NOTE_VERSION = 2
     )
 )
 @click.argument("name", metavar="SCOPE/STREAM")
-@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.argument("files", nargs=-1, metavar="[FILE|URL]...", type=click.Path(allow_dash=True))
 @click.option(
     "--format",
     "form",
@@ -78,7 +78,7 @@ def append(
     root: str | None,
     output: str,
 ) -> None:
-    """Write the records of files, or of standard input, to SCOPE/STREAM, one event each.
+    """Write the records of files, URLs or standard input to SCOPE/STREAM, one event each.
 
     JSON lines, CSV rows, and rows of Parquet and Arrow become JSON objects, unless --event names
     the field to write; on a typed stream, rows of its columns. With --writer-id the same command

@@ -17,8 +17,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
-from pathlib import Path
-from typing import IO, Any, Final
+from pathlib import PurePath
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 import click
 import pyarrow as pa
@@ -26,9 +26,12 @@ from pyarrow import types
 
 from pravega_spark.cli.exact_json import JsonNumber, json_text, parse_json, rounded
 from pravega_spark.config.stream_schema import StreamSchema
-from pravega_spark.errors import InvalidInput
+from pravega_spark.errors import InvalidInput, StoreError
 from pravega_spark.schemas.row_json import finite_or_text
 from pravega_spark.values.checks import is_whole, shown
+
+if TYPE_CHECKING:
+    from pravega_spark.engine.store import Store
 
 InputRecord = tuple[str | None, bytes]
 _PlacedRow = tuple[str, Mapping[str, Any]]
@@ -47,7 +50,10 @@ _SUFFIXES = {
 }
 
 
-_COMPRESSED = frozenset({".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip"})
+_CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
+_OTHER_CODECS = frozenset({".xz", ".zip", ".7z", ".rar", ".br", ".z"})
+_READ_BYTES: Final = 8 << 20
+"""What one request reads of a file in an object store."""
 _MOST_CSV_CHARACTERS = 1 << 30
 """The longest field of a CSV row: events may have 1 GiB."""
 
@@ -61,12 +67,16 @@ class OldRecords:
 
 def check_format(file: str, form: str | None, key_separator: str | None) -> str:
     """Return the format of a file, ``-`` for standard input; raise UsageError before any write."""
-    found = form or _SUFFIXES.get(Path(file).suffix.lower(), LINES)
-    if form is None and Path(file).suffix.lower() in _COMPRESSED:
-        raise click.UsageError(f"{file} is compressed: decompress it into a pipe.")
+    path = PurePath(file)
+    if path.suffix.lower() in _OTHER_CODECS:
+        raise click.UsageError(
+            f"{file} is compressed: decompress it into a pipe, or as {', '.join(_CODECS)}."
+        )
+    inner = path.with_suffix("") if path.suffix.lower() in _CODECS else path
+    found = form or _SUFFIXES.get(inner.suffix.lower(), LINES)
     if key_separator is not None and found != LINES:
         raise click.UsageError(f"--key-separator is for lines, and {file} is read as {found}.")
-    if file != "-" and not os.path.exists(file):
+    if not _exists(file):
         raise click.UsageError(f"file {file} does not exist; check the path.")
     if file != "-" and os.path.isdir(file):
         raise click.UsageError(f"{file} is a folder: name its files.")
@@ -142,8 +152,44 @@ def without_bom(line: bytes, number: int) -> bytes:
     return line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
 
 
-def _opened(file: str) -> contextlib.AbstractContextManager[IO[bytes]]:
-    return contextlib.nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb")
+@contextlib.contextmanager
+def _opened(file: str) -> Iterator[IO[bytes]]:
+    """Open a path, a URL or standard input; what is compressed is read as what it holds."""
+    codec = _CODECS.get(PurePath(file).suffix.lower())
+    with _source(file) as source:
+        if codec is None:
+            yield source
+            return
+        try:
+            yield io.BufferedReader(pa.CompressedInputStream(source, codec))
+        except StoreError:
+            raise
+        except OSError as error:
+            raise InvalidInput(f"{file} cannot be read as {codec}: {error}.") from error
+
+
+def _source(file: str) -> contextlib.AbstractContextManager[IO[bytes]]:
+    if file == "-":
+        return contextlib.nullcontext(sys.stdin.buffer)
+    if "://" not in file:
+        return open(file, "rb")
+    store, key = _in_store(file)
+    return io.BufferedReader(cast(Any, store.open(key)), _READ_BYTES)
+
+
+def _exists(file: str) -> bool:
+    if "://" not in file:
+        return file == "-" or os.path.exists(file)
+    store, key = _in_store(file)
+    return store.exists(key)
+
+
+def _in_store(url: str) -> tuple[Store, str]:
+    """Return the storage of a file, with the credentials of the environment, and its key there."""
+    from pravega_spark.engine.store import open_store
+
+    folder, _, name = url.rpartition("/")
+    return open_store(folder), name
 
 
 def _lines(file: str, stream: IO[bytes], separator: str | None) -> Iterator[InputRecord]:
@@ -222,7 +268,7 @@ def _parquet_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    source = io.BytesIO(stream.read()) if file == "-" else stream
+    source = stream if _is_plain(file) else io.BytesIO(stream.read())
     try:
         yield from _placed(file, pq.ParquetFile(source).iter_batches())
     except (pa.ArrowInvalid, OSError) as error:
@@ -232,8 +278,7 @@ def _parquet_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
 def _arrow_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
     import pyarrow as pa
 
-    data = stream.read() if file == "-" else None
-    source = pa.py_buffer(data) if data is not None else pa.memory_map(file)
+    source = pa.memory_map(file) if _is_plain(file) else pa.py_buffer(stream.read())
     try:
         try:
             batches = pa.ipc.open_stream(source)
@@ -243,6 +288,11 @@ def _arrow_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
         yield from _placed(file, batches)
     except (pa.ArrowInvalid, OSError) as error:
         raise InvalidInput(f"{_title(file)} cannot be read as Arrow IPC: {error}.") from error
+
+
+def _is_plain(file: str) -> bool:
+    """Return whether a file can be read from any place: a path that is not compressed."""
+    return file != "-" and "://" not in file and PurePath(file).suffix.lower() not in _CODECS
 
 
 def _placed(file: str, batches: Iterable[pa.RecordBatch]) -> Iterator[_PlacedRow]:

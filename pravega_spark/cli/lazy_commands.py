@@ -18,6 +18,8 @@ Commands = Mapping[str, tuple[str, str]]
 """By name: ``module:command`` in this package, and a line of help that needs no import."""
 
 
+_COMPLETING = "_PRAVEGA_SPARK_COMPLETE"
+"""The variable by which a shell asks for completions, as click names it."""
 OPENED = "pravega_spark.manager"
 """The key of a context's ``meta`` under which a command keeps the manager of its root."""
 
@@ -55,6 +57,10 @@ class LazyCommands(Group):
         module, _, name = self._table[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(f"pravega_spark.cli.{module}"), name)
         assert isinstance(command, click.Command)
+        if _COMPLETING in os.environ:
+            from pravega_spark.cli.completion import complete_names
+
+            complete_names(command)
         return command
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:

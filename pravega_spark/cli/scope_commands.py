@@ -86,23 +86,23 @@ def _record(manager: StreamManager, name: str) -> dict[str, object]:
 
 
 @scope.command()
-@click.argument("name")
+@click.argument("name", metavar="SCOPE")
 @root_option
 @output_option
 def describe(name: str, root: str | None, output: str) -> None:
-    """Show how many streams, groups and tables the scope NAME has."""
+    """Show how many streams, groups and tables SCOPE has."""
     manager, _ = open_root(root)
     show_record(_record(manager, name), _COLUMNS, output)
 
 
 @scope.command()
-@click.argument("name")
+@click.argument("name", metavar="SCOPE")
 @click.option("--recursive", is_flag=True, help="Also delete its streams, groups and tables.")
 @yes_option
 @root_option
 @output_option
 def delete(name: str, recursive: bool, yes: bool, root: str | None, output: str) -> None:
-    """Delete the scope NAME, which must be empty, or with --recursive all that it contains.
+    """Delete SCOPE, which must be empty, or with --recursive all that it contains.
 
     Example: pravega-spark scope delete nyc --recursive --yes
     """

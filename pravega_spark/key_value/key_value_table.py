@@ -93,6 +93,11 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         return self._name
 
     @property
+    def root(self) -> str:
+        """The URL or the path of the root."""
+        return self._stream.root_url
+
+    @property
     def configuration(self) -> KeyValueTableConfiguration:
         """The configuration that the table was created with, and its tags as far as known here."""
         made, snapshot = self._shared.configuration, self._log.snapshot
@@ -104,7 +109,7 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         )
 
     def __repr__(self) -> str:
-        return f"KeyValueTable({self._name!r}, root={self._stream.root_url!r})"
+        return f"KeyValueTable({self._name!r}, root={self.root!r})"
 
     @property
     def changelog(self) -> TableChangeLog:

@@ -1,12 +1,13 @@
-"""Parsers of option texts: numbers, flags, lists, timestamps, offsets, stream cuts. No I/O."""
+"""Parsers of options: names, numbers, flags, lists, timestamps, offsets, stream cuts. No I/O."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pravega_spark.errors import InvalidConfiguration, InvalidInput, InvalidOption
 from pravega_spark.values.checks import shown
@@ -15,6 +16,10 @@ from pravega_spark.values.names import is_cut_name, is_number, split_stream
 from pravega_spark.values.segments import StreamCut, parse_segment
 from pravega_spark.values.times import Timestamp, parse_timestamp
 from pravega_spark.values.units import parse_duration_ms, parse_size_bytes
+
+if TYPE_CHECKING:
+    from pravega_spark.key_value.key_value_table import KeyValueTable
+    from pravega_spark.stream import Stream
 
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
@@ -38,6 +43,27 @@ AssignedSegments = Mapping[str, tuple[int, ...]]
 BEFORE_ALL_US = -(1 << 62)
 AFTER_ALL_US = 1 << 62
 """Times before and after those of all events: what -2 and -1 mean in place of a time."""
+
+
+def named(
+    one: str | Stream | KeyValueTable, root: str | os.PathLike[str] | None
+) -> tuple[str, str | None]:
+    """Return a name and the root that were given as texts or by a handle, which has both.
+
+    The storage options of a handle stay with it: they may be secret, and plans are shown. Raises
+    InvalidInput for what is neither.
+    """
+    if root is not None and not isinstance(root, (str, os.PathLike)):
+        raise InvalidInput(f"root is a path or a URL, got {shown(root)}.")
+    given = None if root is None else os.fspath(root)
+    if isinstance(one, str):
+        return one, given
+    name, own = getattr(one, "name", None), getattr(one, "root", None)
+    if not isinstance(name, str) or not isinstance(own, str):
+        raise InvalidInput(f"give a name as scope/name, or its handle, got {shown(one)}.")
+    if given is not None and given != own:
+        raise InvalidInput(f"{one!r} has a root of its own: leave out root={given}.")
+    return name, own
 
 
 def positive_integer(name: str, text: str) -> int:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pravega_spark.errors import InvalidName, InvalidOption
 from pravega_spark.spark import options
@@ -20,10 +20,14 @@ from pravega_spark.spark.option_values import (
     LogVersion,
     SegmentOffsets,
     TimesBySegment,
+    named,
 )
 from pravega_spark.values.names import check_scope, split_group, split_stream
 from pravega_spark.values.segments import StreamCut
 from pravega_spark.values.times import Timestamp
+
+if TYPE_CHECKING:
+    from pravega_spark.stream import Stream
 
 _TIMEOUTS = {
     "retryTimeout": "retry_timeout",
@@ -147,15 +151,16 @@ class WriteSettings:
 
 
 def call_options(
-    path: str | None, root: str | os.PathLike[str] | None, options: Mapping[str, Any]
+    path: str | Stream | None, root: str | os.PathLike[str] | None, options: Mapping[str, Any]
 ) -> dict[str, str]:
     """Return the arguments of a call as Spark gives options: texts, with names in lower case.
 
     A root stays what it is: ``manager.root`` may have a file system with it.
     """
-    given = {**options, "root": options.get("root") if root is None else os.fspath(root)}
+    root = options.get("root") if root is None else root
+    given = {**options, "root": None if root is None else os.fspath(root)}
     if path is not None:
-        given["path"] = path
+        given["path"], given["root"] = named(path, root)
     return {name.lower(): _text(value) for name, value in given.items() if value is not None}
 
 

@@ -21,6 +21,12 @@ def remove(folder: Path | str) -> None:
     shutil.rmtree(folder)
 
 
+def move(folder: Path, to: Path) -> Path:
+    """Rename a folder of a root, into which maintenance may be writing in the background."""
+    wait_for_maintenance()
+    return folder.rename(to)
+
+
 def write_times(folder: Path) -> dict[Path, int]:
     """Return when each file below a folder was last written, after pending log maintenance."""
     wait_for_maintenance()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import multiprocessing
 import pickle
@@ -23,6 +24,7 @@ from pravega_spark import (
     StreamCut,
     StreamManager,
 )
+from pravega_spark.cli import main
 from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.store import open_store
@@ -350,3 +352,17 @@ def test_sink_reads_its_querys_checkpoint_on_s3(
     (query.checkpoint / "offsets/0").unlink()
     with pytest.raises(BatchConflict, match="its sources end elsewhere"):
         write(0, 5)
+
+
+def test_append_reads_a_file_of_the_bucket(
+    s3: S3Server, stream: str, manager: StreamManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = b"".join(b"%d\n" % number for number in range(1_000))
+    store = open_store(f"s3://{s3.bucket}/files", **s3.options)
+    store.put("lines.log.gz", gzip.compress(lines))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint_url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret)
+    url = f"s3://{s3.bucket}/files/lines.log.gz"
+    assert main(["stream", "append", stream, url, "--root", manager.root]) == 0
+    assert sum(event.data is not None for event in manager.read(stream)) == 1_000

@@ -156,7 +156,7 @@ def test_frame_of_the_folded_table_is_exact_and_shows_the_same_versions(
     for n in range(60):
         stock.put(f"k{n:02}", f"old {n}".encode())
     stock.flush()
-    assert by_key(pravega_spark.key_value_frame(spark, root, NAME)) == by_key(read())
+    assert by_key(pravega_spark.key_value_frame(spark, NAME, root=root)) == by_key(read())
     folded(stock)
     before = stock.at().version
     stock.remove("k07")
@@ -166,7 +166,7 @@ def test_frame_of_the_folded_table_is_exact_and_shows_the_same_versions(
     stock.put("k62", b"new").result()
 
     def same(**options: int) -> list[Any]:
-        frame = pravega_spark.key_value_frame(spark, root, NAME, **options)
+        frame = pravega_spark.key_value_frame(spark, NAME, root=root, **options)
         found = sorted(frame.collect())
         pinned = {"versionAsOf": str(options["version"])} if options else {}
         assert found == sorted(read(**pinned).collect())
@@ -207,7 +207,7 @@ def test_condition_never_sees_a_key_that_is_not_there(
     folded(stock)
     stock.remove(least).result()
     stock.put(300, b"new").result()
-    frame = pravega_spark.key_value_frame(spark, root, NAME)
+    frame = pravega_spark.key_value_frame(spark, NAME, root=root)
     found = frame.where("abs(key) > 100").collect()
     assert sorted((row.key, bytes(row.value)) for row in found) == [(200, b"old"), (300, b"new")]
     plan = frame.where("key = 200")._jdf.queryExecution().executedPlan().toString()
@@ -242,7 +242,7 @@ def test_changes_that_fill_a_range_of_keys_are_not_looked_up(
         stock.flush()
 
     def plan_of_all() -> str:
-        frame = pravega_spark.key_value_frame(spark, root, NAME)
+        frame = pravega_spark.key_value_frame(spark, NAME, root=root)
         assert sorted(frame.collect()) == sorted(read().collect())
         return str(frame._jdf.queryExecution().executedPlan().toString())
 
@@ -271,7 +271,7 @@ def test_keys_of_all_types_are_left_out_of_the_folded_rows(
         folded(of_kind)
         of_kind.remove(keys[0]).result()
         of_kind.put(keys[1], b"new").result()
-        found = pravega_spark.key_value_frame(spark, root, name).collect()
+        found = pravega_spark.key_value_frame(spark, name, root=root).collect()
         values = {bytes(r.key) if kind == "bytes" else r.key: bytes(r.value) for r in found}
         assert values == {keys[1]: b"new", keys[2]: b"old"}
 
@@ -433,7 +433,7 @@ def test_updates_of_an_aggregation_are_upserted_once(
         grouped = frame.groupBy(frame.value.cast("string").alias("key")).count()
         values = grouped.selectExpr("key", "CAST(count AS STRING) AS value")
         query = values.writeStream.outputMode("update").trigger(availableNow=True)
-        query = query.foreachBatch(pravega_spark.upsert_batches(root, "s/counts"))
+        query = query.foreachBatch(pravega_spark.upsert_batches("s/counts", root=root))
         finish(query.option("checkpointLocation", str(tmp_path / "cp")).start())
 
     for step in range(2):
@@ -504,7 +504,9 @@ def test_reads_beside_writers_and_folds_see_whole_updates(
     try:
         for turn in range(4):
             frame = (
-                pravega_spark.key_value_frame(spark, root, "s/bank") if turn % 2 else read("s/bank")
+                pravega_spark.key_value_frame(spark, "s/bank", root=root)
+                if turn % 2
+                else read("s/bank")
             )
             found = by_key(frame)
             assert len(found) == 20

@@ -17,7 +17,7 @@ from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import CorruptLog, Damaged, PravegaSparkError, StoreError
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
-from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.folder_state import move, wait_for_maintenance
 from tests.harness.roots import manager_on
 
 S, OTHER, TABLE = "s/t", "s/other", "s/_kv_tables/table"
@@ -46,7 +46,7 @@ def manager(tmp_path: Path) -> StreamManager:
 def away(tmp_path: Path, name: str) -> Iterator[None]:
     """Move a folder away during the block; nothing may be in its place at the end."""
     folder, elsewhere = tmp_path / "root" / name, tmp_path / "away"
-    folder.rename(elsewhere)
+    move(folder, elsewhere)
     yield
     assert not folder.exists(), sorted(folder.rglob("*"))
     elsewhere.rename(folder)
@@ -171,7 +171,7 @@ def test_mount_point_without_its_disk_is_not_written_to(
         txn = writer.begin_transaction()
         txn.write_event(OTHER, b"joint")
         folder = tmp_path / "root" / S
-        folder.rename(tmp_path / "away")
+        move(folder, tmp_path / "away")
         folder.mkdir()
         with pytest.raises(CorruptLog):
             txn.commit()
@@ -185,7 +185,7 @@ def test_stream_that_was_deleted_by_hand_is_created_by_a_new_process(
     manager: StreamManager, tmp_path: Path
 ) -> None:
     """Nobody expects the folder of a log that the reader has not found."""
-    (tmp_path / "root" / S).rename(tmp_path / "away")
+    move(tmp_path / "root" / S, tmp_path / "away")
     other = manager_on(LocalStore(str(tmp_path / "root")))
     other.create_stream(S)
     assert events(tmp_path / "root") == []

@@ -16,6 +16,9 @@ SYSTEM_NAME: Final = "pravega_spark"
 """What spans name as the messaging system, and the name of the tracer."""
 
 _API: Final = "opentelemetry.trace"
+_MESSAGING: Final = {"append": ("PRODUCER", "send"), "read": ("CLIENT", "receive")}
+"""By operation: the kind of its span and ``messaging.operation.type``, as the conventions have
+them for a batch that is sent and for one that is fetched. Other operations move no messages."""
 _UNTRACED: Final[AbstractContextManager[Any]] = nullcontext()
 _known: list[tuple[object, Any]] = []
 """The last provider, and its tracer."""
@@ -30,14 +33,18 @@ def span(operation: str, name: str, /, **attributes: Any) -> AbstractContextMana
     tracer = _tracer()
     if tracer is None:
         return _UNTRACED
+    kind, operation_type = _MESSAGING.get(operation, ("INTERNAL", None))
     found = {
         "messaging.system": SYSTEM_NAME,
         "messaging.destination.name": name,
         "messaging.operation.name": operation,
         **{f"pravega.{key}": value for key, value in attributes.items()},
     }
+    if operation_type is not None:
+        found["messaging.operation.type"] = operation_type
+    kinds = sys.modules[_API].SpanKind
     traced: AbstractContextManager[Any] = tracer.start_as_current_span(
-        f"{operation} {name}", attributes=found
+        f"{operation} {name}", kind=kinds[kind], attributes=found
     )
     return traced
 

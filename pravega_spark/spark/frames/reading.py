@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
     from pravega_spark.spark.read.partitions import EventPartition
     from pravega_spark.spark.versions import InputPartition
+    from pravega_spark.stream import Stream
 
 
 def read_frame(
     spark: SparkSession,
-    stream: str | None = None,
+    stream: str | Stream | None = None,
     *,
     root: str | os.PathLike[str] | None = None,
     **options: Any,
@@ -46,7 +47,7 @@ def read_frame(
 
 
 def frame_settings(
-    stream: str | None, root: str | os.PathLike[str] | None, options: dict[str, Any]
+    stream: str | Stream | None, root: str | os.PathLike[str] | None, options: dict[str, Any]
 ) -> ReadSettings:
     """Parse a call's arguments as the options of a read; raise InvalidOption."""
     settings = read_settings(call_options(stream, root, options))

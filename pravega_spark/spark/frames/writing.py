@@ -19,13 +19,14 @@ if TYPE_CHECKING:
         DataSourceStreamArrowWriter,
         WriterCommitMessage,
     )
+    from pravega_spark.stream import Stream
 
 _MESSAGE = pa.schema([("message", pa.binary())])
 
 
 def write_frame(
     frame: DataFrame,
-    stream: str | None = None,
+    stream: str | Stream | None = None,
     *,
     root: str | os.PathLike[str] | None = None,
     txn_app_id: str | None = None,

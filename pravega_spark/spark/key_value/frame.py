@@ -7,20 +7,24 @@ Spark reads without that, so only the changes that follow them take the longer w
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.engine.stream.stream_log import open_stream
-from pravega_spark.errors import IllegalState
+from pravega_spark.errors import IllegalState, InvalidInput
 from pravega_spark.key_value.entry import translated
 from pravega_spark.key_value.snapshot import TableSnapshot, table_snapshot
 from pravega_spark.spark.key_value.changed_range import merged_range
+from pravega_spark.spark.option_values import named
 from pravega_spark.values.limits import SCAN_CHANGED_BYTES
 from pravega_spark.values.names import folded_path, split_table, table_log
 from pravega_spark.values.segments import segment_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from pravega_spark.key_value.key_value_table import KeyValueTable
 
 _FORMAT = "pravega_kvt"
 _QUERY_ID = "sql.streaming.queryId"
@@ -31,17 +35,25 @@ _BARRIER = "monotonically_increasing_id() >= 0"
 
 
 def key_value_frame(
-    spark: SparkSession, root: str | os.PathLike[str], table: str, *, version: int | None = None
+    spark: SparkSession,
+    table: str | KeyValueTable,
+    *former: Any,
+    root: str | os.PathLike[str] | None = None,
+    version: int | None = None,
 ) -> DataFrame:
     """Return the entries of a table as a frame, exact at one version and at Spark's own speed.
+
+    ``table`` is a name ``scope/table`` with its ``root``, or the table's handle, which brings its
+    root along. ``key_value_frame(spark, root, table)`` is the former order, and deprecated.
 
     The version is pinned by the call: the newest one, or ``version`` of the change log. The frame
     is the folded Delta table at a version, without the keys that changed after it, and the newest
     changes of those. Columns are those of ``format("pravega_kvt")``. The session needs Delta.
     Raises NoSuchTable, and TruncatedData if the version can no longer be read.
     """
-    where = os.fspath(root)
-    where = where if ":/" in where else os.path.abspath(where)
+    if former:
+        table, root = _reordered("key_value_frame(spark, table, root=root)", table, former, root)
+    table, where = _table_in(table, root)
     stream = open_stream(where, table_log(*split_table(table)))
     found = table_snapshot(stream, version)
     if found.folded is None or (found.changed_bytes > SCAN_CHANGED_BYTES and found.expires):
@@ -50,6 +62,25 @@ def key_value_frame(
             reader = reader.option("versionAsOf", found.view.version)
         return reader.load(table)
     return _over_folded(spark, where, table, found)
+
+
+def _reordered(
+    now: str, root: Any, former: tuple[Any, ...], given: object
+) -> tuple[Any, str | os.PathLike[str]]:
+    """Return the table and the root of a call whose root came first, and warn of it."""
+    if len(former) != 1 or given is not None:
+        raise InvalidInput(f"write {now}: too many arguments stand before the named ones.")
+    message = f"the root is given by its name: write {now}."
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
+    return former[0], root
+
+
+def _table_in(table: str | KeyValueTable, root: str | os.PathLike[str] | None) -> tuple[str, str]:
+    """Return the name of a table, and the root as an absolute path or a URL."""
+    name, where = named(table, root)
+    if where is None:
+        raise InvalidInput(f"table {name} needs its root: give root=.")
+    return name, where if ":/" in where else os.path.abspath(where)
 
 
 def _over_folded(spark: SparkSession, root: str, table: str, found: TableSnapshot) -> DataFrame:
@@ -167,7 +198,10 @@ def _version(found: TableSnapshot) -> Column:
 
 
 def upsert_batches(
-    root: str | os.PathLike[str], table: str, **options: str
+    table: str | KeyValueTable,
+    *former: Any,
+    root: str | os.PathLike[str] | None = None,
+    **options: str,
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for ``foreachBatch`` that writes every micro-batch to a table once.
 
@@ -175,22 +209,25 @@ def upsert_batches(
     aggregation that changed are put. A batch is numbered by the query and the batch id, so one that
     is repeated after a crash adds nothing. ``options`` are those of the write; with
     ``checkpointLocation``, that of the query, a batch is known by the ends of its sources, too.
+    ``table`` and ``root`` are those of :func:`key_value_frame`; ``upsert_batches(root, table)`` is
+    deprecated.
     """
-    where = os.fspath(root)
-    where = where if ":/" in where else os.path.abspath(where)
-    split_table(table)
+    if former:
+        table, root = _reordered("upsert_batches(table, root=root)", table, former, root)
+    name, where = _table_in(table, root)
+    split_table(name)
 
     def upsert(frame: DataFrame, batch_id: int) -> None:
         query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         if query is None:
             raise IllegalState(
-                f"no streaming query runs this write to table {table}, so a repeated batch could "
+                f"no streaming query runs this write to table {name}, so a repeated batch could "
                 "not be recognized: give upsert_batches(...) to writeStream.foreachBatch."
             )
         (
             frame.write.format(_FORMAT)
             .mode("append")
-            .options(root=where, table=table, txnAppId=f"query:{query}", txnVersion=batch_id)
+            .options(root=where, table=name, txnAppId=f"query:{query}", txnVersion=batch_id)
             .options(**options)
             .save()
         )

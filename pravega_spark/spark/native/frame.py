@@ -11,10 +11,12 @@ from pravega_spark.spark.settings import ReadSettings, call_options, check_batch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from pravega_spark.stream import Stream
+
 
 def frame(
     spark: SparkSession,
-    stream: str | None = None,
+    stream: str | Stream | None = None,
     *,
     root: str | os.PathLike[str] | None = None,
     **options: Any,
@@ -23,7 +25,8 @@ def frame(
 
     The rows, columns and options are those of ``spark.read.format("pravega")``; the call fixes the
     bounds and the files, by one version of each stream. Rows have no order: sort by ``segment_id``
-    and ``offset``. Filters on ``segment_id``, ``timestamp`` and ``routing_key`` skip chunks.
+    and ``offset``. Filters on ``segment_id``, ``timestamp`` and ``routing_key`` skip chunks. A
+    ``Stream`` brings its root along.
 
     Raises InvalidOption for options that a native frame cannot have; IllegalState for an encrypted
     stream, and for a session of Spark Connect; and what a batch read raises.
@@ -44,7 +47,7 @@ def frame(
 
 def stream_frame(
     spark: SparkSession,
-    stream: str | None = None,
+    stream: str | Stream | None = None,
     *,
     root: str | os.PathLike[str] | None = None,
     **options: Any,
@@ -65,7 +68,7 @@ def stream_frame(
 
 
 def native_settings(
-    stream: str | None, root: str | os.PathLike[str] | None, options: dict[str, Any]
+    stream: str | Stream | None, root: str | os.PathLike[str] | None, options: dict[str, Any]
 ) -> ReadSettings:
     """Parse a call's arguments as the options of a read; raise InvalidOption."""
     settings = read_settings(call_options(stream, root, options))

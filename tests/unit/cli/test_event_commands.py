@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import subprocess
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pravega_spark.engine.chunks.routing import position
+from pravega_spark.engine.store import open_store
 from pravega_spark.manager import StreamManager
 from pravega_spark.values.segments import Segment, StreamCut
 from tests.unit.cli.conftest import Shell
@@ -268,10 +270,59 @@ def test_a_large_event_needs_its_option(shell: Shell) -> None:
     assert [len(data) for _, data in events(shell)] == [9 << 20, 5]
 
 
-def test_a_compressed_file_is_not_read_as_lines(shell: Shell, tmp_path: Path) -> None:
-    path = tmp_path / "x.csv.gz"
-    path.write_bytes(b"x")
-    assert "is compressed" in shell.failed("stream", "append", "s/a", str(path))
+def compressed(codec: str, data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as file:
+        file.write(data)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("suffix", "codec"), [("gz", "gzip"), ("zst", "zstd"), ("bz2", "bz2"), ("lz4", "lz4")]
+)
+def test_compressed_files_are_read_as_what_they_hold(
+    shell: Shell, tmp_path: Path, suffix: str, codec: str
+) -> None:
+    table = io.BytesIO()
+    pq.write_table(pa.table({"a": ["5"]}), table)
+    written = {
+        f"1.log.{suffix}": compressed(codec, b"1\n"),
+        f"2.csv.{suffix}": compressed(codec, b"a\n2\n") + compressed(codec, b"3\n"),
+        f"3.jsonl.{suffix.upper()}": compressed(codec, b'{"a": 4}\n'),
+        f"4.parquet.{suffix}": compressed(codec, table.getvalue()),
+    }
+    for name, data in written.items():
+        (tmp_path / name).write_bytes(data)
+    shell.ok("stream", "append", "s/a", *map(str, sorted(tmp_path.glob("[1-4].*"))))
+    found = [b"1", b'{"a": "2"}', b'{"a": "3"}', b'{"a": 4}', b'{"a": "5"}']
+    assert [data for _, data in events(shell)] == found
+
+
+@pytest.mark.parametrize("cut", [0, -3])
+def test_a_damaged_compressed_file_is_named(shell: Shell, tmp_path: Path, cut: int) -> None:
+    data = compressed("gzip", b"1\n2\n")[:cut] or b"no gzip\n"
+    (tmp_path / "x.gz").write_bytes(data)
+    refused = shell.failed("stream", "append", "s/a", str(tmp_path / "x.gz"))
+    assert "x.gz cannot be read as gzip" in refused
+    (tmp_path / "x.csv.zip").write_bytes(b"x")
+    refused = shell.failed("stream", "append", "s/a", str(tmp_path / "x.csv.zip"))
+    assert "is compressed" in refused
+
+
+def test_files_may_be_urls(shell: Shell, tmp_path: Path) -> None:
+    store = open_store(f"memory://{tmp_path.name}/files")
+    store.put("x.csv", b"a,b\n1,2\n")
+    store.put("y.gz", compressed("gzip", b"3\n"))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema({"a": pa.int64()})) as file:
+        file.write_batch(pa.record_batch({"a": [4]}))
+    store.put("z.arrow", sink.getvalue())
+    urls = [f"memory://{tmp_path.name}/files/{name}" for name in ("x.csv", "y.gz", "z.arrow")]
+    shell.ok("stream", "append", "s/a", *urls)
+    assert [data for _, data in events(shell)] == [b'{"a": "1", "b": "2"}', b"3", b'{"a": 4}']
+    missing = f"memory://{tmp_path.name}/files/none.csv"
+    assert "does not exist" in shell.failed("stream", "append", "s/a", urls[0], missing)
+    assert len(events(shell)) == 3
 
 
 def test_closed_standard_streams_are_empty(shell: Shell) -> None:

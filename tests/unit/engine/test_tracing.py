@@ -10,7 +10,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import StatusCode
+from opentelemetry.trace import SpanKind, StatusCode
 
 from pravega_spark.engine.runtime import tracing
 from pravega_spark.errors import StreamSealed
@@ -60,6 +60,7 @@ def test_append_is_a_span_with_its_commit_inside(
         "system": "pravega_spark",
         "destination.name": "s/a",
         "operation.name": "append",
+        "operation.type": "send",
         "batch.message_count": 2,
     }
     assert attributes(commit) == {
@@ -71,6 +72,7 @@ def test_append_is_a_span_with_its_commit_inside(
     }
     assert commit.parent is not None
     assert commit.parent.span_id == id_of(append)
+    assert (append.kind, commit.kind) == (SpanKind.PRODUCER, SpanKind.INTERNAL)
 
 
 def test_reads_are_spans_of_batches_in_the_caller_s_span(
@@ -83,6 +85,7 @@ def test_reads_are_spans_of_batches_in_the_caller_s_span(
     found = named(spans, "read s/a")
     assert sum(int(attributes(span).get("batch.message_count", 0)) for span in found) == 3  # type: ignore[call-overload]
     for span in found:
+        assert (span.kind, attributes(span)["operation.type"]) == (SpanKind.CLIENT, "receive")
         assert span.parent is not None
         assert span.parent.span_id == mine.get_span_context().span_id
 

@@ -20,7 +20,7 @@ from pravega_spark.engine.writing.split_batch import SplitBatch, StreamPart
 from pravega_spark.errors import CorruptLog
 from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.reader_groups.leases import Heartbeat
-from tests.harness.folder_state import remove
+from tests.harness.folder_state import move, remove
 from tests.unit.integrity.test_stream_integrity import fsck
 
 
@@ -134,7 +134,7 @@ def test_copy_that_is_put_back_and_restored_is_sound(
     root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     by_group(StreamManager(root))
-    (root / "s/a").rename(tmp_path / "copy")
+    move(root / "s/a", tmp_path / "copy")
     assert fsck(root, capsys)[0] == 1
     (tmp_path / "copy").rename(root / "s/a")
     StreamManager(root).restore_stream("s/a")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pravega_spark.errors import CorruptLog, RootChanged, StoreError
+from tests.harness.folder_state import move
 from tests.harness.group_world import OpenGroup, World
 from tests.harness.roots import manager_at
 
@@ -42,7 +43,7 @@ def test_group_whose_folder_was_moved_away_and_back_continues(tmp_path: Path) ->
     reader = group.create_reader("a")
     reader.read_next_event(0)
     folder = tmp_path / "root" / FOLDER
-    folder.rename(tmp_path / "away")
+    move(folder, tmp_path / "away")
     with pytest.raises(StoreError, match="removed, moved or unmounted"):
         reader.keep_alive()
     assert not folder.exists()
@@ -68,7 +69,7 @@ def test_reader_of_a_lost_group_changes_no_group_that_has_its_name(
     hint = tmp_path / "root" / FOLDER / "_pravega/latest.json"
     while not hint.exists():  # written in the background, which would begin the folder again
         time.sleep(0.01)
-    (tmp_path / "root" / FOLDER).rename(tmp_path / "away")
+    move(tmp_path / "root" / FOLDER, tmp_path / "away")
     group = manager_at(tmp_path / "root").create_reader_group("s/g", ["s/t"], **options)
     for number in range(updates):
         group.update(refresh=f"{number + 1} s")

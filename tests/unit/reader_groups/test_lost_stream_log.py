@@ -10,7 +10,7 @@ import pytest
 from pravega_spark.errors import CorruptLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.reader_groups.reader_group import ReaderGroup
-from tests.harness.folder_state import remove, wait_for_maintenance
+from tests.harness.folder_state import move, remove, wait_for_maintenance
 from tests.harness.roots import manager_at
 
 
@@ -46,7 +46,7 @@ def test_group_goes_on_when_the_log_of_a_stream_was_away(
     root: Path, tmp_path: Path, part: str, call: Callable[[ReaderGroup], object]
 ) -> None:
     before = group_at(root).stream_cuts()
-    (root / "s" / part).rename(tmp_path / "away")
+    move(root / "s" / part, tmp_path / "away")
     for _ in range(2):
         with pytest.raises(CorruptLog, match=r"s/t has lost its log.*Put its folder back"):
             call(group_at(root))
@@ -83,7 +83,7 @@ def test_no_change_of_a_group_is_noted_that_cannot_reach_a_lost_stream(
 ) -> None:
     manager_at(root).create_stream("s/v")
     wait_for_maintenance()
-    (root / "s" / part).rename(tmp_path / "away")
+    move(root / "s" / part, tmp_path / "away")
     noted = {file for file in root.rglob("*") if file.is_file()}
     with pytest.raises(CorruptLog, match=r"s/t has lost its log"):
         change(group_at(root))

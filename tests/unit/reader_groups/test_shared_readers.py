@@ -22,6 +22,7 @@ from pravega_spark.reader_groups import transitions
 from pravega_spark.reader_groups.reader import EventStreamReader
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.reader_groups.table import GroupCodec, _open_states
+from tests.harness.folder_state import move
 from tests.harness.group_world import World, membership_of
 from tests.harness.roots import manager_on
 
@@ -119,7 +120,7 @@ def test_group_whose_folder_was_replaced_is_opened_anew(tmp_path: Path) -> None:
     hint = tmp_path / "root" / FOLDER / "_pravega/latest.json"
     while not hint.exists():  # written in the background, which would begin the folder again
         time.sleep(0.01)
-    (tmp_path / "root" / FOLDER).rename(tmp_path / "away")
+    move(tmp_path / "root" / FOLDER, tmp_path / "away")
     elsewhere = manager_on(LocalStore(str(tmp_path / "root")))  # as another process has it
     elsewhere.create_reader_group("s/g", ["s/t"], checkpoint_interval=None)
     for number in range(3):
