@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Final
 
-from pravega_spark.errors import InvalidInput
-from pravega_spark.jobs.command_line import duration, parser_of_root
+import click
+
+from pravega_spark.jobs.command_line import JobCommand, duration, flag, option
 from pravega_spark.spark.option_values import KEY_ENCODINGS
 from pravega_spark.values.names import split_stream
 
@@ -34,105 +35,91 @@ docs/deploy.md starts jobs by spark-submit, Databricks, Kubernetes, Airflow, sys
 """
 
 
-def make_copy_parser(doc: str, prog: str) -> argparse.ArgumentParser:
-    """Return a parser with the options of both jobs; ``doc`` is what its help says of the job."""
-    parser = parser_of_root(doc, prog, COPY_EXIT_STATUS)
-    parser.add_argument(
-        "--path", help="folder or URL of the Delta table or of the files; not for Kafka"
-    )
-    parser.add_argument(
-        "--servers", metavar="HOST:PORT", help="Kafka's bootstrap servers, separated by commas"
-    )
-    parser.add_argument(
-        "--checkpoint",
-        metavar="FOLDER",
-        help="folder or URL for this job alone, where Spark keeps its progress; required except "
-        "with --dry-run",
-    )
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of Spark's format for the source or target, such as header=true or "
-        "kafka.security.protocol=SSL; may be repeated",
-    )
-    parser.add_argument(
-        "--key-encoding",
-        choices=KEY_ENCODINGS,
-        default="utf8",
-        help="percent: keys that are not UTF-8 are text in the stream, and bytes in Kafka "
-        "(default: such a key is an error)",
-    )
-    parser.add_argument(
-        "--interval",
-        type=duration,
-        metavar="TIME",
-        help="keep running, with a batch every TIME, such as 10s (default: copy all that is "
-        "there, and end)",
-    )
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="read a few rows, show them as they would be written, and write nothing",
-    )
-    return parser
+def copy_command(prog: str, doc: str, options: Sequence[click.Option]) -> JobCommand:
+    """Return the command of a copying job: its own options, and those of both jobs."""
+    shared = [
+        option(
+            "--path", help="The folder or URL of the Delta table or of the files; not for Kafka."
+        ),
+        option(
+            "--servers",
+            metavar="HOST:PORT",
+            help="Kafka's bootstrap servers, separated by commas.",
+        ),
+        option(
+            "--checkpoint",
+            metavar="FOLDER",
+            help="A folder or URL for this job alone, where Spark keeps its progress; required "
+            "except with --dry-run.",
+        ),
+        option(
+            "--option",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="An option of Spark's format for the source or target, such as header=true or "
+            "kafka.security.protocol=SSL; may be repeated.",
+        ),
+        option(
+            "--key-encoding",
+            type=click.Choice(KEY_ENCODINGS),
+            default="utf8",
+            help="With percent, keys that are not UTF-8 are text in the stream, and bytes in "
+            "Kafka; else such a key is an error.",
+        ),
+        option(
+            "--interval",
+            parse=duration,
+            metavar="TIME",
+            help="Keep running, with a batch every TIME, such as 10s.  [default: copy all that is "
+            "there, and end]",
+        ),
+        flag(
+            "--dry-run",
+            help="Read a few rows, show them as they would be written, and write nothing.",
+        ),
+    ]
+    return JobCommand(prog, doc, COPY_EXIT_STATUS, [*options, *shared])
 
 
-def check_copy(parser: argparse.ArgumentParser, arguments: argparse.Namespace, kind: str) -> None:
-    """End with status 2 if options of a format are missing, or are of another one."""
+def check_copy(arguments: SimpleNamespace, kind: str) -> None:
+    """Raise UsageError if options of a format are missing, or are of another one."""
     if kind == KAFKA:
-        _require(parser, arguments, "servers", f"{kind} needs --servers")
-        _refuse(parser, arguments, "path", f"{kind} has no --path")
+        _require(arguments, "servers", f"{kind} needs --servers")
+        _refuse(arguments, "path", f"{kind} has no --path")
     else:
-        _require(parser, arguments, "path", f"{kind} needs --path")
-        _refuse(parser, arguments, "servers", f"--servers is for Kafka, and this is {kind}")
+        _require(arguments, "path", f"{kind} needs --path")
+        _refuse(arguments, "servers", f"--servers is for Kafka, and this is {kind}")
     if arguments.checkpoint is None and not arguments.dry_run:
-        parser.error(
-            "--checkpoint is required: a folder for this job alone, where it keeps its progress"
+        raise click.UsageError(
+            "--checkpoint is required: a folder for this job alone, where it keeps its progress."
         )
     arguments.options = {}
     for text in arguments.option:
         name, is_given, value = text.partition("=")
         if not (name and is_given):
-            parser.error(f"--option is NAME=VALUE, such as header=true; got {text!r}")
+            raise click.UsageError(f"--option is NAME=VALUE, such as header=true; got {text!r}.")
         arguments.options[name] = value
 
 
 def stream_name(text: str) -> str:
     """Return a stream's full name."""
-    try:
-        split_stream(text)
-    except InvalidInput as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    split_stream(text)
     return text
 
 
-def count(text: str) -> int:
-    """Parse a whole number above 0."""
-    try:
-        found = int(text)
-    except ValueError:
-        found = 0
-    if found < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
-    return found
+COUNT: Final = click.IntRange(min=1)
 
 
-def kafka_options(arguments: argparse.Namespace) -> Mapping[str, str]:
+def kafka_options(arguments: SimpleNamespace) -> Mapping[str, str]:
     """Return the options of Spark's Kafka source and sink."""
     return {"kafka.bootstrap.servers": arguments.servers, **arguments.options}
 
 
-def _require(
-    parser: argparse.ArgumentParser, arguments: argparse.Namespace, name: str, why: str
-) -> None:
+def _require(arguments: SimpleNamespace, name: str, why: str) -> None:
     if getattr(arguments, name) is None:
-        parser.error(f"{why}.")
+        raise click.UsageError(f"{why}.")
 
 
-def _refuse(
-    parser: argparse.ArgumentParser, arguments: argparse.Namespace, name: str, why: str
-) -> None:
+def _refuse(arguments: SimpleNamespace, name: str, why: str) -> None:
     if getattr(arguments, name) is not None:
-        parser.error(f"{why}; remove --{name}.")
+        raise click.UsageError(f"{why}; remove --{name}.")

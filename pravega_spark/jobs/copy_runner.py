@@ -11,11 +11,11 @@ import io
 import json
 import re
 import time
-from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.errors import InvalidInput, NotFound
@@ -156,7 +156,7 @@ class _Sums:
         return line if behind is None else f"{line}, {behind:,} behind"
 
 
-def run_copy(prog: str, arguments: Namespace, copy: Copy) -> int:
+def run_copy(prog: str, arguments: SimpleNamespace, copy: Copy) -> int:
     """Copy to the end of the source, or with ``--interval`` until a signal; return the status."""
     packages = [PACKAGES[copy.kind]] if copy.kind in PACKAGES else []
     work = partial(copy_rows, prog, arguments, copy)
@@ -165,7 +165,7 @@ def run_copy(prog: str, arguments: Namespace, copy: Copy) -> int:
 
 def copy_rows(
     prog: str,
-    arguments: Namespace,
+    arguments: SimpleNamespace,
     copy: Copy,
     spark: SparkSession | None,
     stop: StopSignal | None = None,

@@ -27,16 +27,20 @@ What it never does:
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
+
+import click
 
 from pravega_spark.config.descriptions import StreamInfo
 from pravega_spark.errors import InvalidInput
+from pravega_spark.jobs.command_line import JobCommand, option
 from pravega_spark.jobs.copy_command_line import (
+    COUNT,
     CSV,
     DELTA,
     FILES,
@@ -44,9 +48,8 @@ from pravega_spark.jobs.copy_command_line import (
     JSON,
     KAFKA,
     check_copy,
-    count,
+    copy_command,
     kafka_options,
-    make_copy_parser,
     stream_name,
 )
 from pravega_spark.jobs.copy_runner import Copy, run_copy
@@ -240,57 +243,73 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_copy(PROG, arguments, export_of(arguments))
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def parse(argv: Sequence[str] | None) -> SimpleNamespace:
     """Parse the command line; an error in it exits with 2."""
-    parser = make_copy_parser(__doc__ or "", PROG)
-    parser.add_argument(
-        "--stream",
-        type=stream_name,
-        required=True,
-        metavar="SCOPE/STREAM",
-        help="the stream to read",
-    )
-    parser.add_argument(
-        "--to", dest="target", required=True, choices=FORMATS, help="the kind of target"
-    )
-    parser.add_argument("--topic", help="Kafka's topic")
-    parser.add_argument(
-        "--start",
-        default="earliest",
-        metavar="CUT",
-        help="where the first run begins: earliest, latest, a saved cut, or the text of a cut "
-        "(default: earliest)",
-    )
-    parser.add_argument(
-        "--group", metavar="SCOPE/GROUP", help="reader group that keeps the position, a subscriber"
-    )
-    parser.add_argument(
-        "--event-as",
-        choices=tuple(_EVENTS),
-        help="form of the event in a table or a file (default: binary, in CSV and JSON text)",
-    )
-    parser.add_argument(
-        "--written-table",
-        choices=("fail", "append"),
-        default="fail",
-        help="how to treat a Delta table that an export with another checkpoint has written: "
-        "append adds the rows from --start on (default: fail)",
-    )
-    parser.add_argument("--max-rows", type=count, help="at most this many events in a batch")
-    arguments = parser.parse_args(argv)
-    check_copy(parser, arguments, arguments.target)
-    if (arguments.target == KAFKA) != (arguments.topic is not None):
-        parser.error("--topic is for Kafka, which needs it.")
-    if arguments.target == KAFKA and arguments.event_as is not None:
-        parser.error("--event-as is for tables and files; Kafka gets bytes.")
-    if arguments.target != DELTA and arguments.written_table != "fail":
-        parser.error(f"--written-table is for Delta tables, and this is {arguments.target}.")
-    if arguments.target in _TEXTS and arguments.event_as == "binary":
-        parser.error(f"{arguments.target} has no bytes: use --event-as text or base64.")
+    with _command().parsed(argv) as arguments:
+        check_copy(arguments, arguments.target)
+        if (arguments.target == KAFKA) != (arguments.topic is not None):
+            raise click.UsageError("--topic is for Kafka, which needs it.")
+        if arguments.target == KAFKA and arguments.event_as is not None:
+            raise click.UsageError("--event-as is for tables and files; Kafka gets bytes.")
+        if arguments.target != DELTA and arguments.written_table != "fail":
+            raise click.UsageError(
+                f"--written-table is for Delta tables, and this is {arguments.target}."
+            )
+        if arguments.target in _TEXTS and arguments.event_as == "binary":
+            raise click.UsageError(
+                f"{arguments.target} has no bytes: use --event-as text or base64."
+            )
     return arguments
 
 
-def export_of(arguments: argparse.Namespace) -> Copy:
+def _command() -> JobCommand:
+    options = [
+        option(
+            "--stream",
+            parse=stream_name,
+            required=True,
+            metavar="SCOPE/STREAM",
+            help="The stream to read.",
+        ),
+        option(
+            "--to",
+            "target",
+            required=True,
+            type=click.Choice(FORMATS),
+            help="The kind of target.",
+        ),
+        option("--topic", help="Kafka's topic."),
+        option(
+            "--start",
+            default="earliest",
+            metavar="CUT",
+            help="Where the first run begins: earliest, latest, a saved cut, or the text of a "
+            "cut.  [default: earliest]",
+        ),
+        option(
+            "--group",
+            metavar="SCOPE/GROUP",
+            help="The reader group that keeps the position, a subscriber.",
+        ),
+        option(
+            "--event-as",
+            type=click.Choice(tuple(_EVENTS)),
+            help="The form of the event in a table or a file.  [default: binary, in CSV and JSON "
+            "text]",
+        ),
+        option(
+            "--written-table",
+            type=click.Choice(("fail", "append")),
+            default="fail",
+            help="What to do with a Delta table that an export with another checkpoint has "
+            "written: append adds the rows from --start on.  [default: fail]",
+        ),
+        option("--max-rows", type=COUNT, help="At most this many events in a batch."),
+    ]
+    return copy_command(PROG, __doc__ or "", options)
+
+
+def export_of(arguments: SimpleNamespace) -> Copy:
     """Return what the job copies."""
     target = arguments.topic or arguments.path
     return Copy(
@@ -302,7 +321,7 @@ def export_of(arguments: argparse.Namespace) -> Copy:
     )
 
 
-def _info(arguments: argparse.Namespace) -> StreamInfo:
+def _info(arguments: SimpleNamespace) -> StreamInfo:
     if not HAS_DATA_SOURCES:
         raise InvalidInput(
             f"this job is a streaming query of format('pravega'), for Spark 4.0 and later, and "
@@ -312,7 +331,7 @@ def _info(arguments: argparse.Namespace) -> StreamInfo:
     return StreamManager(arguments.root).stream_info(arguments.stream)
 
 
-def _frame(arguments: argparse.Namespace, spark: SparkSession, *, is_stream: bool) -> DataFrame:
+def _frame(arguments: SimpleNamespace, spark: SparkSession, *, is_stream: bool) -> DataFrame:
     schema = _info(arguments).configuration.schema
     options = {"root": arguments.root, "startingStreamCut": arguments.start}
     if arguments.max_rows is not None and is_stream:
@@ -344,7 +363,7 @@ def _typed_topic(frame: DataFrame, names: Sequence[str]) -> DataFrame:
     return frame.selectExpr("routing_key AS key", f"{row_json(frame, *names)} AS value")
 
 
-def _preview(arguments: argparse.Namespace, spark: SparkSession) -> DataFrame:
+def _preview(arguments: SimpleNamespace, spark: SparkSession) -> DataFrame:
     frame = _frame(arguments, spark, is_stream=False)
     texts = {"key", "value", "event"}
     return frame.selectExpr(
@@ -352,7 +371,7 @@ def _preview(arguments: argparse.Namespace, spark: SparkSession) -> DataFrame:
     )
 
 
-def _query(arguments: argparse.Namespace, spark: SparkSession) -> DataStreamWriter:
+def _query(arguments: SimpleNamespace, spark: SparkSession) -> DataStreamWriter:
     if arguments.target != KAFKA:
         given = arguments.path, arguments.checkpoint
         emptied = emptied_text(spark, *given, is_table=arguments.target == DELTA)

@@ -30,23 +30,25 @@ What it never does:
 
 from __future__ import annotations
 
-import argparse
 import sys
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
+import click
+
 from pravega_spark.errors import InvalidInput
+from pravega_spark.jobs.command_line import JobCommand, flag, option
 from pravega_spark.jobs.copy_command_line import (
+    COUNT,
     FILES,
     FORMATS,
     KAFKA,
     check_copy,
-    count,
+    copy_command,
     kafka_options,
-    make_copy_parser,
     stream_name,
 )
 from pravega_spark.jobs.copy_runner import Copy, run_copy
@@ -130,7 +132,7 @@ _PLACE = ("file_modification_time", "file_path", "file_block_start")
 """The order of a micro-batch's files, in Spark's hidden column ``_metadata``."""
 
 
-def kafka_frame(spark: SparkSession, arguments: Namespace, *, is_stream: bool) -> DataFrame:
+def kafka_frame(spark: SparkSession, arguments: SimpleNamespace, *, is_stream: bool) -> DataFrame:
     """Return a frame of topics, with ``stream`` of each row if several streams are written."""
     options = {"startingOffsets": "earliest", **kafka_options(arguments)}
     name, value = ("subscribe", arguments.topics)
@@ -155,7 +157,7 @@ def kafka_frame(spark: SparkSession, arguments: Namespace, *, is_stream: bool) -
     return frame.selectExpr(*names)
 
 
-def table_frame(spark: SparkSession, arguments: Namespace, *, is_stream: bool) -> DataFrame:
+def table_frame(spark: SparkSession, arguments: SimpleNamespace, *, is_stream: bool) -> DataFrame:
     """Return a frame of a Delta table or of files, with the columns by which it is ordered.
 
     Lines of JSON are events as they are; rows of other formats become JSON objects, unless the
@@ -180,7 +182,7 @@ def table_frame(spark: SparkSession, arguments: Namespace, *, is_stream: bool) -
     return frame.selectExpr(*_chosen(arguments, frame))
 
 
-def _options(arguments: Namespace) -> dict[str, str]:
+def _options(arguments: SimpleNamespace) -> dict[str, str]:
     """Return the options of Spark's format: by themselves they lose no value of a row.
 
     Spark's own defaults make null of a value that does not fit, drop what a row of CSV has too
@@ -198,7 +200,7 @@ def _options(arguments: Namespace) -> dict[str, str]:
 
 
 def _schema(
-    spark: SparkSession, arguments: Namespace, options: Mapping[str, str]
+    spark: SparkSession, arguments: SimpleNamespace, options: Mapping[str, str]
 ) -> StructType | None:
     """Return the schema of files: the one that was given, or that of the files that are there.
 
@@ -234,7 +236,7 @@ def _schema(
 def _with_line(
     frame: DataFrame,
     schema: StructType | None,
-    arguments: Namespace,
+    arguments: SimpleNamespace,
     options: Mapping[str, str],
 ) -> DataFrame:
     """Return lines with their columns; a typed stream has no row for an empty line."""
@@ -252,7 +254,7 @@ def _with_line(
     )
 
 
-def _chosen(arguments: Namespace, frame: DataFrame) -> list[str]:
+def _chosen(arguments: SimpleNamespace, frame: DataFrame) -> list[str]:
     """Return SQL expressions for key, value and time, and for the order of the rows of a key."""
     names = [name for name in frame.columns if name not in (_LINE, "_metadata")]
     is_export = arguments.typed or ("event" in names and set(names) <= _OF_EXPORTS)
@@ -333,109 +335,119 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_copy(PROG, arguments, import_of(arguments))
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def parse(argv: Sequence[str] | None) -> SimpleNamespace:
     """Parse the command line; an error in it exits with 2."""
-    parser = _parser()
-    arguments = parser.parse_args(argv)
-    arguments.told = set()
-    if arguments.scope is not None and not is_name(arguments.scope):
-        parser.error(f"--scope: {arguments.scope!r} is not a valid scope name.")
-    check_copy(parser, arguments, arguments.source)
-    _check_typed(parser, arguments)
-    is_kafka = arguments.source == KAFKA
-    named = [n for n in ("topics", "topic_pattern") if getattr(arguments, n) is not None]
-    if is_kafka and len(named) != 1:
-        parser.error("kafka needs either --topics or --topic-pattern.")
-    if not is_kafka and (named or arguments.scope is not None):
-        parser.error("--topics, --topic-pattern and --scope are for Kafka; use --stream.")
+    with _command().parsed(argv) as arguments:
+        arguments.told = set()
+        if (arguments.stream is None) == (arguments.scope is None):
+            raise click.UsageError("name either --stream or --scope.")
+        if arguments.scope is not None and not is_name(arguments.scope):
+            raise click.UsageError(f"--scope: {arguments.scope!r} is not a valid scope name.")
+        check_copy(arguments, arguments.source)
+        _check_typed(arguments)
+        is_kafka = arguments.source == KAFKA
+        named = [n for n in ("topics", "topic_pattern") if getattr(arguments, n) is not None]
+        if is_kafka and len(named) != 1:
+            raise click.UsageError("kafka needs either --topics or --topic-pattern.")
+        if not is_kafka and (named or arguments.scope is not None):
+            raise click.UsageError(
+                "--topics, --topic-pattern and --scope are for Kafka; use --stream."
+            )
     return arguments
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = make_copy_parser(__doc__ or "", PROG)
-    target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument(
-        "--stream", type=stream_name, metavar="SCOPE/STREAM", help="the stream to write"
-    )
-    target.add_argument(
-        "--scope", help="Kafka: write each topic to the stream of its name in this scope"
-    )
-    parser.add_argument(
-        "--from", dest="source", required=True, choices=FORMATS, help="the kind of source"
-    )
-    parser.add_argument("--topics", metavar="NAMES", help="Kafka's topics, separated by commas")
-    parser.add_argument(
-        "--topic-pattern",
-        metavar="REGEX",
-        help="a regular expression for the names of topics, instead of --topics",
-    )
-    parser.add_argument("--key", metavar="SQL", help="routing key (default: Kafka's key, or none)")
-    parser.add_argument(
-        "--event", metavar="SQL", help="event, text or binary (default: the value, line or row)"
-    )
-    parser.add_argument(
-        "--typed",
-        action="store_true",
-        help="write to a typed stream: the columns of the table or files, or Kafka's payload and "
-        "headers; a new stream takes their schema",
-    )
-    parser.add_argument("--time", metavar="SQL", help="timestamp (default: Kafka's, or now)")
-    parser.add_argument(
-        "--order-by",
-        metavar="SQL",
-        help="order of the rows of a key in a batch of files (default: that of the files by time "
-        "and name, and of the rows in each)",
-    )
-    parser.add_argument(
-        "--schema", metavar="DDL", help="schema of the files (default: that of the files found)"
-    )
-    parser.add_argument(
-        "--segments", type=count, default=1, help="segments of a new stream (default: 1)"
-    )
-    parser.add_argument("--max-rows", type=count, help="Kafka: at most this many rows in a batch")
-    _add_rules(parser)
-    return parser
+def _command() -> JobCommand:
+    options = [
+        option("--stream", parse=stream_name, metavar="SCOPE/STREAM", help="The stream to write."),
+        option(
+            "--scope",
+            help="Kafka: write each topic to the stream of its name in this scope, in place of "
+            "--stream.",
+        ),
+        option(
+            "--from",
+            "source",
+            required=True,
+            type=click.Choice(FORMATS),
+            help="The kind of source.",
+        ),
+        option("--topics", metavar="NAMES", help="Kafka's topics, separated by commas."),
+        option(
+            "--topic-pattern",
+            metavar="REGEX",
+            help="A regular expression for the names of topics, in place of --topics.",
+        ),
+        option("--key", metavar="SQL", help="The routing key.  [default: Kafka's key, or none]"),
+        option(
+            "--event",
+            metavar="SQL",
+            help="The event, text or binary.  [default: the value, line or row]",
+        ),
+        flag(
+            "--typed",
+            help="Write to a typed stream: the columns of the table or files, or Kafka's payload "
+            "and headers; a new stream takes their schema.",
+        ),
+        option("--time", metavar="SQL", help="The timestamp.  [default: Kafka's, or now]"),
+        option(
+            "--order-by",
+            metavar="SQL",
+            help="The order of the rows of a key in a batch of files.  [default: that of the "
+            "files by time and name, and of the rows in each]",
+        ),
+        option(
+            "--schema",
+            metavar="DDL",
+            help="The schema of the files.  [default: that of the files found]",
+        ),
+        option(
+            "--segments",
+            type=COUNT,
+            default=1,
+            help="The segments of a new stream.  [default: 1]",
+        ),
+        option("--max-rows", type=COUNT, help="Kafka: at most this many rows in a batch."),
+        option(
+            "--null-values",
+            type=click.Choice(("fail", "skip", "empty")),
+            default="fail",
+            help="What to do with a row without a value, such as a tombstone.  [default: fail]",
+        ),
+        option(
+            "--changed-files",
+            type=click.Choice(("fail", "skip")),
+            default="fail",
+            help="What to do with a file that has changed after it was read, such as by appended "
+            "rows: skip leaves out the new rows, and says so.  [default: fail]",
+        ),
+        flag("--drop-headers", help="Leave out Kafka's headers.  [default: fail]"),
+        option(
+            "--restored-lives",
+            metavar="LIVES",
+            help="The lives of restored streams, separated by commas, as the error names them, "
+            "that lack no row of this import.",
+        ),
+    ]
+    return copy_command(PROG, __doc__ or "", options)
 
 
-def _add_rules(parser: argparse.ArgumentParser) -> None:
-    """Add what decides about rows that a stream cannot hold, and about restored streams."""
-    parser.add_argument(
-        "--null-values",
-        choices=("fail", "skip", "empty"),
-        default="fail",
-        help="how to treat a row without a value, such as a tombstone (default: fail)",
-    )
-    parser.add_argument(
-        "--changed-files",
-        choices=("fail", "skip"),
-        default="fail",
-        help="how to treat a file that has changed after it was read, such as by appended rows: "
-        "skip leaves out the new rows, and says so (default: fail)",
-    )
-    parser.add_argument(
-        "--drop-headers", action="store_true", help="leave out Kafka's headers (default: fail)"
-    )
-    parser.add_argument(
-        "--restored-lives",
-        metavar="LIVES",
-        help="lives of restored streams, separated by commas, as the error names them, that lack "
-        "no row of this import",
-    )
-
-
-def _check_typed(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
-    """End with status 2 if options of a stream of bytes are given for a typed one."""
+def _check_typed(arguments: SimpleNamespace) -> None:
+    """Raise UsageError if options of a stream of bytes are given for a typed one."""
     if not arguments.typed:
         return
     if arguments.stream is None:
-        parser.error("--typed is for one stream: name it by --stream.")
+        raise click.UsageError("--typed is for one stream: name it by --stream.")
     if arguments.key_encoding != "utf8" or arguments.null_values != "fail":
-        parser.error("--key-encoding and --null-values are for streams of bytes, not for --typed.")
+        raise click.UsageError(
+            "--key-encoding and --null-values are for streams of bytes, not for --typed."
+        )
     if arguments.event is not None and arguments.source != KAFKA:
-        parser.error("--event is for streams of bytes: with --typed the columns are written.")
+        raise click.UsageError(
+            "--event is for streams of bytes: with --typed the columns are written."
+        )
 
 
-def import_of(arguments: argparse.Namespace) -> Copy:
+def import_of(arguments: SimpleNamespace) -> Copy:
     """Return what the job copies."""
     target = arguments.stream or f"{arguments.scope}/*"
     source = arguments.topics or arguments.topic_pattern or arguments.path
@@ -449,7 +461,7 @@ def import_of(arguments: argparse.Namespace) -> Copy:
     )
 
 
-def _preview(arguments: argparse.Namespace, spark: SparkSession) -> DataFrame:
+def _preview(arguments: SimpleNamespace, spark: SparkSession) -> DataFrame:
     read = kafka_frame if arguments.source == KAFKA else table_frame
     frame = read(spark, arguments, is_stream=False)
     shown = [name for name in frame.columns if not name.startswith(ORDER)]
@@ -461,7 +473,7 @@ def _no_check(spark: SparkSession) -> None:
     """Look at nothing: Kafka and Delta know by themselves what has changed."""
 
 
-def _check_files(arguments: argparse.Namespace, spark: SparkSession) -> None:
+def _check_files(arguments: SimpleNamespace, spark: SparkSession) -> None:
     """Raise InvalidInput for files that have changed after they were read, or say so, once each."""
     given = arguments.path, arguments.options, arguments.checkpoint
     found = changed_files(spark, *given)
@@ -476,7 +488,7 @@ def _check_files(arguments: argparse.Namespace, spark: SparkSession) -> None:
         complain(PROG, f"{changed_text(new)}.")
 
 
-def _query(arguments: argparse.Namespace, spark: SparkSession) -> DataStreamWriter:
+def _query(arguments: SimpleNamespace, spark: SparkSession) -> DataStreamWriter:
     """Return the query, which writes a batch at most once, however often it is repeated."""
     _check_checkpoint(arguments, spark)
     options = _sink_options(arguments)
@@ -499,7 +511,7 @@ def _query(arguments: argparse.Namespace, spark: SparkSession) -> DataStreamWrit
     return writer.trigger(processingTime=f"{round(arguments.interval * 1_000)} milliseconds")
 
 
-def _check_checkpoint(arguments: argparse.Namespace, spark: SparkSession) -> None:
+def _check_checkpoint(arguments: SimpleNamespace, spark: SparkSession) -> None:
     """Raise InvalidInput if batches were written, and the stream is not there.
 
     The run would go on after them, and report rows as copied that the stream never got.
@@ -521,7 +533,7 @@ def _check_checkpoint(arguments: argparse.Namespace, spark: SparkSession) -> Non
         )
 
 
-def _sink_options(arguments: argparse.Namespace) -> dict[str, str]:
+def _sink_options(arguments: SimpleNamespace) -> dict[str, str]:
     if arguments.typed:
         return {
             "root": arguments.root,

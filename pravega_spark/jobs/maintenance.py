@@ -25,14 +25,15 @@ What it never does:
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeVar
+from types import MappingProxyType, SimpleNamespace
+from typing import TYPE_CHECKING, Final
+
+import click
 
 from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.config.policies import ScalingPace
@@ -40,13 +41,8 @@ from pravega_spark.config.root_settings import rule_of
 from pravega_spark.config.setting_rules import SettingValue
 from pravega_spark.engine.runtime.json_codec import to_json
 from pravega_spark.engine.store import open_store
-from pravega_spark.errors import (
-    InvalidConfiguration,
-    InvalidInput,
-    NotFound,
-    PravegaSparkError,
-)
-from pravega_spark.jobs.command_line import duration, parser_of_root
+from pravega_spark.errors import InvalidConfiguration, InvalidInput, NotFound
+from pravega_spark.jobs.command_line import JobCommand, duration, flag, option
 from pravega_spark.jobs.job_runner import errors_of_spark, run_job
 from pravega_spark.jobs.launcher_stderr import complain
 from pravega_spark.jobs.range_compaction import COMPACTION, OUTCOME_SCHEMA, compact_streams
@@ -72,13 +68,12 @@ from pravega_spark.values.limits import STREAM_TIMEOUT
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Value = TypeVar("Value")
-
 PROG: Final = "maintenance"
 REQUIRED = ("pandas", "pyspark")
 """Packages of the extra ``jobs``; PySpark's ``mapInArrow`` needs pandas."""
 AS_SET: Final = True
 """``--interval`` without a value: as often as the root's settings say."""
+_AS_SET_TEXT: Final = "as set"
 KINDS_OF_JOBS: Final[Mapping[str, tuple[MaintenanceKind, ...]]] = MappingProxyType(
     {
         PROG: tuple(WORKS),
@@ -127,23 +122,25 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     return run_job(prog, REQUIRED, check, partial(maintain, arguments))
 
 
-def parse(argv: Sequence[str] | None, prog: str = PROG) -> argparse.Namespace:
+def parse(argv: Sequence[str] | None, prog: str = PROG) -> SimpleNamespace:
     """Parse the command line of a job, with what a round does as ``request``.
 
     An error in it exits with 2.
     """
-    parser = _parser(prog)
-    given = parser.parse_args(argv)
-    if given.once and given.interval is not None:
-        parser.error("--once and --interval exclude each other")
-    how = ScalingHow(given.pace or PACE, given.by_keys)
-    try:
+    with _command(prog).parsed(argv) as given:
+        if given.once and given.interval is not None:
+            raise click.UsageError("--once and --interval exclude each other.")
+        if given.more_kinds and not given.kinds:
+            raise click.UsageError(
+                f"got an argument that belongs to no option: {given.more_kinds[0]}"
+            )
+        how = ScalingHow(given.pace or PACE, given.by_keys)
         kinds = KINDS_OF_JOBS[prog]
-        if given.kinds is not None:
-            kinds = parse_kinds(split_kinds(given.kinds))
+        if given.kinds:
+            kinds = parse_kinds(split_kinds([*given.kinds, *given.more_kinds]))
         if given.no_sweep:
             kinds = tuple(kind for kind in kinds if kind is not MaintenanceKind.SWEEPING)
-        flags = {name: vars(given)[name] for name in SETTING_FLAGS.values() if name in given}
+        flags = {name: vars(given)[name] for name in SETTING_FLAGS.values() if name in given.given}
         if prog != PROG and given.interval not in (None, AS_SET):
             every_ms = round(1_000 * given.interval)
             flags |= {f"{kind.value}_interval": every_ms for kind in kinds}
@@ -156,132 +153,121 @@ def parse(argv: Sequence[str] | None, prog: str = PROG) -> argparse.Namespace:
             full=given.full or how != ScalingHow(),
             limit=given.limit,
         )
-    except PravegaSparkError as error:
-        parser.error(str(error))
-    given.request = replace(request, flags=flags, scaling=how)
-    given.prog = prog
+        given.request = replace(request, flags=flags, scaling=how)
+        given.prog = prog
     return given
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
+def _command(prog: str) -> JobCommand:
     doc = __doc__ or ""
+    names = ", ".join(kind.value for kind in KINDS_OF_JOBS[prog])
     if prog != PROG:
-        names = ",".join(kind.value for kind in KINDS_OF_JOBS[prog])
-        doc = f'The job "maintenance" with --kinds {names}.\n\n{doc}'
-    parser = parser_of_root(doc, prog, EXIT_STATUS)
-    add = parser.add_argument
-    add("--scope", action="append", default=[], help="work on this scope; may be repeated")
-    add(
-        "--stream",
-        action="append",
-        default=[],
-        metavar="SCOPE/STREAM",
-        help="work on this stream; may be repeated",
-    )
-    add(
-        "--kinds",
-        action="extend",
-        nargs="+",
-        metavar="KIND",
-        help="do only these kinds of work, such as retention,sweeping; may be repeated (default: "
-        f"all of {', '.join(kind.value for kind in KINDS_OF_JOBS[prog])})",
-    )
-    add("--once", action="store_true", help="do one round, as without --interval")
+        doc = f'The job "maintenance" with --kinds {names.replace(" ", "")}.\n\n{doc}'
     often = (
-        "with TIME, such as 60s, look what is due after a pause of TIME, and without it when the "
-        "next kind is due"
+        "With TIME, such as 60s, look what is due after a pause of TIME; without it, when the next "
+        "kind is due."
         if prog == PROG
-        else "TIME, such as 60s, is the interval in place of the settings"
+        else "TIME, such as 60s, is the interval in place of the settings."
     )
-    add(
-        "--interval",
-        type=duration,
-        nargs="?",
-        const=AS_SET,
-        metavar="TIME",
-        help="keep running: do each kind when its interval in the settings has passed; "
-        f"{often} (default: one round)",
-    )
-    add("--dry-run", action="store_true", help="show what would be done, and change nothing")
-    add(
-        "--full",
-        action="store_true",
-        help="look at every stream fully, also at those that have no news and are not due",
-    )
-    add(
-        "--limit",
-        type=duration,
-        default=duration(STREAM_TIMEOUT),
-        metavar="TIME",
-        help=f"fail a kind of work that takes longer than this at a stream (default: "
-        f"{STREAM_TIMEOUT})",
-    )
-    add(
-        "--metrics-textfile",
-        type=_textfile,
-        metavar="PATH",
-        help="after each round, write the metrics of the root to this file *.prom for "
-        "node_exporter's textfile collector (needs the extra metrics)",
-    )
-    for flag, name in SETTING_FLAGS.items():
-        rule = rule_of(name)
-        add(
-            flag,
-            type=partial(_setting, name),
-            default=argparse.SUPPRESS,
-            dest=name,
-            metavar="VALUE",
-            help=f"{rule.meaning} (default: the setting {name} of the stream or the root, else "
-            f"{rule.default})",
-        )
-    add("--no-sweep", action="store_true", help="do all of these kinds except sweeping")
-    add(
-        "--confirm-clock",
-        action="store_true",
-        help="confirm that a local disk's clock is right, after a warning that it jumped",
-    )
-    add(
-        "--cooldown",
-        type=_pace,
-        metavar="TIME",
-        dest="pace",
-        help="minimum age of a segment that is split (default: 600s); all other times of scaling "
-        "are proportional to it",
-    )
-    add(
-        "--by-keys",
-        action="store_true",
-        help="where a policy follows events, split a segment between its newest keys if that "
-        "balances the load better than equal ranges",
-    )
-    return parser
+    options = [
+        option("--scope", multiple=True, help="Work on this scope; may be repeated."),
+        option(
+            "--stream",
+            multiple=True,
+            metavar="SCOPE/STREAM",
+            help="Work on this stream; may be repeated.",
+        ),
+        option(
+            "--kinds",
+            multiple=True,
+            metavar="KIND...",
+            help="Do only these kinds of work, such as retention,sweeping; may be repeated.  "
+            f"[default: {names}]",
+        ),
+        flag("--once", help="Do one round, as without --interval."),
+        option(
+            "--interval",
+            is_flag=False,
+            flag_value=_AS_SET_TEXT,
+            parse=_interval,
+            metavar="[TIME]",
+            help="Keep running: do each kind when its interval in the settings has passed. "
+            f"{often}  [default: one round]",
+        ),
+        flag("--dry-run", help="Show what would be done, and change nothing."),
+        flag(
+            "--full",
+            help="Look at every stream fully, also at those that have no news and are not due.",
+        ),
+        option(
+            "--limit",
+            parse=duration,
+            default=STREAM_TIMEOUT,
+            metavar="TIME",
+            help="Fail a kind of work that takes longer than this at a stream.  [default: "
+            f"{STREAM_TIMEOUT}]",
+        ),
+        option(
+            "--metrics-textfile",
+            parse=partial(check_textfile, "--metrics-textfile"),
+            metavar="PATH",
+            help="After each round, write the metrics of the root to this file *.prom for "
+            "node_exporter's textfile collector. Needs the extra metrics.",
+        ),
+        *map(_setting_option, SETTING_FLAGS),
+        flag("--no-sweep", help="Do all of these kinds except sweeping."),
+        flag(
+            "--confirm-clock",
+            help="Confirm that a local disk's clock is right, after a warning that it jumped.",
+        ),
+        option(
+            "--cooldown",
+            "pace",
+            parse=ScalingPace.of_cooldown,
+            metavar="TIME",
+            help="The minimum age of a segment that is split; all other times of scaling are "
+            "proportional to it.  [default: 600s]",
+        ),
+        flag(
+            "--by-keys",
+            help="Where a policy follows events, split a segment between its newest keys if that "
+            "balances the load better than equal ranges.",
+        ),
+    ]
+    command = JobCommand(prog, doc, EXIT_STATUS, options)
+    command.params.append(click.Argument(["more_kinds"], nargs=-1, metavar=""))
+    return command
 
 
-def _textfile(text: str) -> str:
-    return _checked(partial(check_textfile, "--metrics-textfile"), text)
+def _setting_option(name: str) -> click.Option:
+    """Return the flag that decides a setting for a run."""
+    setting = SETTING_FLAGS[name]
+    rule = rule_of(setting)
+    meaning = rule.meaning[0].upper() + rule.meaning[1:]
+    return option(
+        name,
+        setting,
+        parse=partial(_setting, setting),
+        metavar="VALUE",
+        help=f"{meaning}.  [default: the setting {setting} of the stream or the root, else "
+        f"{rule.default}]",
+    )
 
 
-def _pace(text: str) -> ScalingPace:
-    return _checked(ScalingPace.of_cooldown, text)
+def _interval(text: str) -> float | bool:
+    return AS_SET if text == _AS_SET_TEXT else duration(text)
 
 
 def _setting(name: str, text: str) -> SettingValue:
     """Parse a setting of one run: above 0, and a size within its limits."""
     rule = rule_of(name)
-    value = _checked(partial(rule.parse, name, is_bounded=name == "compact_target"), text)
+    value = rule.parse(name, text, is_bounded=name == "compact_target")
     if value == 0 and name != "prepared_limit":
-        raise argparse.ArgumentTypeError("must be longer than 0 s")
+        raise InvalidConfiguration("must be longer than 0 s.")
     return value
 
 
-def _checked(parse: Callable[[str], Value], text: str) -> Value:
-    try:
-        return parse(text)
-    except (InvalidConfiguration, InvalidInput) as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def maintain(arguments: argparse.Namespace, spark: SparkSession | None, stop: StopSignal) -> int:
+def maintain(arguments: SimpleNamespace, spark: SparkSession | None, stop: StopSignal) -> int:
     """Do the rounds in a running Spark session; return the exit status.
 
     Without a session a signal has stopped the job before its first round.

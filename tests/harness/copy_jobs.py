@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -36,7 +36,9 @@ class Copies:
         checkpoint = [] if "--checkpoint" in words else ["--checkpoint", str(self.folder / job)]
         return ["--root", str(self.root), *checkpoint, *words]
 
-    def _run(self, prog: str, arguments: Namespace, copy: copy_runner.Copy) -> dict[str, object]:
+    def _run(
+        self, prog: str, arguments: SimpleNamespace, copy: copy_runner.Copy
+    ) -> dict[str, object]:
         status = copy_runner.copy_rows(prog, arguments, copy, self.spark)
         found = self.capsys.readouterr()
         record = json.loads((found.out.splitlines() or ["{}"])[-1])

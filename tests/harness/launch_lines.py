@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 from pravega_spark.cli.commands import commands
 from pravega_spark.jobs import (
@@ -31,7 +31,7 @@ def entry_points() -> dict[str, str]:
     return dict(re.findall(r'^([\w-]+) = "(.+)"$', section, re.MULTILINE))
 
 
-def job_of(words: list[str]) -> tuple[str, argparse.Namespace]:
+def job_of(words: list[str]) -> tuple[str, SimpleNamespace]:
     """Return the job of a command line, and its options as the job's parser reads them.
 
     No options are returned for ``pravega-spark``, whose own parser accepts them. Raises ValueError
@@ -45,7 +45,7 @@ def job_of(words: list[str]) -> tuple[str, argparse.Namespace]:
         found = commands.get_command(None, command)  # type: ignore[arg-type]
         assert found is not None, command
         found.make_context(command, options)
-        return command, argparse.Namespace()
+        return command, SimpleNamespace()
     if name.startswith("python") and arguments[0] == "-m":
         job, options = arguments[1].removeprefix("pravega_spark.jobs."), arguments[2:]
     elif name in entry_points():

@@ -17,7 +17,7 @@ SECTIONS = [
     "When to run it:",
     "Examples:",
     "What it never does:",
-    "options:",
+    "Options:",
     "Exit status:",
 ]
 
