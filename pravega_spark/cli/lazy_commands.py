@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from pravega_spark.cli.near_names import OPENED, add_near_names
 from pravega_spark.errors import NotFound
 
 Commands = Mapping[str, tuple[str, str]]
@@ -20,8 +21,6 @@ Commands = Mapping[str, tuple[str, str]]
 
 _COMPLETING = "_PRAVEGA_SPARK_COMPLETE"
 """The variable by which a shell asks for completions, as click names it."""
-OPENED = "pravega_spark.manager"
-"""The key of a context's ``meta`` under which a command keeps the manager of its root."""
 
 
 class CommandMissing(click.UsageError):
@@ -75,8 +74,6 @@ class LazyCommands(Group):
                 return super().invoke(ctx)
         except NotFound as error:
             if ctx.parent is None and OPENED in ctx.meta:
-                from pravega_spark.cli.near_names import add_near_names
-
                 add_near_names(error, ctx.meta[OPENED])
             raise
 

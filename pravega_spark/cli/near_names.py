@@ -19,6 +19,8 @@ from pravega_spark.errors import (
 if TYPE_CHECKING:
     from pravega_spark.manager import StreamManager
 
+OPENED = "pravega_spark.manager"
+"""The key of a context's ``meta`` under which a command keeps the manager of its root."""
 _MOST = 3
 
 

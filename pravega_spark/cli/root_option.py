@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from pravega_spark.cli.lazy_commands import OPENED
+from pravega_spark.cli.near_names import OPENED
 from pravega_spark.errors import InvalidInput
 
 if TYPE_CHECKING:
