@@ -31,7 +31,9 @@ class ExclusiveMemoryFileSystem(MemoryFileSystem):
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
         with self._creating:
-            super().pipe_file(path, value, mode=mode, **kwargs)
+            if mode == "create" and self.exists(path):  # which older fsspec does not look at
+                raise FileExistsError(path)
+            super().pipe_file(path, value, **kwargs)
 
 
 fsspec.register_implementation("exclusivememory", ExclusiveMemoryFileSystem, clobber=True)

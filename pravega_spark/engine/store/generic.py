@@ -237,7 +237,8 @@ class GenericStore:
         paths = [self._at(key)[1] for key in keys]
         fs = self._connection()[0]
         found: list[bytes | None] = []
-        answers = fs.cat_ranges(paths, None, None, on_error="return", **_in_one_call(fs))
+        whole = [None] * len(paths)  # older fsspec takes no single None
+        answers = fs.cat_ranges(paths, whole, whole, on_error="return", **_in_one_call(fs))
         for key, answer in zip(keys, answers, strict=True):
             if isinstance(answer, FileNotFoundError):
                 found.append(None)
