@@ -12,6 +12,7 @@ from pravega_spark.errors import IllegalState, InvalidInput
 from pravega_spark.manager import StreamManager
 from pravega_spark.schemas.sql import quoted_text
 from pravega_spark.spark.hadoop_url import hadoop_scheme
+from pravega_spark.spark.versions import error_condition
 from pravega_spark.table_statements import (
     quoted,
     streams_like,
@@ -57,12 +58,12 @@ def explained(wanted: str) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        if error.getCondition() == _NO_CATALOG:
+        if error_condition(error) == _NO_CATALOG:
             raise InvalidInput(
                 f"the session has no such catalog: {wanted}. Configure it by "
                 "spark.sql.catalog.NAME, or leave the option catalog out."
             ) from error
-        if error.getCondition() not in _NO_DELTA:
+        if error_condition(error) not in _NO_DELTA:
             raise
         raise IllegalState(
             "this session has no Delta Lake, so its catalog cannot hold streams: create the "
@@ -82,7 +83,7 @@ def _location(spark: SparkSession, table: str) -> str | None:
                 return None
             rows = spark.sql(f"DESCRIBE EXTENDED {name}").collect()
     except AnalysisException as error:
-        if error.getCondition() in _FILES_ARE_GONE:
+        if error_condition(error) in _FILES_ARE_GONE:
             return (error.getMessageParameters() or {}).get("path", "files that are gone")
         raise
     return next((row.data_type for row in reversed(rows) if row.col_name == "Location"), "")
