@@ -57,7 +57,6 @@ from pravega_spark.jobs.launcher_stderr import complain
 from pravega_spark.manager import StreamManager
 from pravega_spark.schemas.sql import quoted_text
 from pravega_spark.spark.lossless_json import JSON_OPTIONS, TIME_OPTIONS, json_fields, row_json
-from pravega_spark.spark.versions import HAS_DATA_SOURCES, error_condition, spark_release
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -178,6 +177,8 @@ def _is_written_table(spark: SparkSession, path: str) -> bool:
     """Return whether there is a Delta table that has the columns of an export."""
     from pyspark.errors import AnalysisException
 
+    from pravega_spark.spark.versions import error_condition
+
     try:
         columns = spark.read.format("delta").load(path).columns
     except AnalysisException as error:
@@ -201,6 +202,8 @@ def _batches_of_queries(spark: SparkSession, path: str) -> dict[str, int]:
 def _query_id(spark: SparkSession, checkpoint: str) -> str | None:
     """Return the id of a checkpoint's query; None if it has none yet."""
     from pyspark.errors import AnalysisException
+
+    from pravega_spark.spark.versions import error_condition
 
     try:
         rows = spark.read.text(f"{checkpoint}/metadata").collect()
@@ -322,6 +325,8 @@ def export_of(arguments: SimpleNamespace) -> Copy:
 
 
 def _info(arguments: SimpleNamespace) -> StreamInfo:
+    from pravega_spark.spark.versions import HAS_DATA_SOURCES, spark_release
+
     if not HAS_DATA_SOURCES:
         raise InvalidInput(
             f"this job is a streaming query of format('pravega'), for Spark 4.0 and later, and "

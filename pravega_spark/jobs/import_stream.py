@@ -57,8 +57,6 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.schemas.sql import quoted_name
 from pravega_spark.spark.frames.writing import sink_batch, write_frame
 from pravega_spark.spark.lossless_json import row_json
-from pravega_spark.spark.versions import HAS_DATA_SOURCES, error_condition
-from pravega_spark.spark.write.task_run import QUERY_ID
 from pravega_spark.values.names import is_name
 
 if TYPE_CHECKING:
@@ -79,6 +77,8 @@ def changed_files(
     """Return the files that a query has read and that have changed since; it reads none again."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
+
+    from pravega_spark.spark.versions import error_condition
 
     kept = {name: value for name, value in options.items() if name.lower() in _LISTING}
     line = F.col("value")
@@ -208,6 +208,8 @@ def _schema(
     """
     from pyspark.errors import AnalysisException
     from pyspark.sql.types import StructType
+
+    from pravega_spark.spark.versions import error_condition
 
     if arguments.schema is not None:
         found = StructType.fromDDL(arguments.schema)
@@ -490,6 +492,8 @@ def _check_files(arguments: SimpleNamespace, spark: SparkSession) -> None:
 
 def _query(arguments: SimpleNamespace, spark: SparkSession) -> DataStreamWriter:
     """Return the query, which writes a batch at most once, however often it is repeated."""
+    from pravega_spark.spark.versions import HAS_DATA_SOURCES
+
     _check_checkpoint(arguments, spark)
     options = _sink_options(arguments)
     if arguments.restored_lives is not None:
@@ -555,6 +559,8 @@ def _sink_options(arguments: SimpleNamespace) -> dict[str, str]:
 
 def _write_batch(options: dict[str, Any], batch: DataFrame, number: int) -> None:
     """Write a batch of files in order, once for the id of the query, which its checkpoint keeps."""
+    from pravega_spark.spark.write.task_run import QUERY_ID
+
     context: Any = batch.sparkSession.sparkContext
     identity = {"txn_app_id": context.getLocalProperty(QUERY_ID), "txn_version": number}
     write_frame(in_order(batch), **options, **identity)

@@ -17,7 +17,6 @@ from pravega_spark.engine.store.root_marker import MARKER_KEY, missing_marker
 from pravega_spark.errors import InvalidInput
 from pravega_spark.jobs.report import Done, RoundProgress
 from pravega_spark.spark.mapped_tasks import in_tasks
-from pravega_spark.spark.versions import spark_schema
 from pravega_spark.values.limits import STREAMS_PER_TASK
 
 if TYPE_CHECKING:
@@ -75,6 +74,8 @@ def map_tasks(
     ``told`` tells meanwhile how far the tasks are, and counts those whose task of Spark was
     repeated. An error of the work fails the job.
     """
+    from pravega_spark.spark.versions import spark_schema
+
     if not tasks:
         return []
     told = told or RoundProgress()

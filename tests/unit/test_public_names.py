@@ -235,6 +235,12 @@ def test_every_name_can_be_imported_without_spark() -> None:
     assert run(code, "pyspark", "py4j").strip() == "StreamManager query_lag"
 
 
+def test_jobs_are_imported_without_spark_to_say_that_it_is_missing() -> None:
+    names = ("maintenance", "compaction", "import_stream", "export_stream")
+    code = REFUSE + f"from pravega_spark.jobs import {', '.join(names)}; print(maintenance.PROG)"
+    assert run(code, "pyspark", "py4j").strip() == "maintenance"
+
+
 @pytest.mark.check
 def test_spark_finds_the_data_source_by_module_name_and_imports_little() -> None:
     assert imported_by("pyspark_pravega") & HEAVY == set()

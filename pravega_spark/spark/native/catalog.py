@@ -12,7 +12,6 @@ from pravega_spark.errors import IllegalState, InvalidInput
 from pravega_spark.manager import StreamManager
 from pravega_spark.schemas.sql import quoted_text
 from pravega_spark.spark.hadoop_url import hadoop_scheme
-from pravega_spark.spark.versions import error_condition
 from pravega_spark.table_statements import (
     quoted,
     streams_like,
@@ -55,6 +54,8 @@ def explained(wanted: str) -> Iterator[None]:
     """
     from pyspark.errors import PySparkException
 
+    from pravega_spark.spark.versions import error_condition
+
     try:
         yield
     except PySparkException as error:
@@ -75,6 +76,8 @@ def explained(wanted: str) -> Iterator[None]:
 def _location(spark: SparkSession, table: str) -> str | None:
     """Return the URL of a table, "" for a view, None for a name that is free."""
     from pyspark.errors import AnalysisException
+
+    from pravega_spark.spark.versions import error_condition
 
     name = quoted(table)
     try:
