@@ -34,6 +34,7 @@ _OPERATIONS = [
     "command-line.md",
     "serve.md",
     "deploy.md",
+    "platforms.md",
     "maintenance.md",
     "maintenance-reference.md",
     "settings.md",

@@ -36,6 +36,16 @@ def test_everything_installs_from_a_checkout_or_a_file_until_an_index_has_the_pa
     assert found == {"quickstart.md", "troubleshooting.md"}
 
 
+def test_each_platform_says_how_to_install_what_it_needs_and_what_was_tried() -> None:
+    text = page("platforms.md").partition("## What holds for all")[2]
+    tables = [part for part in text.split("\n## ") if "| install |" in part]
+    assert len(tables) == 8
+    for table in tables:
+        rows = set(re.findall(r"^\| ([a-z, ]+) \|", table, re.MULTILINE))
+        assert {"install", "tried"} <= rows, table
+        assert rows & {"credentials", "storage, credentials"}, table
+
+
 def between(text: str, start: str, end: str) -> str:
     """The text after the first ``start``, up to ``end``."""
     _, found, rest = text.partition(start)
