@@ -178,7 +178,7 @@ def play(steps: Sequence[Step], *, minimum: int, is_ending: bool) -> None:
 
 @pytest.mark.long
 def test_scaling_follows_the_load_that_was_written() -> None:
-    for seed in range(sized(8, 3_000, "SCALING_SEEDS")):
+    for seed in range(sized(5, 3_000, "SCALING_SEEDS")):
         minimum = 1 + seed % 3
         steps = drawn_steps(seed, VERBS, 3 + seed % 12)
         play_shortest(seed, steps, partial(play, minimum=minimum, is_ending=seed % 10 == 0))

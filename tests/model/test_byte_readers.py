@@ -317,5 +317,5 @@ def play(steps: Sequence[Step]) -> None:
 
 @pytest.mark.long
 def test_a_reader_returns_the_bytes_of_its_position_or_the_head() -> None:
-    for seed in range(sized(40, 5_000, "BYTE_READERS_SEEDS")):
+    for seed in range(sized(20, 5_000, "BYTE_READERS_SEEDS")):
         play_shortest(seed, drawn_steps(seed, VERBS, 6 + seed % 40), play)

@@ -611,5 +611,5 @@ def sequence(seed: int) -> None:
 @pytest.mark.long
 def test_no_copy_takes_what_another_made(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL")
-    for seed in range(sized(10, 5_000, "COPIES_SEEDS")):
+    for seed in range(sized(5, 5_000, "COPIES_SEEDS")):
         sequence(seed)

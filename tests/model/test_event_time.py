@@ -305,7 +305,7 @@ STEPS = st.tuples(st.sampled_from(ACTIONS), st.integers(0, 2), st.integers(0, 9)
 
 @pytest.mark.long
 @settings(
-    max_examples=sized(20, 1_500, "EVENT_TIME_EXAMPLES"), deadline=None, derandomize=not IS_LONG
+    max_examples=sized(10, 1_500, "EVENT_TIME_EXAMPLES"), deadline=None, derandomize=not IS_LONG
 )
 @given(st.lists(STEPS, max_size=30))
 def test_the_watermark_is_what_the_acknowledged_notes_say(

@@ -558,6 +558,6 @@ def play(steps: Sequence[Step]) -> None:
 
 @pytest.mark.long
 def test_a_group_reads_each_event_once_or_tells_what_is_lost() -> None:
-    for seed in range(sized(20, 5_000, "GROUP_READERS_SEEDS")):
+    for seed in range(sized(10, 5_000, "GROUP_READERS_SEEDS")):
         steps = [("write", seed), *drawn_steps(seed, VERBS, 8 + seed % 60)]
         play_shortest(seed, steps, play)

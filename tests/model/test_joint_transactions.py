@@ -46,7 +46,7 @@ from tests.harness.spy_store import Spy
 from tests.harness.tiers import sized
 from tests.harness.transaction_world import LEASE_MS
 
-EXAMPLES = sized(15, 1_500, "JOINT_EXAMPLES")
+EXAMPLES = sized(8, 1_500, "JOINT_EXAMPLES")
 STREAMS = ("s/a", "s/b", "s/c")
 COMMITS = "*/_delta_log/*"
 POINTS = ("joint.prepared", "joint.decided", "joint.closed", "joint.carried-out")

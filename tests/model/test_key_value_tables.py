@@ -260,6 +260,6 @@ class TableMachine(RuleBasedStateMachine):
 
 
 TableMachine.TestCase.settings = settings(
-    max_examples=sized(12, 1_000, "TABLE_EXAMPLES"), stateful_step_count=25, deadline=None
+    max_examples=sized(8, 1_000, "TABLE_EXAMPLES"), stateful_step_count=25, deadline=None
 )
 test_tables = pytest.mark.long(TableMachine.TestCase)

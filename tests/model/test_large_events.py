@@ -180,7 +180,7 @@ class World:
 
 @pytest.mark.long
 @given(seed=st.integers(0, 1 << 32), steps=st.lists(st.sampled_from(STEPS), max_size=14))
-@settings(max_examples=sized(8, 1_000, "LARGE_EVENT_EXAMPLES"), deadline=None)
+@settings(max_examples=sized(5, 1_000, "LARGE_EVENT_EXAMPLES"), deadline=None)
 def test_large_events_are_events_like_any_other(seed: int, steps: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         lower_limits(patch)

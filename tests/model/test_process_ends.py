@@ -140,5 +140,5 @@ def test_process_commits_what_it_accepted_or_says_what_it_lost(method: str, tmp_
         check(manager, journal, done.stderr, is_short=is_short)
         shutil.rmtree(folder)
 
-    for seed in range(sized(3, 100, "PROCESS_END_SEEDS")):
+    for seed in range(sized(2, 100, "PROCESS_END_SEEDS")):
         play_shortest(seed, drawn_program(seed, method), tried(play))

@@ -132,7 +132,7 @@ def play(seed: int, registry: Registry) -> None:
 
 @pytest.mark.long
 def test_messages_of_drawn_types_come_back(registry: Registry) -> None:
-    for seed in range(sized(5, 2_000, "PROTOBUF_SEEDS")):
+    for seed in range(sized(3, 2_000, "PROTOBUF_SEEDS")):
         try:
             play(seed, registry)
         except Exception as error:

@@ -40,7 +40,7 @@ from tests.harness.sequences import Step, drawn_steps, play_shortest
 from tests.harness.small_streams import scale, write
 from tests.harness.tiers import sized
 
-SEEDS = sized(100, 10_000, "QUERY_SEEDS")
+SEEDS = sized(50, 10_000, "QUERY_SEEDS")
 NAMES = ("s/a", "s/b")
 KEYS = tuple(f"k{n}" for n in range(6))
 STEPS = 16

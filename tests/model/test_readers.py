@@ -317,5 +317,5 @@ def play(steps: Sequence[Step]) -> None:
 
 @pytest.mark.long
 def test_each_event_is_read_once_or_an_error_says_what_is_lost() -> None:
-    for seed in range(sized(30, 5_000, "READERS_SEEDS")):
+    for seed in range(sized(15, 5_000, "READERS_SEEDS")):
         play_shortest(seed, drawn_steps(seed, VERBS, 6 + seed % 40), play)

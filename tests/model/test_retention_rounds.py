@@ -341,5 +341,5 @@ def sequence(seed: int) -> None:
 
 @pytest.mark.long
 def test_rounds_delete_what_has_reached_its_limit_and_nothing_else() -> None:
-    for seed in range(sized(8, 5_000, "RETENTION_SEEDS")):
+    for seed in range(sized(4, 5_000, "RETENTION_SEEDS")):
         sequence(seed)

@@ -80,7 +80,7 @@ def play(kind: str, seed: int, dense: DenseThreads, front: Front, *more: str) ->
 @pytest.mark.long
 @pytest.mark.parametrize("kind", WORLDS)
 def test_threads_that_share_a_handle_are_told_the_truth(kind: str, dense: DenseThreads) -> None:
-    short = 6 if kind == "reader" else 12  # whose refreshes are waited for
+    short = 4 if kind == "reader" else 8  # whose refreshes are waited for
     for seed in range(sized(short, 20_000, "SHARED_HANDLE_SEEDS")):
         play(kind, seed, dense, play_in_threads)
 
@@ -88,7 +88,7 @@ def test_threads_that_share_a_handle_are_told_the_truth(kind: str, dense: DenseT
 @pytest.mark.long
 @pytest.mark.parametrize("kind", WORLDS)
 def test_tasks_that_share_a_handle_are_told_the_truth(kind: str, dense: DenseThreads) -> None:
-    for seed in range(sized(3, 5_000, "SHARED_HANDLE_SEEDS")):
+    for seed in range(sized(2, 5_000, "SHARED_HANDLE_SEEDS")):
         play(kind, seed, dense, play_in_tasks)
 
 

@@ -26,7 +26,7 @@ from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 from tests.harness.tiers import sized
 
-EXAMPLES = sized(12, 1_000, "SHARED_STATE_EXAMPLES")
+EXAMPLES = sized(8, 1_000, "SHARED_STATE_EXAMPLES")
 S = "s/t"
 COMMITS = "*/events/_delta_log/*"
 SIDES = st.integers(0, 1)

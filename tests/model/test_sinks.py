@@ -50,7 +50,7 @@ from tests.harness.query_checkpoints import Query
 from tests.harness.sequences import Step, drawn_steps, play_shortest
 from tests.harness.tiers import sized
 
-SEQUENCES = sized(70, 10_000, "SINK_SEQUENCES")
+SEQUENCES = sized(40, 10_000, "SINK_SEQUENCES")
 FIRST_SEED = sized(0, 0, "SINK_SEED")
 STEPS = 12
 RAW = {"routing_key": "string", "event": "string"}

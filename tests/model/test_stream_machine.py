@@ -576,6 +576,6 @@ def _is_of_w(add: Add) -> bool:
 
 
 StreamMachine.TestCase.settings = settings(
-    max_examples=sized(25, 600, "STREAM_EXAMPLES"), stateful_step_count=40, deadline=None
+    max_examples=sized(12, 600, "STREAM_EXAMPLES"), stateful_step_count=40, deadline=None
 )
 test_stream_machine = pytest.mark.long(StreamMachine.TestCase)

@@ -58,7 +58,7 @@ from tests.harness.small_streams import staged
 from tests.harness.stream_model import Ledger, Write, Written
 from tests.harness.tiers import sized
 
-EXAMPLES = sized(25, 800, "TRANSACTION_EXAMPLES")
+EXAMPLES = sized(12, 800, "TRANSACTION_EXAMPLES")
 """More examples find rarer faults: TRANSACTION_EXAMPLES=5000 takes ten minutes."""
 LEASE_MS = 60_000
 PROCESSES = 3

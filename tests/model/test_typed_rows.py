@@ -100,7 +100,7 @@ def check(world: World, data: st.DataObject, duck: Any) -> None:
 
 
 @settings(
-    max_examples=sized(15, 2_000, "TYPED_ROWS_EXAMPLES"),
+    max_examples=sized(7, 2_000, "TYPED_ROWS_EXAMPLES"),
     derandomize=not IS_LONG,
     deadline=None,
     suppress_health_check=[*HealthCheck],
