@@ -39,6 +39,8 @@ settings.load_profile("pravega_spark")
 
 _ON_FILES = {"tmp_path", "tmp_path_factory"}
 _NOT_QUICK = ("check", "s3", "slow", "spark")
+_NOT_COVERED = ("check", "long")
+"""Tests that do one thing often: others cover its lines, and tracing doubles its cost."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,6 +55,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
         if is_hypothesis_test(getattr(item, "function", None)):
             item.add_marker("long")
+        if any(map(item.get_closest_marker, _NOT_COVERED)):
+            item.add_marker("no_cover")
         fixtures = set(getattr(item, "fixturenames", ()))
         for name in {"s3", "spark"} & fixtures:
             item.add_marker(name)
