@@ -113,10 +113,10 @@ def make(spark: Spark) -> None:
         return
     print(f"making {spark.folder}: 450 MB, once", flush=True)
     python = spark.folder / "bin/python"
-    _run(sys.executable, "-m", "venv", "--clear", "--without-pip", spark.folder)
+    run_quietly(sys.executable, "-m", "venv", "--clear", "--without-pip", spark.folder)
     install = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps")
     builds = ("--build-constraint", REPOSITORY / "constraints.txt")
-    _run(*install, *builds, f"pyspark=={spark.pyspark}", *spark.others)
+    run_quietly(*install, *builds, f"pyspark=={spark.pyspark}", *spark.others)
     (packages,) = _venv().resolve().glob("lib/python*/site-packages")
     (own,) = spark.folder.glob("lib/python*/site-packages")
     # What stands in .venv's own .pth files counts, too: the editable install of the package.
@@ -124,13 +124,14 @@ def make(spark: Spark) -> None:
     made = spark.folder / _MADE
     made.write_text("\n".join(spark.others))
     try:
-        _run(python, "-c", _START, environment=spark.environment())
+        run_quietly(python, "-c", _START, environment=spark.environment())
     except BaseException:
         made.unlink()
         raise
 
 
-def _run(*command: str | Path, environment: dict[str, str] | None = None) -> None:
+def run_quietly(*command: str | Path, environment: dict[str, str] | None = None) -> None:
+    """Run a command; print what it printed, and exit, if it fails."""
     done = subprocess.run(
         [str(word) for word in command],
         env=environment,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -23,7 +22,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from tests.harness import spark_environments
-from tests.harness.spark_environments import LOWEST, OLDER, REPOSITORY, SPARKS, Spark
+from tests.harness.jvm import clean_environment
+from tests.harness.spark_environments import LOWEST, OLDER, REPOSITORY, SPARKS, Spark, run_quietly
 from tests.versions.records import Record, take
 
 LIGHT = "quick or (contract and not (s3 or slow))"
@@ -140,11 +140,13 @@ def python_environment(name: str) -> Path:
     if not made.exists():
         print(f"making {folder}: 900 MB, once", flush=True)
         found = shutil.which(name) or sys.exit(f"no {name} on the path")
-        constraints = str(REPOSITORY / "constraints.txt")
-        install = [str(python), "-m", "pip", "install", "--quiet", "--constraint", constraints]
+        run_quietly(found, "-m", "venv", "--clear", folder)
+        install = (python, "-m", "pip", "install", "--quiet")
+        pins = REPOSITORY / "constraints.txt"
+        run_quietly(*install, "--constraint", pins, "pip")
         extras = f"{REPOSITORY}[connect,jobs,metrics,otel,registry,s3,serve,spark,test]"
-        _output(found, "-m", "venv", "--clear", str(folder))
-        _output(*install, "--build-constraint", constraints, "--editable", extras)
+        pinned = ("--constraint", pins, "--build-constraint", pins)
+        run_quietly(*install, *pinned, "--editable", extras)
         made.touch()
     return python
 
@@ -155,7 +157,7 @@ def run_all(names: Sequence[str], workers: int, *, keep: bool) -> None:
         spark = {**SPARKS, "lowest": LOWEST}.get(name)
         if spark is None:
             python = python_environment(name)
-            runs = {light(): dict(os.environ)}
+            runs = {light(): clean_environment(PYTHONPATH=str(REPOSITORY))}
         else:
             spark_environments.make(spark)
             python = spark.python
