@@ -292,6 +292,14 @@ OPTIONS: Final = (
         default="15m",  # as in Spark's Kafka source
     ),
     Option(
+        "limitFirstBatch",
+        READ | CHANGES,
+        boolean,
+        "On Spark 4.0 and 4.1: let the limits hold for a run's first batch, too, with which "
+        "Trigger.AvailableNow ends there; see Spark 4.0 and 4.1.",
+        default="false",
+    ),
+    Option(
         "minPartitions",
         READ | CHANGES,
         positive_integer,

@@ -92,6 +92,7 @@ class ReadSettings:
     max_event_bytes: int = _of_read("maxEventBytes")
     min_events: int | None = _of_read("minOffsetsPerTrigger")
     max_trigger_delay_ms: int = _of_read("maxTriggerDelay")
+    limit_first_batch: bool = _of_read("limitFirstBatch")
     min_partitions: int = _of_read("minPartitions", 0)
     fail_on_data_loss: bool = _of_read("failOnDataLoss")
     columns: tuple[str, ...] = _of_read("columns", ())

@@ -93,7 +93,9 @@ class TableChangeStream(PravegaStreamReader):
         with advised(self._changes.table):
             return super().initialOffset()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
         """Return the end of the next micro-batch; ``start`` if there is nothing to read."""
         with advised(self._changes.table):
             return super().latestOffset(start, limit)

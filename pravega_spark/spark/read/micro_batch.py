@@ -66,6 +66,7 @@ from pravega_spark.spark.versions import (
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
+    spark_release,
 )
 from pravega_spark.values.limits import IDLE_LOOK_SECONDS, IDLE_LOOK_SHARE, STREAM_REFRESH_SECONDS
 from pravega_spark.values.segments import END, KeyRange, SegmentRange, StreamCut
@@ -109,6 +110,11 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Only the driver's copy has the state of the run; the copies in tasks have none. Every query
     starts a new Python process for the driver's copy, so rarely needed parts are imported later.
+
+    Spark 4.0 and 4.1 tell a source neither its trigger nor where a micro-batch begins. That is
+    where the last planned one ended: there Spark plans an empty batch at a checkpoint's last offset
+    before it asks for more. Trigger.AvailableNow asks once in a run, and ends with that batch, so
+    the first answer of each run has all that there is.
     """
 
     def __init__(self, settings: ReadSettings, schema: StructType) -> None:
@@ -123,10 +129,13 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner: OffsetPlanner | None = None
         self._membership: QueryMembership | None = None
         self._is_stopped = False
+        self._planned_to: dict[str, Any] | None = None
+        """The end of the last planned micro-batch; of an earlier run where Spark names that."""
+        self._has_answered = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the state of the run."""
-        return {**self.__dict__, "_planner": None, "_membership": None}
+        return {**self.__dict__, "_planner": None, "_membership": None, "_planned_to": None}
 
     @property
     def planner(self) -> OffsetPlanner:
@@ -177,20 +186,28 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(settings.min_events)
         return ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
         """Return the end of the next micro-batch; ``start`` if there is nothing to read.
 
         Spark calls this after the previous batch has finished, so every event before ``start`` is
-        processed.
+        processed. Spark 4.0 and 4.1 give no parameters.
         """
         self._pace.begin()
+        is_first, self._has_answered = not self._has_answered, True
+        whole = limit is None and is_first and not self.settings.limit_first_batch
+        if limit is None and is_first:
+            self._warn_of_no_trigger()
+        start = start or self._planned_to or self.initialOffset()
         begin = decode(start)
         self.planner.check_root(begin, root_id_of(start))
         self.planner.check_start(begin)
         membership = self.membership
         if membership is not None:
             membership.check(present(begin), owner_of(start))
-        end = self.planner.next_offsets(begin, limited=not isinstance(limit, ReadAllAvailable))
+        limited = not (whole or isinstance(limit, ReadAllAvailable))
+        end = self.planner.next_offsets(begin, limited=limited, whole=whole)
         if membership is not None:
             membership.finish_batch(
                 present(begin), last=self.planner.is_available_now and end == begin
@@ -199,6 +216,26 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._encode(end)
         self._pace.found_nothing()
         return start
+
+    def _warn_of_no_trigger(self) -> None:
+        """Say what a run does otherwise, once."""
+        name = self.settings.pattern or ", ".join(self.settings.streams)
+        first = (
+            "option limitFirstBatch lets the limits hold from the first batch on, so that "
+            "Trigger.AvailableNow does not read all"
+            if self.settings.limit_first_batch
+            else "the first batch reads all that there is, whatever the limits, and with "
+            "Trigger.AvailableNow it is the only one"
+        )
+        logger.warning(
+            "a query of %s: Spark %s tells a source neither its trigger nor its limits. In this "
+            "run %s; progress reports have no latestOffset. Nothing is lost or read twice, and "
+            "native frames (pravega_spark.streaming_frame) have all of it.",
+            name,
+            spark_release(),
+            first,
+            extra=log_fields("read", name),
+        )
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the run at the present tails."""
@@ -214,6 +251,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the micro-batch as ranges of segments, with the chunks that hold them."""
+        self._planned_to = end
         begin, until = decode(start), present(decode(end))
         self.planner.check_root(until, root_id_of(end))
         starts = {name: _batch_start(begin.get(name), offset) for name, offset in until.items()}

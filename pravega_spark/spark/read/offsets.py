@@ -89,13 +89,16 @@ class ReadLimits:
         minimum = self.settings.min_events
         if minimum is None:
             return False
-        now = self.clock()
-        since = None if self._admitted_at is None else now - self._admitted_at
+        since = None if self._admitted_at is None else self.clock() - self._admitted_at
         early = since is not None and since * 1_000 < self.settings.max_trigger_delay_ms
         if early and sum(backlog.values()) < minimum:
             return True
-        self._admitted_at = now
+        self.admit()
         return False
+
+    def admit(self) -> None:
+        """Note that a batch begins, after which the next one may have to wait."""
+        self._admitted_at = self.clock()
 
     def shares(self, backlog: Mapping[str, int]) -> dict[str, StreamLimit]:
         """Share the maximum events and bytes over the streams by backlog in events.
@@ -314,11 +317,13 @@ class OffsetPlanner:
             found[name] = replace(at, cut=view.tail)
         return found
 
-    def next_offsets(self, start: StreamOffsets, *, limited: bool) -> StreamOffsets:
+    def next_offsets(
+        self, start: StreamOffsets, *, limited: bool, whole: bool = False
+    ) -> StreamOffsets:
         """Return the end of the micro-batch from ``start``; ``start`` if there is nothing to read.
 
-        The batch is a round of each stream, or several small ones (see ``read_plan``). ``limited``
-        is False if Spark asks for all available data.
+        The batch is a round of each stream, or several small ones (see ``read_plan``); with
+        ``whole`` it is all of them. ``limited`` is False if Spark asks for all available data.
         """
         self._last = start
         views = self._streams.views(self._names(start), start)
@@ -330,7 +335,8 @@ class OffsetPlanner:
 
         def plan(name: str) -> tuple[StreamOffset, read_plan.ReadStep]:
             begin = self._resume(name, views[name], start.get(name))
-            return begin, self._step(name, views[name], begin.cut)
+            limit = None if whole else UNLIMITED
+            return begin, self._step(name, views[name], begin.cut, limit)
 
         planned = self._of_each(views, plan)
         offsets = {name: begin for name, (begin, _) in planned.items()}
@@ -346,6 +352,8 @@ class OffsetPlanner:
             steps |= self._of_each(
                 limits, lambda name: self._step(name, views[name], offsets[name].cut, limits[name])
             )
+        elif whole:
+            self._limits.admit()
         for name, step in steps.items():
             offsets[name] = replace(offsets[name], cut=step.end.cut)
         left = sorted(set(start) - set(views))
@@ -448,9 +456,12 @@ class OffsetPlanner:
         return locate(view, end)
 
     def _step(
-        self, name: str, view: StreamView, start: StreamCut, limit: StreamLimit = UNLIMITED
+        self, name: str, view: StreamView, start: StreamCut, limit: StreamLimit | None
     ) -> read_plan.ReadStep:
+        """Return what is to be read next within a limit; without one, all up to the end."""
         stream = self._streams.tracked(name).stream
+        if limit is None:
+            return read_plan.next_steps(locate(view, start), self._end(name, view), lambda rng: 0.0)
         return read_plan.next_steps(
             locate(view, start),
             self._end(name, view),
