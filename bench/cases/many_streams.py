@@ -55,7 +55,7 @@ manager.create_stream(f"{scopes[0]}/t")
 """
 _STEPS = """
 import json, sys, time
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pravega_spark.spark.versions import ReadAllAvailable
 from pyspark.sql.types import StructType
 from pravega_spark.spark.groups.query_reader_group import QueryMembership
 from pravega_spark.spark.read.discovery import matching_streams

@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-)
 
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.spark.read.batch import PravegaBatchReader
 from pravega_spark.spark.read.micro_batch import PravegaStreamReader
 from pravega_spark.spark.source import PravegaDataSource
+from pravega_spark.spark.versions import (
+    ReadAllAvailable,
+)
 from tests.harness.small_streams import write
 
 

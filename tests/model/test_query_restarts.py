@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.chunks.routing import position
@@ -35,6 +34,7 @@ from pravega_spark.spark.read.micro_batch import PravegaStreamReader
 from pravega_spark.spark.read.offsets import OffsetPlanner
 from pravega_spark.spark.settings import ReadSettings, read_settings
 from pravega_spark.spark.source_offsets import StreamOffset, decode
+from pravega_spark.spark.versions import ReadAllAvailable
 from pravega_spark.values.segments import END, StreamCut, segment_epoch, segment_text
 from tests.harness.sequences import Step, drawn_steps, play_shortest
 from tests.harness.small_streams import scale, write

@@ -230,7 +230,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         logger.warning(
             "a query of %s: Spark %s tells a source neither its trigger nor its limits. In this "
             "run %s; progress reports have no latestOffset. Nothing is lost or read twice, and "
-            "native frames (pravega_spark.streaming_frame) have all of it.",
+            "pravega_spark.stream_frame has all of it.",
             name,
             spark_release(),
             first,

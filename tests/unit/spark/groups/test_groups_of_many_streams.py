@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.store import open_store, opening
@@ -19,6 +18,7 @@ from pravega_spark.spark.groups.query_reader_group import QueryMembership
 from pravega_spark.spark.read.discovery import matching_streams
 from pravega_spark.spark.settings import read_settings
 from pravega_spark.spark.source_offsets import StreamOffsets, decode, present
+from pravega_spark.spark.versions import ReadAllAvailable
 from pravega_spark.values.limits import CHECK_THREADS
 from pravega_spark.values.segments import StreamCut
 from tests.harness.distant_store import Distant

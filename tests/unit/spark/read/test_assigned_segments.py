@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pravega_spark.errors import InvalidOption
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.read.batch import PravegaBatchReader
 from pravega_spark.spark.source import PravegaDataSource
+from pravega_spark.spark.versions import ReadAllAvailable
 from pravega_spark.values.segments import StreamCut
 from tests.harness.small_streams import created, scale
 from tests.harness.spark_reading import events, fill, first_batch, rows, stream_reader

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pravega_spark.errors import (
     InvalidOption,
 )
 from pravega_spark.spark.source import PravegaDataSource
+from pravega_spark.spark.versions import arrow_schema
 from tests.harness.small_streams import created
 from tests.harness.spark_reading import batch_reader, fill, rows
 
@@ -22,7 +22,7 @@ def test_batches_have_exactly_the_arrow_schema_that_spark_checks(root: str) -> N
         (partition,) = reader.partitions()
         (found,) = reader.read(partition)
         assert isinstance(found, pa.RecordBatch)
-        assert found.schema.equals(to_arrow_schema(source.schema(), timezone="UTC"))
+        assert found.schema.equals(arrow_schema(source.schema()))
         found.validate(full=True)
 
 

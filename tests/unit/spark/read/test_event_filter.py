@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pyspark.sql import datasource as sources
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
@@ -20,6 +19,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.spark.read.partitions import EventPartition, PlannedRange
 from pravega_spark.spark.read.pushdown import PravegaFilteredReader
 from pravega_spark.spark.source_offsets import decode
+from pravega_spark.spark.versions import ReadAllAvailable
 from pravega_spark.values.segments import make_segment_id
 from tests.harness.small_streams import created, scale, staged
 from tests.harness.spark_reading import batch_reader, events, rows, stream_reader

@@ -6,9 +6,6 @@ import logging
 
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-)
 
 from pravega_spark.engine.log.actions import Body, Remove
 from pravega_spark.engine.log.commit import Log
@@ -26,6 +23,9 @@ from pravega_spark.spark.read.partitions import (
     PlannedRange,
     by_offset,
     partition_counts,
+)
+from pravega_spark.spark.versions import (
+    ReadAllAvailable,
 )
 from pravega_spark.values.segments import SegmentRange
 from tests.harness.small_streams import created

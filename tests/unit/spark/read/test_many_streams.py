@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.store import open_store, opening
@@ -24,6 +23,7 @@ from pravega_spark.spark.read.micro_batch import IdlePace
 from pravega_spark.spark.read.offsets import OffsetPlanner
 from pravega_spark.spark.settings import read_settings
 from pravega_spark.spark.source import PravegaDataSource
+from pravega_spark.spark.versions import ReadAllAvailable
 from pravega_spark.values.limits import (
     CHECK_THREADS,
     IDLE_LOOK_SECONDS,

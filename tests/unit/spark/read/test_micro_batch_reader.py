@@ -6,12 +6,6 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-)
 
 from pravega_spark.errors import (
     InvalidOption,
@@ -24,6 +18,12 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.spark.read.micro_batch import PravegaStreamReader
 from pravega_spark.spark.read.partitions import EventPartition
 from pravega_spark.spark.source import PravegaDataSource
+from pravega_spark.spark.versions import (
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+)
 from tests.harness.small_streams import created, scale, write
 from tests.harness.spark_reading import batch_reader, events, fill, first_batch, rows, stream_reader
 from tests.harness.truncating import truncate

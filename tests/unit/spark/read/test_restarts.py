@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.engine.stream.stream_log import open_stream
@@ -23,6 +22,7 @@ from pravega_spark.errors import (
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.read.micro_batch import PravegaStreamReader
 from pravega_spark.spark.source_offsets import decode, encode, present
+from pravega_spark.spark.versions import ReadAllAvailable
 from pravega_spark.values.segments import make_segment_id
 from tests.harness.folder_state import remove
 from tests.harness.releases import run_release
@@ -224,7 +224,7 @@ def test_other_routing_keys_are_said_once(
 
 EARLIER = """
 import json, sys
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pravega_spark.spark.versions import ReadAllAvailable
 from pravega_spark.spark.source import PravegaDataSource
 source = PravegaDataSource(json.loads(sys.argv[1]))
 reader = source.streamReader(source.schema())

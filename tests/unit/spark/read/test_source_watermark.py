@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from pravega_spark.engine.log.retained import VersionAges
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.read.offsets import OffsetPlanner
 from pravega_spark.spark.read.partitions import EventPartition
+from pravega_spark.spark.versions import ReadAllAvailable, ReadMaxRows
 from tests.harness.small_streams import created
 from tests.harness.spark_reading import stream_reader
 

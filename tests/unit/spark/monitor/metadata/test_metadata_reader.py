@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
@@ -27,6 +26,7 @@ from pravega_spark.spark.monitor.metadata import reader as metadata_reader
 from pravega_spark.spark.monitor.metadata import streams
 from pravega_spark.spark.monitor.metadata.reader import TABLES, MetadataReader
 from pravega_spark.spark.source import PravegaDataSource
+from pravega_spark.spark.versions import arrow_schema
 from pravega_spark.values.segments import StreamCut, make_segment_id
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
@@ -135,7 +135,7 @@ def test_segments_have_the_load_that_the_scaling_job_stored(
         assert rows_of is not None
         rows = pa.RecordBatch.from_pylist(
             list(rows_of(manager, "s/t")),
-            schema=to_arrow_schema(TABLES["Segments"].schema, timezone="UTC"),
+            schema=arrow_schema(TABLES["Segments"].schema),
         )
         return {row["segment"]: row for row in rows.to_pylist()}
 
