@@ -13,6 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.manager import StreamManager
+from pravega_spark.spark.versions import HAS_TRIGGERS
 from pravega_spark.values.segments import StreamCut
 from tests.harness.small_streams import scale, write
 from tests.harness.truncating import truncate
@@ -74,8 +75,9 @@ def test_copy_is_exact_over_rate_limits_restarts_and_replayed_batches(
     copy = Copy(follow(maxOffsetsPerTrigger="40"), root, tmp_path / "c")
     query = copy.run()
     sizes = [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]]
-    assert sizes == [40, 40, 20]
-    assert query.recentProgress[-1]["sources"][0]["latestOffset"] is not None
+    assert sizes == ([40, 40, 20] if HAS_TRIGGERS else [100])
+    if HAS_TRIGGERS:
+        assert query.recentProgress[-1]["sources"][0]["latestOffset"] is not None
     fill(source, 100, 130)
     copy.run()
     copy.forget_last_commit()
@@ -91,7 +93,7 @@ def test_copy_is_exact_over_rate_limits_restarts_and_replayed_batches(
     after = open_stream(root, "s/b").view().version
     assert after == version + 1, "no commit for the replayed batch, one for the new batch"
     texts = copy.offsets()
-    assert len(set(texts)) == len(texts) == 5
+    assert len(set(texts)) == len(texts) == (5 if HAS_TRIGGERS else 3)
     assert all(json.dumps(json.loads(text)) == text for text in texts)
     copy.run()
     assert copy.offsets() == texts, "no batch without new events"
