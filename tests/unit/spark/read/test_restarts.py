@@ -224,7 +224,7 @@ def test_other_routing_keys_are_said_once(
 
 EARLIER = """
 import json, sys
-from pravega_spark.spark.versions import ReadAllAvailable
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pravega_spark.spark.source import PravegaDataSource
 source = PravegaDataSource(json.loads(sys.argv[1]))
 reader = source.streamReader(source.schema())
