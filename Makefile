@@ -103,7 +103,7 @@ clean: ## remove .venv and all that the other targets leave
 $(FOR_DEMO): pyproject.toml constraints.txt
 	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
 	major=$$("$$java" -XshowSettings:properties -version 2>&1 | sed -n 's/.*java.specification.version = //p') || true; \
-	[ "$${major%%.*}" -ge 17 ] 2>/dev/null || { echo "Spark 4.2 needs Java 17 or newer; found $${major:-none} ($$java). Install a JDK, or set JAVA_HOME." >&2; exit 1; }
+	[ "$${major%%.*}" -ge 17 ] 2>/dev/null || { echo "Spark 4 needs Java 17 or newer; found $${major:-none} ($$java). Install a JDK, or set JAVA_HOME." >&2; exit 1; }
 	@if ! $(BIN)/python -c '' 2>/dev/null; then \
 		python='$(PYTHON)'; \
 		[ -n "$$python" ] || { echo 'No Python 3.10 or newer found (with venv): install one, or name it: make PYTHON=...' >&2; exit 1; }; \

@@ -35,6 +35,7 @@ _OPERATIONS = [
     "serve.md",
     "deploy.md",
     "platforms.md",
+    "closed-networks.md",
     "maintenance.md",
     "maintenance-reference.md",
     "settings.md",

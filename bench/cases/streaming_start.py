@@ -21,22 +21,26 @@ from bench.harness.first_batches import FirstBatches, Place, first_batches
 from bench.harness.registry import Phase, benchmark
 from bench.harness.spark_frames import stream_frame
 from bench.harness.spark_session import spark_settings
+from pravega_spark.spark.jars import PACKAGES, delta_package
 from pravega_spark.spark.session import (
     CATALOG,
     DELTA_CATALOG,
     DELTA_EXTENSION,
     EXTENSIONS,
-    PACKAGES,
 )
+from pravega_spark.spark.versions import spark_release
 from pravega_spark.spark.worker_python import DRIVER, INTERPRETER, SCRIPT, WORKERS
-from pravega_spark.values.limits import DELTA_PACKAGE
 
 _BOUND = {
     "delta": "the Python process that Spark starts for the source of each query: an empty source "
     "waits for it, too, and for PySpark's imports, which are slow from the zip archive",
     "empty": "the imports of the package, without which nothing is planned",
 }
-_DELTA = {PACKAGES: DELTA_PACKAGE, EXTENSIONS: DELTA_EXTENSION, CATALOG: DELTA_CATALOG}
+_DELTA = {
+    PACKAGES: str(delta_package(spark_release())),
+    EXTENSIONS: DELTA_EXTENSION,
+    CATALOG: DELTA_CATALOG,
+}
 
 
 @dataclass(frozen=True)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
-import os
 import platform
-import re
-import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from pravega_spark.cli.doctor_spark import (
+    BAD,
+    GOOD,
+    NOTE,
+    Finding,
+    installed_version,
+    library,
+    spark_findings,
+)
 from pravega_spark.cli.output import TABLE, output_option, show_table, show_value
 from pravega_spark.cli.root_option import config_path, new_root, root_option, root_profile
 from pravega_spark.errors import PravegaSparkError
@@ -27,19 +29,7 @@ from pravega_spark.values.units import time_text
 if TYPE_CHECKING:
     from pravega_spark.engine.store import Store
 
-GOOD, NOTE, BAD = "ok", "note", "fail"
-_LIBRARIES = ("pyarrow", "numpy", "fsspec", "botocore", "pyspark", "delta-spark", "pandas")
 _MOST_SKEW_SECONDS = 60
-_JAVA_SECONDS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What was looked at, how it is, and the way on if it is not good."""
-
-    check: str
-    status: str
-    detail: str
 
 
 @click.command("doctor")
@@ -77,64 +67,13 @@ def _machine() -> Iterator[Finding]:
 
     python = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
     yield Finding("pravega-spark", GOOD, f"{__version__}, {python}")
-    versions = {name: _version(name) for name in _LIBRARIES}
-    for name in ("pyarrow", "fsspec"):
-        yield Finding(name, GOOD, versions[name] or "")
-    if versions["botocore"] is None:
+    yield Finding("fsspec", GOOD, installed_version("fsspec") or "")
+    yield library("pyarrow")
+    if installed_version("botocore") is None:
         yield Finding("s3", NOTE, f"not installed: {install_extra('s3')} for s3:// roots")
-    yield from _spark(versions)
+    yield from spark_findings()
     path = config_path()
     yield Finding("profiles", GOOD, f"{path}{'' if path.exists() else ' (no such file)'}")
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _spark(versions: dict[str, str | None]) -> Iterator[Finding]:
-    spark, delta = versions["pyspark"], versions["delta-spark"]
-    if spark is None:
-        yield Finding("spark", NOTE, f"not installed: {install_extra('spark')}")
-        return
-    yield Finding("spark", GOOD, f"pyspark {spark}, delta-spark {delta or 'not installed'}")
-    yield _java()
-    yield _delta_jar(delta)
-    worker = os.environ.get("PYSPARK_PYTHON")
-    if worker and shutil.which(worker) is None:
-        yield Finding("worker python", BAD, f"PYSPARK_PYTHON={worker} is not a program")
-    else:
-        chosen = worker or f"{sys.executable}, by pravega.session()"
-        yield Finding("worker python", GOOD, f"{chosen}; other sessions: set PYSPARK_PYTHON")
-
-
-def _java() -> Finding:
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else "java"
-    way_on = "Spark 4.2 needs Java 17 or newer: install a JDK, or set JAVA_HOME"
-    try:
-        done = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return Finding("java", NOTE, f"{java} does not run. {way_on}")
-    match = re.search(r'version "(\d+)', done.stderr + done.stdout)
-    major = int(match[1]) if match else 0
-    if major < 17:
-        return Finding("java", BAD, f"{java} is version {major or 'unknown'}. {way_on}")
-    return Finding("java", GOOD, f"{java}, version {major}")
-
-
-def _delta_jar(delta: str | None) -> Finding:
-    if delta is None:
-        return Finding("delta jar", NOTE, "pravega.session() needs delta-spark")
-    folders = [Path.home() / ".ivy2.5.2" / "jars", Path.home() / ".ivy2" / "jars"]
-    jars = [jar.name for folder in folders for jar in folder.glob("io.delta_delta-spark_*.jar")]
-    if not jars:
-        return Finding("delta jar", NOTE, "not in Ivy's cache yet: the first session fetches it")
-    return Finding("delta jar", GOOD, ", ".join(sorted(set(jars))))
 
 
 # ------------------------------------------------------------------------------------------ root

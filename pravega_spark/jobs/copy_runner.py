@@ -24,7 +24,7 @@ from pravega_spark.jobs.launcher_stderr import complain
 from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.maintenance.rounds import INTERRUPTED
 from pravega_spark.primitives.printable import printable_lines
-from pravega_spark.values.limits import DELTA_PACKAGE, KAFKA_PACKAGE
+from pravega_spark.spark.jars import kafka_package, start_with_delta
 from pravega_spark.values.units import count_text
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
-PACKAGES = {"kafka": KAFKA_PACKAGE, "delta": DELTA_PACKAGE}
-"""The Maven packages of formats; other formats are part of Spark."""
 _OWN_ERROR = re.compile(r"pravega_spark\.errors\.\w+: (.+)")
 """An error of a task or of the driver's Python process, in Spark's text of it."""
 _MISSING = ("DATA_SOURCE_NOT_FOUND", "STREAM_FAILED_TO_FIND_DATA_SOURCE")
@@ -64,8 +62,10 @@ def text_of(error: Exception, prog: str, kind: str, what: str) -> str:
     ``kind`` is the format that the job reads or writes, and ``what`` says what it copies.
     """
     text = str(error).strip()
-    if kind in PACKAGES and (f"data source: {kind}" in text or any(n in text for n in _MISSING)):
-        return f"Spark has no format {kind}: start it with --packages {PACKAGES[kind]}."
+    if f"data source: {kind}" in text or any(condition in text for condition in _MISSING):
+        way_on = _start_with(kind)
+        if way_on is not None:
+            return f"Spark has no format {kind}: {way_on}."
     if "INVALID_UTF8_STRING" in text:
         return f"{_not_a_text(prog)} ({text.splitlines()[0]})"
     found = _misfit(text)
@@ -75,6 +75,17 @@ def text_of(error: Exception, prog: str, kind: str, what: str) -> str:
     shown = str(own[-1]) if own else _cause(text)
     ways = [way for cause, way in _WAYS_ON.items() if cause in shown]
     return " ".join([shown, *(f"Copying {what}, {way}." for way in ways)])
+
+
+def _start_with(kind: str) -> str | None:
+    """Return how a Spark gets a format that comes as a package; others are part of Spark."""
+    from pravega_spark.spark.versions import spark_release
+
+    if kind == "delta":
+        return start_with_delta(spark_release())
+    if kind == "kafka":
+        return f"start Spark with --packages {kafka_package(spark_release())}"
+    return None
 
 
 def _cause(text: str) -> str:
@@ -158,9 +169,8 @@ class _Sums:
 
 def run_copy(prog: str, arguments: SimpleNamespace, copy: Copy) -> int:
     """Copy to the end of the source, or with ``--interval`` until a signal; return the status."""
-    packages = [PACKAGES[copy.kind]] if copy.kind in PACKAGES else []
     work = partial(copy_rows, prog, arguments, copy)
-    return run_job(prog, REQUIRED, copy.check, work, packages)
+    return run_job(prog, REQUIRED, copy.check, work, copy.kind)
 
 
 def copy_rows(

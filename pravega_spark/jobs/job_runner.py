@@ -14,13 +14,14 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pravega_spark.errors import PravegaSparkError
+from pravega_spark.errors import IllegalState, PravegaSparkError
 from pravega_spark.jobs import early_signals
 from pravega_spark.jobs.launcher_stderr import complain, launcher_stderr
 from pravega_spark.jobs.signals import StopSignal
+from pravega_spark.spark.jars import kafka_package
+from pravega_spark.spark.jvm_start import explained_start
 from pravega_spark.spark.session import environment_settings, session, with_packages
 from pravega_spark.spark.worker_python import worker_python
-from pravega_spark.values.limits import DELTA_PACKAGE
 from pravega_spark.values.package import install_extra
 
 if TYPE_CHECKING:
@@ -39,12 +40,12 @@ def run_job(
     required: Sequence[str],
     check: Callable[[], object],
     work: Callable[[SparkSession | None, StopSignal], int],
-    packages: Sequence[str] = (),
+    kind: str = "",
 ) -> int:
     """Do the work of a job in a Spark session that is its own; return the exit status.
 
     ``check`` raises before Spark starts for input that cannot be used. The work gets no session if
-    a signal has stopped the job before it began.
+    a signal has stopped the job before it began. ``kind`` is the format that the work needs.
     """
     missing = [name for name in required if importlib.util.find_spec(name) is None]
     if missing:
@@ -59,7 +60,11 @@ def run_job(
         complain(prog, error)
         return 2
     stop = StopSignal()
-    spark = None if stop.take_early() else start_listening(prog, stop, packages)
+    try:
+        spark = None if stop.take_early() else start_listening(prog, stop, kind)
+    except IllegalState as error:  # no Java, or no jar
+        complain(prog, error)
+        return 1
     try:
         return work(spark, stop)
     finally:
@@ -69,15 +74,13 @@ def run_job(
                 spark.stop()
 
 
-def start_listening(
-    prog: str, stop: StopSignal, packages: Sequence[str] = ()
-) -> SparkSession | None:
+def start_listening(prog: str, stop: StopSignal, kind: str = "") -> SparkSession | None:
     """Return a Spark session that signals stop in order; None if one arrived during the start.
 
     Such a signal may have reached the JVM, too, and Spark has a handler that raises in Python.
     """
     try:
-        spark = start_spark(prog, packages)
+        spark = start_spark(prog, kind)
         stop.listen(spark)
     except KeyboardInterrupt:
         stop.request()
@@ -90,26 +93,31 @@ def start_listening(
     return spark
 
 
-def start_spark(prog: str, packages: Sequence[str] = ()) -> SparkSession:
+def start_spark(prog: str, kind: str = "") -> SparkSession:
     """Return a Spark session, and leave a shared server's settings alone.
 
-    A JVM that this process starts fetches the packages of Maven that it was not given as jars; one
-    that already runs, such as that of spark-submit, has what its own command names. With Delta
-    among the packages the session has Delta's extension and catalog, too, unless the user named
-    another catalog.
+    A JVM that this process starts fetches the packages of the formats ``kafka`` and ``delta``, if
+    it was not given them as jars; one that already runs, such as that of spark-submit, has what its
+    own command names. For ``delta`` the session has Delta's extension and catalog, too, unless the
+    user named another catalog. Raises IllegalState if Spark cannot start.
     """
     from pyspark.sql import SparkSession
+
+    from pravega_spark.spark.versions import spark_release
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"pravega-{prog}")
     is_served = os.environ.get("SPARK_REMOTE", "").startswith("sc://")
     if is_served or is_on_databricks():
         return builder.getOrCreate()
-    if DELTA_PACKAGE in packages:
+    if kind == "delta":
         return session(builder, **QUIET)
-    for key, value in {**QUIET, **with_packages(packages)}.items():
+    packages = [kafka_package(spark_release())] if kind == "kafka" else []
+    settings = {**QUIET, **with_packages(packages)}
+    for key, value in settings.items():
         builder = builder.config(key, value)
-    with worker_python(environment_settings()):
+    known = {**environment_settings(), **settings}
+    with worker_python(known), explained_start(known, spark_release()):
         return builder.getOrCreate()
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
+from pravega_spark.spark.jars import JARS, PACKAGES, delta_package, start_with_delta, with_versions
+from pravega_spark.spark.jvm_start import explained_start
 from pravega_spark.spark.worker_python import has_jvm, worker_python
-from pravega_spark.values.limits import DELTA_PACKAGE
+from pravega_spark.values.checks import check_flag
 from pravega_spark.values.package import install_extra
 
 if TYPE_CHECKING:
@@ -19,7 +23,6 @@ if TYPE_CHECKING:
 
 logger = own_logger(__name__)
 
-PACKAGES = "spark.jars.packages"
 EXTENSIONS = "spark.sql.extensions"
 CATALOG = "spark.sql.catalog.spark_catalog"
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
@@ -32,7 +35,15 @@ DEFAULTS = {
 _LISTENER = "_pravega_spark_group_listener"
 
 
-def session(builder: Any = None, **conf: Any) -> SparkSession:
+@overload
+def session(builder: Any = None, *, delta: bool, **conf: Any) -> SparkSession: ...
+
+
+@overload
+def session(builder: Any = None, **conf: Any) -> SparkSession: ...
+
+
+def session(builder: Any = None, *, delta: bool = True, **conf: Any) -> SparkSession:
     """Return a Spark session with Delta Lake, in which Spark finds the data source ``pravega``.
 
     ``builder`` is your own ``SparkSession.builder``; ``conf`` are further Spark settings
@@ -40,22 +51,34 @@ def session(builder: Any = None, **conf: Any) -> SparkSession:
     ``PYSPARK_SUBMIT_ARGS`` and ``spark-defaults.conf``; Delta is added to packages and extensions.
     Python workers run this interpreter unless ``PYSPARK_PYTHON`` is set to another one.
 
+    Delta's jar is the one for the installed PySpark; Spark fetches it once, unless the settings, or
+    the ``jars`` of Spark, have one. Spark 4.3 has none yet: a warning says so, and Delta is left
+    out. ``delta=False`` leaves it out, and fetches nothing: ``format("pravega")`` needs no jar. In
+    ``spark.jars.packages`` those of Spark and Hadoop may stand without a version
+    (``org.apache.hadoop:hadoop-aws``).
+
     The session gets one listener, which reports the last finished batches of its queries to their
     reader groups, and one rule, by which each action on a frame reads the newest versions. If a
-    session is active it is returned; if it has no Delta, a warning says how to add it
-    (``format("pravega")`` needs no jar). It is then active in the thread that called: Spark finds a
-    Python data source by the active session of the thread that writes. On Databricks and with a
-    remote Spark Connect server only ``conf`` is set. Raises ModuleNotFoundError without PySpark.
+    session is active it is returned; if it has no Delta, a warning says how to add it. It is then
+    active in the thread that called: Spark finds a Python data source by the active session of the
+    thread that writes. On Databricks and with a remote Spark Connect server only ``conf`` is set.
+    Raises ModuleNotFoundError without PySpark, IllegalState if Spark cannot start without Java, or
+    without a jar that could not be fetched.
     """
     try:
         from pyspark.sql import SparkSession
+
+        from pravega_spark.spark.versions import spark_release
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"session() needs PySpark and Delta ({error}): {install_extra('spark')}.",
+            f"session() needs PySpark ({error}): {install_extra('spark')}.",
             name=error.name,
         ) from error
 
-    builder = SparkSession.builder if builder is None else builder
+    check_flag("delta", delta)
+    builder = copy.copy(SparkSession.builder if builder is None else builder)
+    if hasattr(builder, "_options"):  # the caller's stay as they are, whatever comes of this
+        builder._options = dict(builder._options)
     for key, value in conf.items():
         builder = builder.config(key, value)
     options = dict(getattr(builder, "_options", {}))
@@ -65,11 +88,14 @@ def session(builder: Any = None, **conf: Any) -> SparkSession:
     known = {**environment_settings(), **{k: str(v) for k, v in options.items()}}
     with worker_python(known):
         if has_jvm():
-            return _completed(_attach(builder))
-        for key, value in _missing_settings(known).items():
+            return _completed(_attach(builder, delta))
+        missing = _missing_settings(known, spark_release(), delta)
+        for key, value in missing.items():
             builder = builder.config(key, value)
-        _add_delta_to_submit_arguments()
-        return _completed(builder.getOrCreate())
+        known |= missing
+        with explained_start(known, spark_release()), _submitted_packages(known.get(PACKAGES, "")):
+            made = builder.getOrCreate()
+        return _completed(made)
 
 
 def _completed(made: SparkSession) -> SparkSession:
@@ -101,16 +127,47 @@ def _is_configured_elsewhere(options: dict[str, Any]) -> bool:
     return "DATABRICKS_RUNTIME_VERSION" in os.environ or remote.startswith("sc://")
 
 
-def _missing_settings(known: dict[str, str]) -> dict[str, str]:
-    """Return the settings to add to those that are known."""
-    defaults = {**DEFAULTS, **_s3_endpoint()}
-    missing = {key: value for key, value in defaults.items() if key not in known}
-    if not _names_delta(known.get("spark.jars", "")):
-        missing[PACKAGES] = _with_item(known.get(PACKAGES, ""), DELTA_PACKAGE)
-    missing[EXTENSIONS] = _with_item(known.get(EXTENSIONS, ""), DELTA_EXTENSION)
-    if CATALOG not in known:
-        missing[CATALOG] = DELTA_CATALOG
-    return missing
+def _missing_settings(known: Mapping[str, str], spark: str, delta: bool) -> dict[str, str]:
+    """Return the settings to add to those that are known, for a release of Spark."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    missing = _defaults(known)
+    listed = with_versions(known.get(PACKAGES, ""), spark)
+    package = None
+    if delta and not (_names_delta(listed) or has_delta_jar(known, Path(_find_spark_home()))):
+        package = delta_package(spark)
+        if package is None:
+            logger.warning(
+                "Delta Lake is left out of the session, and format('delta') with it: %s. "
+                "format('pravega') needs no jar.",
+                start_with_delta(spark),
+                extra=log_fields("start session"),
+            )
+            delta = False
+    packages = ",".join(filter(None, (listed, package)))
+    if packages != known.get(PACKAGES, ""):
+        missing[PACKAGES] = packages
+    return {**missing, **(_delta_settings(known) if delta else {})}
+
+
+def _defaults(known: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that need no jar, unless the user sets them."""
+    wanted = {**DEFAULTS, **_s3_endpoint()}
+    return {key: value for key, value in wanted.items() if key not in known}
+
+
+def _delta_settings(known: Mapping[str, str]) -> dict[str, str]:
+    """Return the extension and the catalog of Delta, where the user's are none of Delta's."""
+    listed = [part.strip() for part in known.get(EXTENSIONS, "").split(",") if part.strip()]
+    own = [] if DELTA_EXTENSION in listed else [DELTA_EXTENSION]
+    catalog = {} if CATALOG in known else {CATALOG: DELTA_CATALOG}
+    return {EXTENSIONS: ",".join([*listed, *own]), **catalog}
+
+
+def has_delta_jar(known: Mapping[str, str], home: Path) -> bool:
+    """Tell whether Delta's jar is named by a setting, or among those of Spark's home."""
+    named = (known.get(JARS, ""), known.get("spark.driver.extraClassPath", ""))
+    return any(map(_names_delta, named)) or any((home / "jars").glob("*delta-spark*.jar"))
 
 
 def _s3_endpoint() -> dict[str, str]:
@@ -135,7 +192,7 @@ def with_packages(packages: Sequence[str]) -> dict[str, str]:
     """
     known = environment_settings()
     listed = known.get(PACKAGES, "")
-    has = f"{listed},{known.get('spark.jars', '')}"
+    has = f"{listed},{known.get(JARS, '')}"
     missing = [package for package in packages if package.split(":")[1] not in has]
     if not missing or has_jvm():
         return {}
@@ -144,13 +201,6 @@ def with_packages(packages: Sequence[str]) -> dict[str, str]:
 
 def _names_delta(packages: str) -> bool:
     return "delta-spark" in packages
-
-
-def _with_item(listed: str, item: str) -> str:
-    """Return a comma-separated list that has the item; another version of Delta counts as it."""
-    items = [part.strip() for part in listed.split(",") if part.strip()]
-    has = item in items or (item == DELTA_PACKAGE and _names_delta(listed))
-    return ",".join(items if has else [*items, item])
 
 
 def environment_settings() -> dict[str, str]:
@@ -184,39 +234,49 @@ def _submit_arguments() -> dict[str, str]:
         elif flag == "--packages":
             found[PACKAGES] = value
         elif flag == "--jars":
-            found["spark.jars"] = value
+            found[JARS] = value
     return found
 
 
-def _add_delta_to_submit_arguments() -> None:
-    """Add Delta to ``--packages`` of PYSPARK_SUBMIT_ARGS, which overrides the setting."""
-    words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
-    if "--packages" in words[:-1]:
-        value = words.index("--packages") + 1
-        words[value] = _with_item(words[value], DELTA_PACKAGE)
-        os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join(words)
+@contextmanager
+def _submitted_packages(packages: str) -> Iterator[None]:
+    """Have ``--packages`` of PYSPARK_SUBMIT_ARGS, which overrides the setting, name these, too."""
+    before = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    words = shlex.split(before)
+    if "--packages" not in words[:-1]:
+        yield
+        return
+    words[words.index("--packages") + 1] = packages
+    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join(words)
+    try:
+        yield
+    finally:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = before
 
 
-def _attach(builder: Any) -> SparkSession:
+def _attach(builder: Any, delta: bool) -> SparkSession:
     """Return a session of the JVM that already runs, with the jars that it has."""
     from pyspark import SparkContext
     from pyspark.conf import SparkConf
 
+    from pravega_spark.spark.versions import spark_release
+
     SparkContext._ensure_initialized()
     has_delta = _has_class(SparkContext._jvm, DELTA_EXTENSION)
-    if not has_delta:
+    if delta and not has_delta:
         logger.warning(
-            "this Spark has no Delta Lake: format('pravega') works, format('delta') does not. "
-            "Start Spark with --packages %s, or call session() first in a new process.",
-            DELTA_PACKAGE,
+            "this Spark has no Delta Lake: format('pravega') works, format('delta') does not. To "
+            "have it, %s, or call session() first in a new process.",
+            start_with_delta(spark_release()),
             extra=log_fields("start session"),
         )
     if has_delta and SparkContext._active_spark_context is None:
         known = {**dict(SparkConf().getAll()), **getattr(builder, "_options", {})}
-        for key, value in _missing_settings({**known, "spark.jars": "delta-spark"}).items():
+        of_delta = _delta_settings(known) if delta else {}
+        for key, value in {**_defaults(known), **of_delta}.items():
             builder = builder.config(key, value)
     found: SparkSession = builder.getOrCreate()
-    if has_delta and DELTA_EXTENSION not in str(found.conf.get(EXTENSIONS, "")):
+    if delta and has_delta and DELTA_EXTENSION not in str(found.conf.get(EXTENSIONS, "")):
         logger.warning(
             "this session has no Delta extension: format('delta') and format('pravega') work, but "
             "Delta's SQL (DESCRIBE HISTORY, tables by name) does not. Create the session with "

@@ -379,8 +379,6 @@ KEEP_PIN = "7 days"
 
 # Spark
 
-DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
-KAFKA_PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 PARTITION_BYTES = 128 * MIB
 """A batch read splits a segment after about this size of files, as Spark splits its own files."""
 PARTITION_CHUNKS = 4_096

@@ -18,7 +18,8 @@ from deltalake import DeltaTable
 from flights import demo
 from flights.nycflights import load_flights
 from pravega_spark import StreamManager
-from pravega_spark.values.limits import DELTA_PACKAGE
+from pravega_spark.spark.jars import delta_package
+from pravega_spark.spark.versions import spark_release
 from tests.harness.launched import Launched, launched
 from tests.harness.s3_server import S3Server
 from tests.harness.tiers import only_long
@@ -41,7 +42,8 @@ def run(
     command = [sys.executable]
     if submit:
         environment["PYSPARK_PYTHON"] = sys.executable
-        command = [str(Path(sys.executable).parent / "spark-submit"), "--packages", DELTA_PACKAGE]
+        command = [str(Path(sys.executable).parent / "spark-submit"), "--packages"]
+        command.append(str(delta_package(spark_release())))
     return subprocess.run(
         [*command, str(DEMO), *arguments],
         cwd=folder,

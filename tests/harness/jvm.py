@@ -13,7 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pravega_spark.values.limits import DELTA_PACKAGE
+from pravega_spark.spark.jars import delta_package
+from pravega_spark.spark.versions import spark_release
 
 _SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """What the optimizing compiler costs is never earned."""
@@ -51,9 +52,16 @@ def record_classes() -> None:
     """Write the archive by a run of this module under spark-submit."""
     made = archive(Path(sys.prefix)).with_suffix(".new")
     options = f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={made} {_QUIET}"
-    submit = [str(Path(sys.executable).parent / "spark-submit"), "--packages", DELTA_PACKAGE]
+    submit = [str(Path(sys.executable).parent / "spark-submit"), "--packages"]
     done = subprocess.run(
-        [*submit, "--driver-java-options", options, __file__, "typical"],
+        [
+            *submit,
+            str(delta_package(spark_release())),
+            "--driver-java-options",
+            options,
+            __file__,
+            "typical",
+        ],
         env=clean_environment(PYSPARK_PYTHON=sys.executable, SPARK_SUBMIT_OPTS=_SHORT_LIVED),
         capture_output=True,
         text=True,

@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from pravega_spark.spark.jars import delta_package
 from tests.harness.jvm import clean_environment, variables
 
 if sys.version_info >= (3, 11):
@@ -26,11 +27,15 @@ _MADE = "made"
 
 @dataclass(frozen=True)
 class Spark:
-    """One Spark: its PySpark, the Delta that has a jar for it, if any, and other packages."""
+    """One Spark: its PySpark, and other packages."""
 
     pyspark: str
-    delta: str = ""
     others: tuple[str, ...] = ()
+
+    @property
+    def delta(self) -> str:
+        """The package of Delta's jar; "" if there is none for it."""
+        return delta_package(self.pyspark) or ""
 
     @property
     def minor(self) -> str:
@@ -81,17 +86,17 @@ def _lowest_versions() -> tuple[str, ...]:
 SPARKS = {
     spark.minor: spark
     for spark in (
-        Spark("3.5.9", "io.delta:delta-spark_2.12:3.3.2"),
-        Spark("4.0.5", "io.delta:delta-spark_4.0_2.13:4.4.0"),
-        Spark("4.1.4", "io.delta:delta-spark_4.1_2.13:4.4.0"),
-        Spark("4.2.1", "io.delta:delta-spark_4.2_2.13:4.4.0"),
+        Spark("3.5.9"),
+        Spark("4.0.5"),
+        Spark("4.1.4"),
+        Spark("4.2.1"),
         Spark("4.3.0"),
     )
 }
 """By minor version. ``.venv`` itself has the Spark of ``constraints.txt``."""
 OLDER = SPARKS["4.0"]
 """The Spark beside the pinned one in ``make test``."""
-LOWEST = Spark(OLDER.pyspark, OLDER.delta, _lowest_versions())
+LOWEST = Spark(OLDER.pyspark, _lowest_versions())
 """The lowest versions of all that the package needs, with a Spark that takes them."""
 NAMED = {**SPARKS, "older": OLDER, "lowest": LOWEST}
 _START = """

@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pravega_spark.values.limits import KAFKA_PACKAGE
+from pravega_spark.spark.jars import kafka_package, with_versions
+from pravega_spark.spark.versions import spark_release
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,12 +23,15 @@ BROKER_PACKAGE = "org.apache.kafka:kafka_2.13:4.1.0"
 KAFKA = ("connector", "broker")
 _SDK = ("s3-transfer-manager", "apache-client", "netty-nio-client", "sts")
 S3A_PACKAGES = (
-    "org.apache.hadoop:hadoop-aws:3.5.0",
+    with_versions("org.apache.hadoop:hadoop-aws", spark_release()),
     *(f"software.amazon.awssdk:{module}:2.35.5" for module in _SDK),
 )
-"""Hadoop's client, and what it needs of the SDK; that in place of its bundle, which has 650 MB."""
+"""Hadoop's client, and what it needs of the SDK; that in place of its bundle, which has 650 MB.
+
+The SDK is that of Hadoop 3.5.0, of Spark 4.2 and 4.3.
+"""
 PACKAGES = {
-    "connector": (KAFKA_PACKAGE,),
+    "connector": (kafka_package(spark_release()),),
     "broker": (BROKER_PACKAGE,),
     "s3a": S3A_PACKAGES,
 }

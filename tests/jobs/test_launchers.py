@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pravega_spark import StreamManager
-from pravega_spark.values.limits import DELTA_PACKAGE
+from pravega_spark.spark.jars import delta_package
+from pravega_spark.spark.versions import spark_release
 from tests.harness.jvm import clean_environment
 from tests.harness.launch_lines import JOBS, REPOSITORY
 from tests.harness.tiers import only_long, sized
@@ -74,7 +75,8 @@ def test_export_to_delta_and_import_from_delta_by_two_launchers(
     words = [*given, tmp_path / "export", "--stream", "s/in", "--to", "delta"]
     assert launch("module", "export_stream", *words)["rows"] == 20
     words = [*given, tmp_path / "import", "--stream", "s/back", "--from", "delta"]
-    assert launch("submit", "import_stream", *words, packages=DELTA_PACKAGE)["rows"] == 20
+    delta = delta_package(spark_release())
+    assert launch("submit", "import_stream", *words, packages=delta)["rows"] == 20
     copied = sorted((e.routing_key, e.data) for e in manager.read("s/back"))
     assert copied == sorted((e.routing_key, e.data) for e in manager.read("s/in"))
 

@@ -7,10 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 import pravega_spark
 from pravega_spark.engine.log.actions import ENGINE
-from pravega_spark.values.limits import DELTA_PACKAGE
+from pravega_spark.spark.jars import PLATFORMS, delta_package
 from pravega_spark.values.package import install_extra
 
 ROOT = Path(__file__).parents[2]
@@ -57,14 +58,23 @@ def test_errors_take_what_installs_an_extra_from_one_place() -> None:
 
 
 def test_delta_and_spark_have_one_version_each() -> None:
-    assert _found("Makefile", r"io\.delta:[\w.:-]+") == {DELTA_PACKAGE}
-    delta = DELTA_PACKAGE.rpartition(":")[2]
+    (spark,) = _found("constraints.txt", r"^pyspark==([\d.]+)")
+    assert _found("README.md", r"PySpark ([\d.]+\d)") == {spark}
+    package = delta_package(spark)
+    assert package is not None
+    assert _found("Makefile", r"io\.delta:[\w.:-]+") == {package}
+    delta = package.rpartition(":")[2]
     assert _found("pyproject.toml", r"delta-spark==([\d.]+)") == {delta}
     assert _found("constraints.txt", r"^delta-spark==([\d.]+)") == {delta}
     assert _found("README.md", r"delta-spark ([\d.]+)") == {delta}
-    spark = _found("pyproject.toml", r"pyspark(?:\[connect\])?==([\d.]+)")
-    assert _found("constraints.txt", r"^pyspark==([\d.]+)") == spark
-    assert _found("README.md", r"PySpark ([\d.]+\d)") == spark
+
+
+def test_extras_allow_the_sparks_for_which_delta_has_a_jar() -> None:
+    (allowed,) = _found("pyproject.toml", r'"pyspark(?:\[connect\])?([<>=][^"]+)"')
+    with_delta = [name for name, known in PLATFORMS.items() if known.delta and name != "3.5"]
+    assert [name for name in PLATFORMS if name in SpecifierSet(allowed)] == with_delta
+    (delta,) = _found("pyproject.toml", r'^delta = \["delta-spark==([\d.]+)"\]')
+    assert {known.delta for name, known in PLATFORMS.items() if name in with_delta} == {delta}
 
 
 def test_versions_that_the_readme_calls_tested_are_those_of_the_constraints() -> None:

@@ -12,6 +12,7 @@ from pravega_spark.errors import IllegalState, InvalidInput
 from pravega_spark.manager import StreamManager
 from pravega_spark.schemas.sql import quoted_text
 from pravega_spark.spark.hadoop_url import hadoop_scheme
+from pravega_spark.spark.jars import start_with_delta
 from pravega_spark.table_statements import (
     quoted,
     streams_like,
@@ -19,7 +20,6 @@ from pravega_spark.table_statements import (
     table_names,
     table_statements,
 )
-from pravega_spark.values.limits import DELTA_PACKAGE
 from pravega_spark.values.segments import Segment
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def explained(wanted: str) -> Iterator[None]:
     """
     from pyspark.errors import PySparkException
 
-    from pravega_spark.spark.versions import error_condition
+    from pravega_spark.spark.versions import error_condition, spark_release
 
     try:
         yield
@@ -68,7 +68,7 @@ def explained(wanted: str) -> Iterator[None]:
             raise
         raise IllegalState(
             "this session has no Delta Lake, so its catalog cannot hold streams: create the "
-            f"session by pravega_spark.session(), or start Spark with --packages {DELTA_PACKAGE}. "
+            f"session by pravega_spark.session(), or {start_with_delta(spark_release())}. "
             "Native frames need none: frame(...).createOrReplaceTempView(name)."
         ) from error
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.metadata
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pravega_spark.cli import main
+from pravega_spark.cli import doctor_spark, main
 from pravega_spark.manager import StreamManager
+from pravega_spark.spark.jvm_start import Java
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +62,7 @@ def test_what_cannot_work_fails_with_the_way_on(
     status, found = findings(capsys, "--root", "/etc/passwd")
     assert status == 1
     assert "/no/such/python" in found["worker python"]["detail"]
-    assert "version 11. Spark 4.2 needs Java 17" in found["java"]["detail"]
+    assert re.search(r"version 11, and Spark 4\.\d needs Java 17", found["java"]["detail"])
     assert found["root"]["status"] == "fail"
 
 
@@ -73,3 +77,105 @@ def test_lost_and_garbled_markers_fail(tmp_path: Path, capsys: Any) -> None:
     status, found = findings(capsys, "--root", str(tmp_path / "root"))
     assert (status, found["root"]["status"]) == (1, "fail")
     assert "has no marker, but holds scopes: s" in found["root"]["detail"]
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
+    """The versions of packages: those that fit Spark 4.2; and no settings of Spark."""
+    found = {
+        **{"pyspark": "4.2.0", "delta-spark": "4.4.0", "pandas": "2.3.3", "pyarrow": "20.0.0"},
+        **{"fsspec": "2026.1.0", "botocore": "1.40"},
+    }
+
+    def version(name: str) -> str:
+        if name not in found:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return found[name]
+
+    for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    asked = ["py4j<0.11", 'pandas>=2.2.0; extra == "sql"', 'pyarrow>=18.0.0; extra == "sql"']
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: asked)
+    monkeypatch.setattr(doctor_spark, "installed_java", lambda: Java("/usr/bin/java", 17))
+    settings = {"spark.jars.ivy": str(tmp_path / "ivy")}
+    monkeypatch.setattr(doctor_spark, "environment_settings", lambda: settings)
+    return found
+
+
+def fetched(folder: Path, name: str) -> None:
+    (folder / "ivy/jars").mkdir(parents=True, exist_ok=True)
+    (folder / "ivy/jars" / name).touch()
+
+
+def test_versions_that_fit_each_other_are_ok(
+    installed: dict[str, str], tmp_path: Path, capsys: Any
+) -> None:
+    fetched(tmp_path, "io.delta_delta-spark_4.2_2.13-4.4.0.jar")
+    status, found = findings(capsys)
+    names = ("spark", "java", "delta-spark", "delta jar", "pandas", "pyarrow")
+    assert {name: found[name]["status"] for name in names} == dict.fromkeys(names, "ok")
+    assert status == 0
+    assert str(tmp_path / "ivy/jars") in found["delta jar"]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("versions", "check", "status", "detail"),
+    [
+        ({}, "delta jar", "note", "delta-spark_4.2_2.13:4.4.0 is not in .*delta=False"),
+        ({"pyspark": "4.3.0"}, "delta jar", "note", "no jar for Spark 4.3.*needs none"),
+        ({"pyspark": "4.3.0"}, "delta-spark", "note", "session.. leaves Delta out"),
+        ({"delta-spark": "4.3.1"}, "delta-spark", "note", "session.. takes io.delta:.*:4.4.0"),
+        ({"pyspark": "3.5.9"}, "spark", "note", "is for Spark 4.0 to 4.3"),
+        ({"pyspark": "4.9.0"}, "spark", "note", "is for Spark 4.0 to 4.3"),
+        ({"pyspark": "3.4.1"}, "spark", "fail", "is for Spark 4.0 to 4.3"),
+        ({"pandas": "1.5.3"}, "pandas", "fail", "1.5.3, and pyspark 4.2.0 needs 2.2.0 or newer"),
+        ({"pandas": "3.0.0"}, "pandas", "note", "install one before 3"),
+        ({"pyarrow": "17.0.0"}, "pyarrow", "fail", "17.0.0, and pyspark 4.2.0 needs 18.0.0"),
+    ],
+)
+def test_versions_that_do_not_fit_say_the_way_on(
+    versions: dict[str, str],
+    check: str,
+    status: str,
+    detail: str,
+    installed: dict[str, str],
+    capsys: Any,
+) -> None:
+    installed.update(versions)
+    code, found = findings(capsys)
+    assert found[check]["status"] == status
+    assert re.search(detail, found[check]["detail"])
+    assert code == (status == "fail")
+
+
+def test_java_that_is_newer_than_those_of_spark_is_a_note(
+    installed: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    installed["pyspark"] = "4.0.5"
+    monkeypatch.setattr(doctor_spark, "installed_java", lambda: Java("/usr/bin/java", 25))
+    status, found = findings(capsys)
+    assert (status, found["java"]["status"]) == (0, "note")
+    assert "version 25, and Spark 4.0 names Java 17 to 21" in found["java"]["detail"]
+
+
+def test_spark_home_of_another_release_fails(
+    installed: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    (tmp_path / "spark/jars").mkdir(parents=True)
+    core = tmp_path / "spark/jars/spark-core_2.13-4.2.0.jar"
+    core.touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    assert "SPARK_HOME" not in findings(capsys)[1]
+    core.rename(core.with_name("spark-core_2.12-3.5.1.jar"))
+    status, found = findings(capsys)
+    assert (status, found["SPARK_HOME"]["status"]) == (1, "fail")
+    assert "has Spark 3.5.1: unset it, or" in found["SPARK_HOME"]["detail"]
+
+
+def test_pyspark_that_pip_does_not_know_is_looked_at_by_its_files(
+    installed: dict[str, str], capsys: Any
+) -> None:
+    of_files = importlib.import_module("pyspark.version").__version__
+    del installed["pyspark"]
+    assert findings(capsys)[1]["spark"]["detail"].startswith(f"pyspark {of_files}")

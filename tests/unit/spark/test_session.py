@@ -8,19 +8,21 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.spark.jars import JARS, PACKAGES
 from pravega_spark.spark.session import (
     CATALOG,
+    DEFAULTS,
     DELTA_CATALOG,
     DELTA_EXTENSION,
     EXTENSIONS,
-    PACKAGES,
-    _add_delta_to_submit_arguments,
     _defaults_file,
     _missing_settings,
     _submit_arguments,
+    _submitted_packages,
     session,
 )
-from pravega_spark.values.limits import DELTA_PACKAGE
+
+DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 
 @pytest.fixture(autouse=True)
@@ -30,29 +32,33 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+def missing(known: dict[str, str], spark: str = "4.2.0", delta: bool = True) -> dict[str, str]:
+    return _missing_settings(known, spark, delta)
+
+
 def test_bare_settings_get_delta() -> None:
-    wanted = _missing_settings({})
+    wanted = missing({})
     assert wanted[PACKAGES] == DELTA_PACKAGE
     assert (wanted[EXTENSIONS], wanted[CATALOG]) == (DELTA_EXTENSION, DELTA_CATALOG)
 
 
 def test_server_of_the_environment_is_that_of_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not [key for key in _missing_settings({}) if "s3a" in key], "AWS has its own server"
+    assert not [key for key in missing({}) if "s3a" in key], "AWS has its own server"
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://all:9000")
-    wanted = _missing_settings({})
+    wanted = missing({})
     assert wanted["spark.hadoop.fs.s3a.endpoint"] == "http://all:9000"
     assert wanted["spark.hadoop.fs.s3a.path.style.access"] == "true"
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://s3:9000")
-    assert _missing_settings({})["spark.hadoop.fs.s3a.endpoint"] == "http://s3:9000"
+    assert missing({})["spark.hadoop.fs.s3a.endpoint"] == "http://s3:9000"
     own = {
         "spark.hadoop.fs.s3a.endpoint": "http://own",
         "spark.hadoop.fs.s3a.path.style.access": "",
     }
-    assert not [key for key in _missing_settings(own) if "s3a" in key]
+    assert not [key for key in missing(own) if "s3a" in key]
 
 
 def test_settings_of_the_user_stay_and_packages_are_extended() -> None:
-    wanted = _missing_settings(
+    wanted = missing(
         {
             PACKAGES: "org.example:x:1, org.example:y:2",
             EXTENSIONS: "org.example.Extension",
@@ -68,8 +74,48 @@ def test_settings_of_the_user_stay_and_packages_are_extended() -> None:
 
 def test_another_delta_version_of_the_user_replaces_the_default_one() -> None:
     packages = "io.delta:delta-spark_4.2_2.13:4.4.1"
-    assert _missing_settings({PACKAGES: packages})[PACKAGES] == packages
-    assert PACKAGES not in _missing_settings({"spark.jars": "/jars/delta-spark_4.2_2.13-4.4.0.jar"})
+    assert PACKAGES not in missing({PACKAGES: packages})
+    assert missing({PACKAGES: packages})[EXTENSIONS] == DELTA_EXTENSION
+    assert PACKAGES not in missing({"spark.jars": "/jars/delta-spark_4.2_2.13-4.4.0.jar"})
+
+
+def test_without_delta_nothing_of_it_is_set_and_nothing_is_fetched() -> None:
+    wanted = missing({}, delta=False)
+    assert wanted == dict.fromkeys(DEFAULTS, "true")
+    own = {PACKAGES: "io.delta:delta-spark_4.2_2.13:4.4.1", CATALOG: DELTA_CATALOG}
+    assert missing(own, delta=False) == wanted, "what the user names stays"
+
+
+def test_spark_without_a_jar_of_delta_leaves_it_out_and_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert missing({}, "4.3.0") == dict.fromkeys(DEFAULTS, "true")
+    (line,) = caplog.messages
+    assert "Delta Lake has no jar for Spark 4.3: take Spark 4.2" in line
+    own = missing({JARS: "/jars/delta-spark_4.3_2.13-4.5.0.jar"}, "4.3.0")
+    assert (own[EXTENSIONS], own[CATALOG]) == (DELTA_EXTENSION, DELTA_CATALOG)
+    assert PACKAGES not in own
+    assert len(caplog.messages) == 1
+
+
+def test_jar_of_delta_among_those_of_spark_is_not_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jars").mkdir()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert missing({})[PACKAGES] == DELTA_PACKAGE
+    (tmp_path / "jars" / "io.delta_delta-spark_4.2_2.13-4.4.0.jar").touch()
+    assert PACKAGES not in missing({})
+    assert missing({})[EXTENSIONS] == DELTA_EXTENSION
+
+
+def test_packages_of_spark_and_hadoop_get_their_versions() -> None:
+    hadoop = "org.apache.hadoop:hadoop-aws"
+    assert missing({PACKAGES: hadoop}, delta=False)[PACKAGES] == f"{hadoop}:3.5.0"
+    assert missing({PACKAGES: hadoop}, "4.0.5")[PACKAGES] == (
+        f"{hadoop}:3.4.1,io.delta:delta-spark_4.0_2.13:4.4.0"
+    )
+    assert PACKAGES not in missing({PACKAGES: f"{hadoop}:3.4.9"}, delta=False)
 
 
 def test_settings_of_the_defaults_file_are_known(
@@ -89,10 +135,12 @@ def test_submit_arguments_are_known_and_get_the_package(monkeypatch: pytest.Monk
     )
     found = _submit_arguments()
     assert found == {PACKAGES: "org.example:x:1", "spark.a": "b c", "spark.jars": "/j.jar"}
-    _add_delta_to_submit_arguments()
-    words = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])
-    assert words[1] == f"org.example:x:1,{DELTA_PACKAGE}"
-    assert words[-1] == "pyspark-shell"
+    before = os.environ["PYSPARK_SUBMIT_ARGS"]
+    with _submitted_packages(missing(found)[PACKAGES]):
+        words = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])
+        assert words[1] == f"org.example:x:1,{DELTA_PACKAGE}"
+        assert words[-1] == "pyspark-shell"
+    assert os.environ["PYSPARK_SUBMIT_ARGS"] == before
 
 
 class _Builder:
