@@ -64,38 +64,40 @@ class RangeLoop:
         progress = self._log.progress()
         number, step = progress.number, progress.planned
         start = reader.initialOffset() if progress.start is None else dict(progress.start)
+        is_first = number == 0 and step is None  # its end says where the loop began: "latest" moves
         while not stop.is_set():
             began = SYSTEM.monotonic()
             if step is None:
                 end = reader.latestOffset(start, reader.getDefaultReadLimit())
-                if end != start:
+                if end != start or is_first:
                     step = PlannedStep(number, end)
                     self._log.plan(step)
                     failpoint("range.planned")
                 elif available_now:
                     return count
             if step is not None:
-                self._run(step, start)
-                start, number, step = dict(step.end), step.number + 1, None
-                count += 1
+                count += self._run(step, start)
+                start, number, step, is_first = dict(step.end), step.number + 1, None, False
             if not available_now:
                 self._rest(began + every, stop)
         self._report(start)
         return count
 
-    def _run(self, step: PlannedStep, start: Offset) -> None:
-        reader, settings = self._reader, self._settings
-        partitions = reader.partitions(dict(start), dict(step.end))
-        frame = planned_frame(self._spark, settings, self._schema, partitions)
-        log = self._log
-        run = TaskRun(self._query_id, log.run, step.number, log.location, SYSTEM.token())
-        with as_run(run):
-            self._function(frame, step.number)
+    def _run(self, step: PlannedStep, start: Offset) -> bool:
+        """Run a range, and return True; False for one without events, which nobody is told of."""
+        settings, log = self._settings, self._log
+        partitions = self._reader.partitions(dict(start), dict(step.end))
+        if partitions:
+            frame = planned_frame(self._spark, settings, self._schema, partitions)
+            run = TaskRun(self._query_id, log.run, step.number, log.location, SYSTEM.token())
+            with as_run(run):
+                self._function(frame, step.number)
         failpoint("range.ran")
         log.finish(step)
         failpoint("range.finished")
         fields = log_fields("read", settings.pattern or ", ".join(settings.streams))
         logger.debug("range %d is done", step.number, extra=fields)
+        return bool(partitions)
 
     def _rest(self, until: float, stop: threading.Event) -> None:
         while not stop.is_set() and (left := until - SYSTEM.monotonic()) > 0:

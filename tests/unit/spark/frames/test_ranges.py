@@ -54,6 +54,42 @@ def test_ranges_obey_limits_and_a_restart_goes_on(make: Make, copies: Copies) ->
     assert (copies.numbers, copies.events()) == ([0, 1, 2, 3], list(range(30)))
 
 
+def test_loop_that_begins_at_the_tail_misses_nothing_after_a_first_run_without_news(
+    make: Make, copies: Copies
+) -> None:
+    stream, latest = make(), dict[str, Any](startingOffsets="latest")
+    fill(stream, 0, 5)
+    assert copies.run(**latest) == 0
+    fill(stream, 5, 10)
+    with at_failpoint("range.planned", kill), pytest.raises(Killed):
+        copies.run(**latest)
+    fill(stream, 10, 12)
+    assert copies.run(**latest) == 2
+    assert copies.events() == list(range(5, 12))
+
+
+def test_first_range_from_the_tail_is_repeated_from_where_it_began(
+    make: Make, copies: Copies
+) -> None:
+    stream, stop = make(), threading.Event()
+    fill(stream, 0, 5)
+
+    def news() -> None:
+        fill(stream, 5, 10)
+        kill()
+
+    latest: dict[str, Any] = {"startingOffsets": "latest", "available_now": False}
+    with at_failpoint("range.planned", news), pytest.raises(Killed):
+        copies.run(**latest)
+
+    def last(frame: DataFrame, number: int) -> None:
+        copies.write(frame, number)
+        stop.set()
+
+    assert copies.run(last, stop=stop, **latest) == 1
+    assert copies.events() == list(range(5, 10))
+
+
 @pytest.mark.parametrize("step", ["range.planned", "append.staged", "range.ran", "range.finished"])
 def test_loop_that_is_killed_between_steps_repeats_the_range_over_a_tail_that_moved(
     make: Make, copies: Copies, step: str
