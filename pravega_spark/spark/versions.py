@@ -8,7 +8,9 @@ Spark has and not from its number, since vendors give old numbers new parts.
 what Spark has                        4.0 4.1 4.2 4.3
 ===================================== === === === ===
 filters for a batch source             -  yes yes yes
+a frame that keeps its source's plan   -  yes yes yes
 its trigger and limits for a stream    -   -  yes yes
+the internals that our Java names      -   -  yes yes
 ===================================== === === === ===
 
 Spark 3.5 has no Python data sources at all. There the stand-ins let the readers and the sink be
@@ -57,6 +59,8 @@ __all__ = [
     "HAS_DATA_SOURCES",
     "HAS_FILTERS",
     "HAS_TRIGGERS",
+    "KEEPS_PLANS",
+    "KNOWN_SPARKS",
     "LAST_SPARK",
     "DataSource",
     "DataSourceArrowWriter",
@@ -77,6 +81,7 @@ __all__ = [
     "check_spark",
     "datasource",
     "error_condition",
+    "java_for",
     "spark_release",
     "spark_schema",
     "spark_version",
@@ -84,7 +89,8 @@ __all__ = [
 
 FIRST_SPARK: Final = (4, 0)
 LAST_SPARK: Final = (4, 3)
-"""The Sparks whose data sources the package is tested with."""
+KNOWN_SPARKS: Final = "{}.{} to {}.{}".format(*FIRST_SPARK, *LAST_SPARK)
+"""The Sparks that the package is tested with."""
 
 
 def spark_release() -> str:
@@ -106,18 +112,13 @@ def check_spark() -> None:
     """Raise IllegalState if the data sources are not for this Spark."""
     if FIRST_SPARK <= spark_version() <= LAST_SPARK:
         return
-    known = f"{_text(FIRST_SPARK)} to {_text(LAST_SPARK)}"
     way_on = (
         "install one of these" if HAS_DATA_SOURCES else "Spark has Python data sources since 4.0"
     )
     raise IllegalState(
-        f"format('pravega') and format('pravega_kvt') are for Spark {known}, and this is Spark "
-        f"{spark_release()}: {way_on}."
+        f"format('pravega') and format('pravega_kvt') are for Spark {KNOWN_SPARKS}, and this is "
+        f"Spark {spark_release()}: {way_on}."
     )
-
-
-def _text(version: tuple[int, int]) -> str:
-    return ".".join(map(str, version))
 
 
 if not TYPE_CHECKING:
@@ -208,6 +209,8 @@ HAS_FILTERS: Final = hasattr(datasource, "Filter")
 """Whether Spark tells a batch source the conditions of a query (classes of ``datasource``)."""
 HAS_TRIGGERS: Final = SupportsTriggerAvailableNow.__module__.startswith("pyspark.")
 """Whether Spark tells a streaming source its trigger, and where a micro-batch begins."""
+KEEPS_PLANS: Final = HAS_FILTERS
+"""Whether Spark keeps with a frame what its source planned, as it keeps the filters taken."""
 
 
 @functools.cache
@@ -243,3 +246,30 @@ def spark_schema(schema: pa.Schema) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema)
+
+
+_EXECUTION: Final = "org/apache/spark/sql/execution"
+_RELATION: Final = f"{_EXECUTION}/streaming/runtime/StreamingRelation"
+_NEWER_JAVA: Final = (
+    (_RELATION, 1, "execution.streaming.runtime.", "execution.streaming."),
+    (_RELATION, 4, ", StreamingRelation.apply$default$4()", ""),
+    (f"{_EXECUTION}/datasources/DataSource", 9, ", Option.empty());", ");"),
+)
+"""A class, and with fewer parameters than these: text of our Java, and what it is instead."""
+
+
+def java_for(gateway: Any, source: str) -> str:
+    """Return Java of the package, which is written for Spark 4.2, for the JVM that runs."""
+    loader = gateway.jvm.Thread.currentThread().getContextClassLoader()
+    for name, parameters, text, older in _NEWER_JAVA:
+        if text in source and _parameters(loader, name) < parameters:
+            source = source.replace(text, older)
+    return source
+
+
+def _parameters(loader: Any, name: str) -> int:
+    """Return how many parameters the constructor of a class has; 0 if there is no such class."""
+    if loader.getResource(f"{name}.class") is None:
+        return 0
+    constructors = loader.loadClass(name.replace("/", ".")).getConstructors()
+    return max(int(each.getParameterCount()) for each in constructors)

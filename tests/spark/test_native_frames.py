@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable
@@ -145,7 +146,7 @@ def test_columns_have_the_names_and_the_order_that_options_give(
     assert native().select("timestamp_type").distinct().collect() == [(0,)]
 
 
-@pytest.mark.versions
+@pytest.mark.versions(needs="delta")
 def test_typed_stream_has_its_columns_over_a_change_of_its_schema(
     spark: SparkSession,
     root: str,
@@ -196,6 +197,7 @@ def scanned(found: DataFrame) -> int:
     return count
 
 
+@pytest.mark.versions
 def test_filters_skip_chunks_by_segment_time_and_key(make: Make, native: Native) -> None:
     stream = make(segments=4)
     events = [(f"k{n}", b"%d" % n) for n in range(40)]
@@ -215,6 +217,7 @@ def test_filters_skip_chunks_by_segment_time_and_key(make: Make, native: Native)
     assert values(native(routingKeys="k7,k8")) == [7, 8, 107, 108, 207, 208]
 
 
+@pytest.mark.versions
 def test_rows_that_a_native_frame_cannot_have_are_refused(
     root: str, make: Make, native: Native, load: Load
 ) -> None:
@@ -366,6 +369,25 @@ def test_batches_have_limits_and_successors_after_predecessors(
 
 
 @pytest.mark.versions
+def test_available_now_has_the_limit_in_every_batch_and_ends_at_the_tail_of_its_start(
+    make: Make, follow_natively: Native, tmp_path: Path
+) -> None:
+    stream = make()
+    fill(stream, 0, 100)
+    batches = Batches(tmp_path / "c")
+    sizes = batches.found
+    source = follow_natively(maxOffsetsPerTrigger=30)
+    progress = batches.run(source).recentProgress
+    assert [len(batch) for batch in sizes] == [30, 30, 30, 10]
+    assert batches.values == list(range(100))
+    first, last = (json.loads(progress[n]["sources"][0]["latestOffset"]) for n in (0, -1))
+    assert first["streams"] == last["streams"], "the progress has the tail, not the batch's end"
+    fill(stream, 100, 101)
+    batches.run(source)
+    assert (len(sizes[-1]), batches.values) == (1, list(range(101)))
+
+
+@pytest.mark.versions
 def test_checkpoint_continues_over_restarts_compaction_and_the_other_source(
     root: str, make: Make, follow: Load, follow_natively: Native, tmp_path: Path
 ) -> None:
@@ -386,6 +408,7 @@ def test_checkpoint_continues_over_restarts_compaction_and_the_other_source(
     assert batches.values == list(range(20, 84)), "the batch is repeated from other files"
 
 
+@pytest.mark.versions
 def test_truncated_and_created_again_streams_stop_the_query_with_advice(
     root: str, make: Make, follow_natively: Native, tmp_path: Path
 ) -> None:
@@ -458,7 +481,7 @@ def test_reader_group_and_watermark_work_as_in_the_source(
     Batches(tmp_path / "w").run(found)
 
 
-@pytest.mark.versions
+@pytest.mark.versions(needs="delta")
 def test_registered_streams_are_tables_views_and_a_function(
     spark: SparkSession, root: str, make: Make
 ) -> None:

@@ -28,8 +28,10 @@ def java_object(gateway: Any, package: str, name: str) -> Any:
 
 
 def _compile(gateway: Any, package: str, name: str) -> Any:
+    from pravega_spark.spark.versions import java_for  # listeners are importable without Spark
+
     jvm = gateway.jvm
-    source = files(package).joinpath(f"{name}.java").read_text()
+    source = java_for(gateway, files(package).joinpath(f"{name}.java").read_text())
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.Thread.currentThread().getContextClassLoader())
     compiler.setSourceVersion(8)

@@ -1,3 +1,4 @@
+// For Spark 4.2 and 4.3; versions.py has what is another text for older ones.
 package pravega_spark;
 
 import java.lang.reflect.Field;

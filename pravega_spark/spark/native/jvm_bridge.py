@@ -11,6 +11,7 @@ from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.errors import IllegalState
 from pravega_spark.spark import native
 from pravega_spark.spark.jvm.java_objects import java_object
+from pravega_spark.spark.versions import KEEPS_PLANS, KNOWN_SPARKS, spark_release
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,8 +37,9 @@ def chunk_reads(spark: SparkSession) -> Any:
         return _object(spark, "ChunkReads")
     except (Py4JError, TypeError) as error:
         raise IllegalState(
-            "native frames use internals of Spark 4.2, and this Spark has others: read the stream "
-            f"with format('pravega'). The JVM says: {str(error)[:500]}"
+            f"native frames use internals of Spark {KNOWN_SPARKS}, and this Spark, "
+            f"{spark_release()}, has others: read the stream with format('pravega') on one of "
+            f"these. The JVM says: {str(error)[:500]}"
         ) from error
 
 
@@ -55,20 +57,23 @@ def activate(spark: SparkSession) -> None:
 def plan_each_action(spark: SparkSession) -> None:
     """Let each action of a session read the newest versions through ``format("pravega")``.
 
-    Spark keeps what a Python source planned with its frame or view. Does nothing for a session that
-    has the rule, or whose JVM this process cannot reach; a Spark with other internals is logged,
-    and there the first action of a frame decides what it reads.
+    Spark keeps what a Python source planned with its frame or view, but Spark 4.0 plans each scan
+    anew. Does nothing there, for a session that has the rule, and for one whose JVM this process
+    cannot reach; a Spark with other internals is logged, and there the first action of a frame
+    decides what it reads.
     """
     from py4j.protocol import Py4JError
 
-    if not hasattr(spark, "_jsparkSession"):
+    if not KEEPS_PLANS or not hasattr(spark, "_jsparkSession"):
         return
     try:
         _object(spark, "FreshReads").addTo(spark._jsparkSession)
     except (Py4JError, TypeError) as error:
         logger.warning(
-            "this Spark has other internals than 4.2: a frame or view of format('pravega') reads "
-            "what its first action planned. Call load() for each action. The JVM says: %s",
+            "this Spark, %s, has other internals than %s: a frame or view of format('pravega') "
+            "reads what its first action planned. Call load() for each action. The JVM says: %s",
+            spark_release(),
+            KNOWN_SPARKS,
             str(error)[:500],
             extra=log_fields("start session"),
         )

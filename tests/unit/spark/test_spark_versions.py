@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyspark
@@ -99,3 +102,48 @@ def test_columns_have_the_same_arrow_types_by_every_spark() -> None:
     )
     plain = StructType([StructField("name", StringType()), StructField("count", LongType())])
     assert versions.spark_schema(versions.arrow_schema(plain)) == plain
+
+
+class _Loader:
+    """The classes of a JVM, each with the number of parameters of its constructors."""
+
+    def __init__(self, **parameters: int) -> None:
+        self._parameters = parameters
+
+    def getResource(self, name: str) -> str | None:
+        return name if self._of(name.removesuffix(".class").replace("/", ".")) else None
+
+    def loadClass(self, name: str) -> Any:
+        made = SimpleNamespace(getParameterCount=lambda: self._of(name))
+        return SimpleNamespace(getConstructors=lambda: [made])
+
+    def _of(self, name: str) -> int:
+        package, _, simple = name.rpartition(".")
+        return self._parameters.get(
+            f"runtime_{simple}" if package.endswith("runtime") else simple, 0
+        )
+
+
+@pytest.mark.parametrize(
+    ("classes", "package", "given"),
+    [
+        ({"DataSource": 8, "StreamingRelation": 3}, "streaming.Streaming", 8),
+        ({"DataSource": 8, "runtime_StreamingRelation": 3}, "streaming.runtime.Streaming", 8),
+        ({"DataSource": 9, "runtime_StreamingRelation": 4}, "streaming.runtime.Streaming", 9),
+    ],
+    ids=["4.0", "4.1", "4.2"],
+)
+def test_java_names_the_classes_of_the_jvm_and_gives_them_their_parameters(
+    classes: dict[str, int], package: str, given: int
+) -> None:
+    thread = SimpleNamespace(getContextClassLoader=lambda: _Loader(**classes))
+    jvm = SimpleNamespace(Thread=SimpleNamespace(currentThread=lambda: thread))
+    source = (PACKAGE / "spark/native/ChunkReads.java").read_text()
+    made = versions.java_for(SimpleNamespace(jvm=jvm), source)
+    assert re.findall(r"import .*execution\.(streaming\..*Streaming)Relation;", made) == [package]
+    ((call, relation),) = re.findall(
+        r"super\((.*?)\);.*new StreamingRelation\((.*?)\);", made, re.S
+    )
+    assert len(call.split(",")) == given
+    assert ("apply$default$4" in relation) == (given == 9)
+    assert (made == source) == (given == 9)
