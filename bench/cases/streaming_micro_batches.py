@@ -12,7 +12,7 @@ from bench.harness.dataset import table
 from bench.harness.figures import Figure
 from bench.harness.measure import interleave, ratio
 from bench.harness.registry import Phase, benchmark
-from bench.harness.spark_frames import run_to_end, stream_frame
+from bench.harness.spark_frames import median_batch_ms, run_to_end, stream_frame
 from bench.harness.spark_session import spark_setting
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration
 
@@ -21,7 +21,6 @@ _FILE_SYSTEM_BASED = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 _ROWS = 100
-_WARM_BATCHES = 3
 
 
 @benchmark(Phase.SPARK)
@@ -42,7 +41,9 @@ def stream_to_stream(context: Context) -> Iterator[Figure]:
         def sink(writer: Any) -> Any:
             return writer.format("pravega").option("root", context.root).option("stream", target)
 
-        return _median_ms(run_to_end(context, _read_stream(context, source), sink), batches)
+        return median_batch_ms(
+            run_to_end(context, _read_stream(context, source), sink), batches, _ROWS
+        )
 
     def delta() -> float:
         reader = context.spark.readStream.format("delta").option("maxFilesPerTrigger", 1)
@@ -51,7 +52,7 @@ def stream_to_stream(context: Context) -> Iterator[Figure]:
         def sink(writer: Any) -> Any:
             return writer.format("delta").option("path", target)
 
-        return _median_ms(run_to_end(context, reader.load(path), sink), batches)
+        return median_batch_ms(run_to_end(context, reader.load(path), sink), batches, _ROWS)
 
     for manager, name, limit in (
         (None, "default checkpoints", 150.0),
@@ -83,7 +84,9 @@ def reader_group_overhead(context: Context) -> Iterator[Figure]:
 
     def alone(**options: str) -> float:
         frame = _read_stream(context, source, **options)
-        return _median_ms(run_to_end(context, frame, lambda w: w.format("noop")), batches)
+        return median_batch_ms(
+            run_to_end(context, frame, lambda w: w.format("noop")), batches, _ROWS
+        )
 
     def member() -> float:
         group = f"bench/query-{next(numbers)}"
@@ -128,12 +131,3 @@ def _stream_and_table(context: Context, batches: int) -> tuple[str, str]:
     frame = stream_frame(context, stream)
     frame.repartition(batches).write.format("delta").save(path)
     return stream, path
-
-
-def _median_ms(query: Any, batches: int) -> float:
-    """Return the median duration of a finished query's micro-batches after the first few."""
-    done = [p for p in query.recentProgress if p["numInputRows"] > 0]
-    assert len(done) == batches, f"{len(done)} micro-batches, not {batches}"
-    assert all(p["numInputRows"] == _ROWS for p in done)
-    times = [float(p["durationMs"]["triggerExecution"]) for p in done[_WARM_BATCHES:]]
-    return statistics.median(times)

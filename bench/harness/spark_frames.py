@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -91,6 +92,17 @@ def read_rate(context: Context, frame: Any, rows: int, meter: CpuMeter) -> float
     read = sum(progress["numInputRows"] for progress in queries[0].recentProgress)
     assert read == rows, f"{read} of {rows} rows"
     return rows / seconds
+
+
+def median_batch_ms(query: Any, batches: int, rows: int, warm: int = 3) -> float:
+    """Return the median duration of a finished query's micro-batches after the first few.
+
+    All of them have so many rows.
+    """
+    done = [p for p in query.recentProgress if p["numInputRows"] > 0]
+    assert len(done) == batches, f"{len(done)} micro-batches, not {batches}"
+    assert all(p["numInputRows"] == rows for p in done)
+    return statistics.median(float(p["durationMs"]["triggerExecution"]) for p in done[warm:])
 
 
 def stream_copy(context: Context, stream: str, kind: str) -> str:
