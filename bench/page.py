@@ -40,6 +40,7 @@ TABLES = {
         "starts_beside_busy_processes reader_group_overhead micro_batch_of_many_streams "
         "micro_batches_of_many_scales idle_looks idle_query what_ended_queries_leave"
     ),
+    "spark versions": "spark_versions",
     "key-value tables": (
         "lone_put pipelined_puts hot_gets cold_gets_from_s3 folded_tables unfolded_keys "
         "key_value_scan upsert_keys merge_key_hashes"
@@ -64,6 +65,8 @@ TABLES = {
     ),
 }
 """By a table's name: its benchmarks, in the order of its rows."""
+_BY_SPARK = "spark versions"
+"""The table with a column for each Spark: the names of its figures begin with it and a colon."""
 
 
 def merged(kept: Sequence[Figure], newer: Sequence[Figure]) -> list[Figure]:
@@ -86,6 +89,7 @@ def take(results: Sequence[Path]) -> None:
 def written(page: str, figures: Sequence[Figure]) -> str:
     """Return the page with the tables of these figures between its marks."""
     made = {name: "".join(_rows(names.split(), figures)) for name, names in TABLES.items()}
+    made[_BY_SPARK] = "".join(_rows_by_spark(TABLES[_BY_SPARK], figures))
     made["days"] = _days(figures)
     made["others"] = _others(figures)
     for name, text in made.items():
@@ -105,6 +109,23 @@ def _rows(names: Sequence[str], figures: Sequence[Figure]) -> Iterator[str]:
     for figure in shown:
         cells = (figure.name, _value(figure), _peer(figure), _ratio(figure), _target(figure))
         yield f"| {' | '.join(cells)} |\n"
+
+
+def _rows_by_spark(benchmark: str, figures: Sequence[Figure]) -> Iterator[str]:
+    """Yield a row for each measure and what it is beside, with the ratio of each Spark."""
+    ratios: dict[tuple[str, str], dict[str, str]] = {}
+    for figure in figures:
+        if figure.benchmark == benchmark:
+            spark, _, name = figure.name.partition(": ")
+            missed = "" if figure.met else ", missed"
+            ratios.setdefault((name, figure.peer), {})[spark] = f"{_ratio(figure)}{missed}"
+    if not ratios:
+        yield "Not measured lately.\n"
+        return
+    sparks = sorted({spark for row in ratios.values() for spark in row})
+    yield f"| | beside | {' | '.join(sparks)} |\n| --- | ---{' | ---' * len(sparks)} |\n"
+    for (name, peer), row in ratios.items():
+        yield f"| {name} | {peer} | {' | '.join(row.get(spark, '') for spark in sparks)} |\n"
 
 
 def _value(figure: Figure) -> str:

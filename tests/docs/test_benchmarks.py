@@ -36,6 +36,26 @@ def test_row_says_whether_the_target_is_met_or_what_bounds_it(most: float, said:
     assert f"| one append | 2 ms | its fsyncs: 1 ms | 2.00 | {said} |\n" in written
 
 
+def test_each_spark_has_a_column() -> None:
+    figures = [
+        replace(
+            FIGURE.within(ratio_at_least=least),
+            name=f"Spark {spark}: read",
+            peer=peer,
+            benchmark="spark_versions",
+            day="2026-01-02",
+        )
+        for spark, peer, least in (
+            ("4.2", "Delta", 1.0),
+            ("4.0", "Delta", 9.0),
+            ("4.0", "4.2", 1.0),
+        )
+    ]
+    written = page.written(page.PAGE.read_text(encoding="utf-8"), figures)
+    table = "| | beside | Spark 4.0 | Spark 4.2 |\n| --- | --- | --- | --- |\n"
+    assert f"{table}| read | Delta | 2.00, missed | 2.00 |\n| read | 4.2 | 2.00 |  |\n" in written
+
+
 def test_results_replace_those_of_their_benchmarks_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
