@@ -57,13 +57,11 @@ class Spark:
     def environment(self, **more: str) -> dict[str, str]:
         """Return the variables for processes of this Spark, without those of others."""
         python = str(self.python)
-        packages = f"--packages {self.delta} " if self.delta else ""
         return clean_environment(
             **{
                 **variables(self.folder),
                 "PYSPARK_PYTHON": python,
                 "PYSPARK_DRIVER_PYTHON": python,
-                "PYSPARK_SUBMIT_ARGS": f"{packages}pyspark-shell",
                 "PYTHONPATH": str(REPOSITORY),
                 **more,
             }
@@ -100,10 +98,11 @@ LOWEST = Spark(OLDER.pyspark, _lowest_versions())
 """The lowest versions of all that the package needs, with a Spark that takes them."""
 NAMED = {**SPARKS, "older": OLDER, "lowest": LOWEST}
 _START = """
-from pyspark.sql import SparkSession
+from pravega_spark import session
 
-SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate().stop()
+session(**{"spark.master": "local[1]", "spark.ui.enabled": "false"}).stop()
 """
+"""Starts Spark, which fetches the jar of its Delta for all later ones."""
 
 
 def _venv() -> Path:
