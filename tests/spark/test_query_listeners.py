@@ -64,6 +64,7 @@ def run(frame: DataFrame, checkpoint: Path) -> None:
     finish(writer.trigger(once=True).start())
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("kind", ["groups", "native"])
 def test_queries_that_have_ended_leave_no_connection_and_no_thread(
     spark: SparkSession, root: str, make: Make, follow: Load, tmp_path: Path, kind: str
