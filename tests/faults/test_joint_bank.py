@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from itertools import accumulate
 from pathlib import Path
@@ -16,10 +13,10 @@ from deltalake import DeltaTable
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.txn.decision_log import DecisionLog
-from tests.harness import failpoints
 from tests.harness.delta_engines import connect_duckdb
 from tests.harness.joint_bank import STREAMS
 from tests.harness.tiers import sized
+from tests.harness.warm_children import WarmChild
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -39,12 +36,8 @@ TELLERS = ("ann", "bob")
 Transfer = tuple[str, int]
 
 
-def start(role: str, root: Path, name: str, last: str, point: str = "") -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.harness.joint_bank", role, str(root), name, "1", last]
-    environment = {**os.environ, **failpoints.variables(point)}
-    return subprocess.Popen(
-        command, env=environment, cwd=PROJECT, stdout=subprocess.PIPE, text=True
-    )
+def start(role: str, root: Path, name: str, last: str, point: str = "") -> WarmChild:
+    return WarmChild("tests.harness.joint_bank", role, str(root), name, "1", last, crash=point)
 
 
 def transfers(rows: list[bytes]) -> list[tuple[Transfer, int]]:

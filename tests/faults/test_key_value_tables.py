@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import collections
-import os
 import signal
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,9 +14,9 @@ from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.manager import StreamManager
 from tests.harness.counter_processes import COUNTERS, TABLE
-from tests.harness.failpoints import PROJECT, variables
 from tests.harness.killed_processes import KilledProcesses
 from tests.harness.tiers import sized
+from tests.harness.warm_children import WarmChild
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL"),
@@ -64,8 +62,6 @@ def test_each_acknowledged_update_is_made_once_while_updates_and_folds_are_kille
 
 def kill_folds(root: str) -> None:
     """Fold the table in one process after the other, each of which is killed at another point."""
-    command = [sys.executable, "-m", "tests.harness.counter_processes", "fold", root]
     for point in FOLD_POINTS:
-        environment = {**os.environ, **variables(point)}
-        done = subprocess.run(command, env=environment, cwd=PROJECT, check=False, timeout=300)
-        assert done.returncode == -signal.SIGKILL, point
+        child = WarmChild("tests.harness.counter_processes", "fold", root, crash=point)
+        assert child.wait(300) == -signal.SIGKILL, point

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,6 +12,7 @@ from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager
 from tests.harness.byte_writer_app import STREAM, known_bytes
 from tests.harness.tiers import sized
+from tests.harness.warm_children import WarmChild
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -30,11 +28,11 @@ def test_what_was_flushed_is_there_once_and_an_upload_continues(tmp_path: Path) 
     manager.create_scope("s")
     manager.create_stream(STREAM, StreamConfiguration(ScalingPolicy.fixed(1)))
     chance = random.Random(7)
-    command = [sys.executable, "-m", "tests.harness.byte_writer_app", str(root), str(ledger)]
     lengths = []
     for kill in range(KILLS + 1):
         durable = ledger.stat().st_size
-        process = subprocess.Popen([*command, str(TOTAL)], cwd=PROJECT, env={**os.environ})
+        module = "tests.harness.byte_writer_app"
+        process = WarmChild(module, str(root), str(ledger), str(TOTAL))
         if kill < KILLS:
             while process.poll() is None and ledger.stat().st_size == durable:
                 time.sleep(0.005)

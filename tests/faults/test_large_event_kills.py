@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,10 +11,10 @@ from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import StoreFull
 from pravega_spark.manager import root_of
-from tests.faults.test_processes import PROJECT
 from tests.harness import failpoints
 from tests.harness.large_event_processes import KEYS, STREAM, key_of, payload
 from tests.harness.large_streams import objects, retained_versions
+from tests.harness.warm_children import WarmChild
 
 EVENTS = 7
 
@@ -31,11 +28,8 @@ def manager(tmp_path: Path) -> StreamManager:
 
 
 def run(root: Path, kind: str, crash: str = "") -> int:
-    module = "tests.harness.large_event_processes"
-    command = [sys.executable, "-m", module, str(root), str(EVENTS)]
-    environment = {**os.environ, **failpoints.variables(crash)}
-    command += filter(None, [kind])
-    return subprocess.run(command, check=False, cwd=PROJECT, env=environment).returncode
+    given = filter(None, [str(root), str(EVENTS), kind])
+    return WarmChild("tests.harness.large_event_processes", *given, crash=crash).wait(240)
 
 
 def check(manager: StreamManager) -> None:

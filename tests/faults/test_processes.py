@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,44 +14,36 @@ from pravega_spark.config.encryption import EncryptionPolicy
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.key_management import KMS_VARIABLE
 from pravega_spark.manager import StreamManager
-from tests.harness import failpoints, file_kms
+from tests.harness import file_kms
 from tests.harness.file_kms import MasterKeys
 from tests.harness.tiers import IS_LONG
+from tests.harness.warm_children import WarmChild
 from tests.harness.writer_processes import STREAM
 
 PROJECT = Path(__file__).parents[2]
 COUNT = 24
 
 
-def start(*arguments: str, crash: str = "", **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.harness.writer_processes", *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=PROJECT,
-        env={**os.environ, **failpoints.variables(crash), **environment},
-    )
+def start(*arguments: str, crash: str = "", **variables: str) -> WarmChild:
+    return WarmChild("tests.harness.writer_processes", *arguments, crash=crash, **variables)
 
 
-def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+def finish(process: WarmChild) -> tuple[int | None, str]:
     out, _ = process.communicate(timeout=240)
     return process.returncode, out
 
 
-def run(*arguments: str, crash: str = "") -> int:
+def run(*arguments: str, crash: str = "") -> int | None:
     return finish(start(*arguments, crash=crash))[0]
 
 
-def ready(processes: list[subprocess.Popen[str]]) -> None:
+def ready(processes: list[WarmChild]) -> None:
     for process in processes:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
 
 
-def go(processes: list[subprocess.Popen[str]]) -> list[str]:
+def go(processes: list[WarmChild]) -> list[str]:
     for process in processes:
-        assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
     results = [finish(process) for process in processes]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -14,9 +11,9 @@ import pytest
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.txn.decision_log import DecisionLog
-from tests.harness import failpoints
 from tests.harness.processing_app import GROUP, RESULT, SOURCE, order
 from tests.harness.tiers import sized
+from tests.harness.warm_children import WarmChild
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -35,12 +32,8 @@ EVENTS = sized(80, 1_600)
 NAMES = ("ann", "bob", "cid")
 
 
-def start(root: Path, name: str, seed: int, point: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.harness.processing_app", str(root), name, str(seed)]
-    environment = {**os.environ, **failpoints.variables(point)}
-    return subprocess.Popen(
-        command, env=environment, cwd=PROJECT, stdout=subprocess.PIPE, text=True
-    )
+def start(root: Path, name: str, seed: int, point: str) -> WarmChild:
+    return WarmChild("tests.harness.processing_app", str(root), name, str(seed), crash=point)
 
 
 def make_input(manager: StreamManager) -> None:

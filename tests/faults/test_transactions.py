@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import collections
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,12 +13,12 @@ from pravega_spark.config.descriptions import TransactionStatus
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.txn import lifecycle
-from tests.faults.test_processes import PROJECT, finish, ready
-from tests.harness import failpoints
+from tests.faults.test_processes import finish, ready
 from tests.harness.faulty_store import Fault
 from tests.harness.ledgers import LOSSES, POINTS, Ledgers, Met
 from tests.harness.tiers import sized
 from tests.harness.transaction_processes import KEYS, LINES
+from tests.harness.warm_children import WarmChild
 from tests.harness.writer_processes import STREAM
 
 SEEDS = sized(15, 400, "TRANSACTION_SEEDS")
@@ -60,18 +57,11 @@ def test_same_seed_gives_the_same_history() -> None:
 # ---------------------------------------------------------------------------- real processes
 
 
-def start(*arguments: str, crash: str = "") -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.harness.transaction_processes", *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=PROJECT,
-        env={**os.environ, **failpoints.variables(crash)},
-    )
+def start(*arguments: str, crash: str = "") -> WarmChild:
+    return WarmChild("tests.harness.transaction_processes", *arguments, crash=crash)
 
 
-def run(*arguments: str, crash: str = "") -> int:
+def run(*arguments: str, crash: str = "") -> int | None:
     return finish(start(*arguments, crash=crash))[0]
 
 
@@ -156,7 +146,6 @@ def test_concurrent_commits_have_the_same_order_in_every_segment(root: str) -> N
     processes = [start("race", root, name, str(rounds)) for name in names]
     ready(processes)
     for process in processes:
-        assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
     assert [finish(process)[0] for process in processes] == [0] * len(names)
@@ -174,12 +163,10 @@ def test_stalled_process_gets_txn_failed_after_its_successor_aborted_the_transac
     root: str,
 ) -> None:
     old = start("stall", root)
-    assert old.stdout is not None
     transaction_id = old.stdout.readline().strip()
     with StreamManager(root).create_transactional_writer(STREAM, "w") as writer:
         with writer.begin_transaction() as txn:
             txn.write_event("newer", "k0")
-        assert old.stdin is not None
         old.stdin.write("go\n")
         old.stdin.flush()
         assert finish(old) == (0, "TxnFailed\n")

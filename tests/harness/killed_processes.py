@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from tests.harness.warm_children import WarmChild
 
 PROJECT = Path(__file__).parents[2]
 _SECONDS = 240.0
@@ -61,25 +61,19 @@ class KilledProcesses:
         """Return the lines of all ledgers; one that a kill cut off was not recorded."""
         return [line for path in self._folder.glob("*.ledger") for line in _lines(path)]
 
-    def _start(self, worker: int) -> subprocess.Popen[str]:
+    def _start(self, worker: int) -> WarmChild:
         self._lives += 1
         ledger = self._ledgers[worker] = self._folder / f"{self._lives}.ledger"
         given = (*self._arguments(worker, self._lives), str(ledger), str(self._end))
-        process = subprocess.Popen(
-            [sys.executable, "-m", self._module, *given],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=PROJECT,
-        )
-        assert process.stdout is not None
+        process = WarmChild(self._module, *given)
         assert process.stdout.readline() == "ready\n"
         return process
 
 
-def _wait(process: subprocess.Popen[str]) -> None:
+def _wait(process: WarmChild) -> None:
     process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
+    process.stdout.close()
+    process.stdin.close()
 
 
 def _lines(ledger: Path) -> list[str]:
