@@ -54,7 +54,7 @@ def test_functions_of_the_pipeline_fill_its_tables_and_write_the_late_flights(
 ) -> None:
     root = tmp_path / "streams"
     events_with_delays(root, range(100))
-    spark = local_session({"spark.pipeline.root": str(root), "spark.sql.shuffle.partitions": "2"})
+    spark = local_session({"spark.pipeline.root": str(root)})
     made = Pipeline()
     monkeypatch.setattr(pyspark, "pipelines", made, raising=False)
     monkeypatch.setattr(SparkSession, "active", lambda: spark)

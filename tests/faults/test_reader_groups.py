@@ -41,7 +41,7 @@ from tests.harness.writer_processes import STREAM
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL and SIGSTOP")
 
 SEED = os.environ.get("GROUP_SEED", "1")
-ROUNDS = sized(5, 60, "GROUP_ROUNDS")
+ROUNDS = sized(3, 60, "GROUP_ROUNDS")
 READERS, WRITERS = 4, 2
 LEASE = "10 s"
 """Longer than a busy machine leaves a reader without a processor."""

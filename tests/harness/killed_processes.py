@@ -45,7 +45,7 @@ class KilledProcesses:
                 time.sleep(self._chance.random() * 0.6)
                 killed = self._chance.randrange(workers)
                 processes[killed].kill()
-                _wait(processes[killed])
+                processes[killed].wait()
                 processes[killed] = self._start(killed)
             until()
             last = {worker: self._ledgers[worker] for worker in range(workers)}
@@ -55,7 +55,7 @@ class KilledProcesses:
         finally:
             for process in processes:
                 process.kill()
-                _wait(process)
+                process.wait()
 
     def acknowledged(self) -> list[str]:
         """Return the lines of all ledgers; one that a kill cut off was not recorded."""
@@ -68,12 +68,6 @@ class KilledProcesses:
         process = WarmChild(self._module, *given)
         assert process.stdout.readline() == "ready\n"
         return process
-
-
-def _wait(process: WarmChild) -> None:
-    process.wait()
-    process.stdout.close()
-    process.stdin.close()
 
 
 def _lines(ledger: Path) -> list[str]:

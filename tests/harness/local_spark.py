@@ -13,11 +13,16 @@ _LAUNCH = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+_SMALL = {
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""Delta reads the state of a table in 50 tasks, and Spark shuffles to 200, however few rows."""
 
 
 def local_session(settings: Mapping[str, str]) -> SparkSession:
     """Return a session of its own with these settings."""
     made = session(**_LAUNCH).newSession()
-    for key, value in settings.items():
+    for key, value in {**_SMALL, **settings}.items():
         made.conf.set(key, value)
     return made

@@ -7,6 +7,7 @@ is tested of the begin or the end of a process starts an interpreter.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import runpy
@@ -54,21 +55,21 @@ class WarmChild:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end; return the status, or raise TimeoutExpired."""
+        """Wait for the end and close the pipes; return the status, or raise TimeoutExpired."""
         self._process.join(timeout)
         if self.returncode is None:
             raise subprocess.TimeoutExpired("a warm child", timeout or 0.0)
+        with contextlib.suppress(BrokenPipeError):
+            self.stdin.close()
+        self.stdout.close()
         return self.returncode
 
     def communicate(self, text: str = "", timeout: float | None = None) -> tuple[str, None]:
         """Write the last input and read all output; wait for the end."""
-        try:
+        with contextlib.suppress(BrokenPipeError):  # it has ended before
             self.stdin.write(text)
             self.stdin.close()
-        except BrokenPipeError:
-            pass  # it has ended before
-        with self.stdout:
-            out = self.stdout.read()
+        out = self.stdout.read()
         self.wait(timeout)
         return out, None
 

@@ -15,9 +15,7 @@ from tests.harness.local_spark import local_session
 
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
-    return local_session(
-        {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "2"}
-    )
+    return local_session({})
 
 
 @pytest.fixture

@@ -49,7 +49,6 @@ DDL = (
     "place STRUCT<city: STRING, zip: INT>"
 )
 SETTINGS = {
-    "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.python.filterPushdown.enabled": "true",

@@ -7,8 +7,6 @@ from tests.harness.local_spark import local_session
 from tests.harness.story import Story, create_story
 
 _SETTINGS = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.session.timeZone": "UTC",
 }
 

@@ -15,7 +15,6 @@ from tests.harness.local_spark import local_session
 from tests.harness.small_streams import created
 
 _SETTINGS = {
-    "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",
 }

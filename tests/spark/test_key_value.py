@@ -29,6 +29,7 @@ from pravega_spark.spark.key_value import frame as key_value_frame
 from pravega_spark.spark.key_value.columns import entry_schema
 from pravega_spark.spark.key_value.settings import table_read_settings
 from tests.harness.folded_tables import small_groups
+from tests.harness.tiers import sized
 from tests.spark.conftest import finish
 
 NAME = "s/stock"
@@ -185,8 +186,10 @@ def test_frame_of_the_folded_table_is_exact_and_shows_the_same_versions(
     assert row.unfolded_changes == 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("listed", "each", "scanned"), [(9, 2, 1 << 25), (0, 2, 1 << 25), (0, 0, 1 << 25), (0, 0, 0)]
+    ("listed", "each", "scanned"),
+    [(9, 2, 1 << 25), (0, 2, 1 << 25), (0, 0, 1 << 25), (0, 0, 0)][:: sized(2, 1)],
 )
 def test_condition_never_sees_a_key_that_is_not_there(
     table: Callable[..., KeyValueTable],
@@ -215,8 +218,11 @@ def test_condition_never_sees_a_key_that_is_not_there(
     assert ("monotonically" in plan) == (not listed and not each), "nor do keys that fill a range"
 
 
-@pytest.mark.parametrize("kind", ["long", "string", "bytes"])
-@pytest.mark.parametrize("secondary", [0, 2])
+RANGES = [("long", 2), ("string", 0), ("bytes", 2), ("long", 0), ("string", 2), ("bytes", 0)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "secondary"), RANGES[: sized(2, 6)])
 def test_changes_that_fill_a_range_of_keys_are_not_looked_up(
     table: Callable[..., KeyValueTable],
     read: Read,

@@ -38,7 +38,7 @@ manager.create_stream("nyc/flights")
 
 def test_process_that_only_opens_an_existing_stream_ends_with_status_0(tmp_path: Path) -> None:
     root = str(tmp_path / "root")
-    for _ in range(8):
+    for _ in range(4):
         done = subprocess.run(
             [sys.executable, "-c", SHORT, root], capture_output=True, text=True, check=False
         )

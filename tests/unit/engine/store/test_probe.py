@@ -96,7 +96,11 @@ class _Racing(LocalFileSystem):
     """Creates as fsspec's base class does, but says that it has its own way."""
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
-        super().pipe_file(path, value, mode=mode, **options)
+        if mode == "create":
+            if self.exists(path):
+                raise FileExistsError(path)
+            time.sleep(0.01)  # in which all that race have looked
+        super().pipe_file(path, value, mode="overwrite", **options)
 
 
 def store_on(url: str, driver: AbstractFileSystem) -> GenericStore:
