@@ -37,6 +37,19 @@ class InlineFrame:
         fields = [self.schema[name] for name in names]
         return InlineFrame(StructType(fields), [selected(part) for part in self._parts])
 
+    @property
+    def columns(self) -> list[str]:
+        return self.schema.names
+
+    def toDF(self, *names: str) -> InlineFrame:
+        def renamed(part: Part) -> Part:
+            return lambda: [batch.rename_columns(list(names)) for batch in part()]
+
+        fields = [
+            StructField(n, f.dataType, f.nullable) for n, f in zip(names, self.schema, strict=True)
+        ]
+        return InlineFrame(StructType(fields), [renamed(part) for part in self._parts])
+
     def partitions(self) -> list[list[Row]]:
         return [
             [Row(**row) for batch in part() for row in batch.to_pylist()] for part in self._parts

@@ -87,6 +87,12 @@ def test_options_select_range_columns_and_names(spark: SparkSession, root: str, 
     assert (row.topic, bytes(row.key), bytes(row.value), row.headers) == ("s/a", b"k4", b"4", None)
 
 
+def test_columns_of_any_name_are_told_apart(spark: SparkSession, root: str) -> None:
+    rows = spark.sql("SELECT 'k' AS routing_key, '1' AS event, 2 AS `x.y`, 3 AS `a``b`")
+    write_frame(rows, "s/a", root=root)
+    assert stored(root) == [1]
+
+
 def test_stream_without_events_is_an_empty_frame(
     spark: SparkSession, root: str, make: Make
 ) -> None:

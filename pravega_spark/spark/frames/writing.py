@@ -68,12 +68,15 @@ def _staged(
     """Stage a frame by a writer, in tasks; return their messages in the order of the partitions."""
     from pravega_spark.spark.write.task_run import as_run, given_run
 
-    run = given_run()
+    run, names = given_run(), frame.columns
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        named = (pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
         with as_run(run):
-            message = writer.write(batches)
+            message = writer.write(named)
         yield pa.RecordBatch.from_pylist([{"message": pickle.dumps(message)}], schema=_MESSAGE)
 
-    rows = frame.mapInArrow(stage, "message binary").collect()
+    # mapInArrow finds columns by their names, and takes a dot in one for the field of a struct.
+    numbered = frame.toDF(*(f"c{number}" for number in range(len(names))))
+    rows = numbered.mapInArrow(stage, "message binary").collect()
     return [pickle.loads(row[0]) for row in rows]
