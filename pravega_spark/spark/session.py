@@ -101,7 +101,10 @@ def session(builder: Any = None, *, delta: bool = True, **conf: Any) -> SparkSes
 def _completed(made: SparkSession) -> SparkSession:
     """Give a session what reads of our sources need of it, and this thread the session."""
     from pravega_spark.spark.native.jvm_bridge import activate, plan_each_action
+    from pravega_spark.spark.versions import HAS_DATA_SOURCES
 
+    if not HAS_DATA_SOURCES:  # none of our sources reads there
+        return made
     activate(made)
     plan_each_action(made)
     return _with_group_listener(made)
