@@ -19,7 +19,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pravega_spark import StreamLagListener
+from pravega_spark.spark.groups.group_listener import GroupListener
+from pravega_spark.spark.jvm import query_events
 from pravega_spark.spark.session import session
+
+query_events._DELIVER_SECONDS = GroupListener._exit_seconds = 60.0
+"""At the end of the process, however slow the machine is."""
 
 
 class _Seen(StreamingQueryListener):
@@ -95,7 +100,8 @@ def main(root: str, checkpoints: str) -> None:
         flush=True,
     )
     sys.stdin.readline()
-    steady.processAllAvailable()
+    # Not processAllAvailable: the call for news that the outage has held up may not have the last.
+    _wait(lambda: sum(of.numInputRows for of in steady.recentProgress) == 15)
     failure = steady.exception()
     steady.stop()
     is_measured = lag.find(str(steady.id)) is not None

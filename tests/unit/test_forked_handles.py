@@ -75,12 +75,13 @@ def everything_held(child: Callable[[], Any]) -> Any:
     held, release = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with contextlib.ExitStack() as stack:
-            for lock in _locks():
-                if lock.acquire(timeout=5):
-                    stack.callback(lock.release)
+        taken = [lock for lock in _locks() if lock.acquire(timeout=5)]
+        try:
             held.set()
             release.wait(2 * _SECONDS)
+        finally:
+            for lock in reversed(taken):
+                lock.release()
 
     holder = threading.Thread(target=hold)
     holder.start()
