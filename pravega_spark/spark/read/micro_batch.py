@@ -246,6 +246,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 run.answer = self._encode(self.planner.tails())
         else:  # AvailableNow asks of a new query where its streams end, for its reports
+            self._check_first_batch()
             run.is_available_now = True
             initial = self.initialOffset()
             if self.membership is not None:
@@ -263,17 +264,21 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _check_answer(self, start: dict[str, Any]) -> None:
         """Raise an error if the first answer cannot follow an offset of the checkpoint."""
-        if self.settings.limit_first_batch:
-            raise InvalidOption(
-                "option limitFirstBatch is not for Trigger.AvailableNow, which ends with the first "
-                "batch: remove it, or take a trigger of a processing time."
-            )
+        self._check_first_batch()
         assert self._untold.answer is not None
         begin = decode(start)
         self.planner.check_root(begin, root_id_of(start))
         if self.membership is not None:
             self.membership.check_joined(present(begin), owner_of(start))
         self.planner.check_tails(begin, decode(self._untold.answer))
+
+    def _check_first_batch(self) -> None:
+        """Raise InvalidOption if an AvailableNow run, which has one batch, is to limit it."""
+        if self.settings.limit_first_batch:
+            raise InvalidOption(
+                "option limitFirstBatch is not for Trigger.AvailableNow, which ends with the first "
+                "batch: remove it, or take a trigger of a processing time."
+            )
 
     def _warn_of_untold_trigger(self) -> None:
         """Say what a run does otherwise, once."""

@@ -279,6 +279,13 @@ def test_available_now_refuses_options_that_its_answer_cannot_know(
     assert len(query.batches) == before
 
 
+def test_available_now_refuses_to_limit_its_only_batch(root: str, query: Query) -> None:
+    fill(created(root), 0, 20)
+    with pytest.raises(InvalidOption, match=r"limitFirstBatch is not for Trigger\.AvailableNow"):
+        query.run_available_now(limitfirstbatch="true")
+    assert query.batches == []
+
+
 def test_available_now_reports_its_batch_to_the_group_and_leaves_it(
     root: str, query: Query
 ) -> None:
