@@ -295,8 +295,8 @@ OPTIONS: Final = (
         "limitFirstBatch",
         READ | CHANGES,
         boolean,
-        "On Spark 4.0 and 4.1: let the limits hold for a run's first batch, too; not with "
-        "availableNow, which has no other.",
+        "On Spark 4.0 and 4.1: let the limits hold for a run's first batch, too, with which "
+        "Trigger.AvailableNow ends there; see Spark 4.0 and 4.1.",
         default="false",
     ),
     Option(

@@ -10,11 +10,10 @@ Spark stores an offset as text and compares texts, so :func:`encode` alone build
 ``origin`` is the cut at which the query started. After a crash in the first batch Spark asks for
 the initial offset again and may get another one, so the origin in the batch's end offset counts.
 ``reads`` is the part of the stream that the query reads (``Coverage``). A stream with ``"away":
-true`` is one that the query has left where it is. ``begun`` stands where Spark asked for the end of
-a batch without its start (``read/untold_run.py``): the query began between ``origin`` and there.
-``root`` and ``group`` (of a query in a reader group) identify the query to programs that find the
-offset in a progress report or a checkpoint. ``rootId`` is the token of the root's marker: another
-root may be at the same URL later. Offsets of older versions may lack all of these.
+true`` is one that the query has left where it is. ``root`` and ``group`` (of a query in a reader
+group) identify the query to programs that find the offset in a progress report or a checkpoint.
+``rootId`` is the token of the root's marker: another root may be at the same URL later.
+Offsets of older versions may lack all of these.
 """
 
 from __future__ import annotations
@@ -29,8 +28,6 @@ from pravega_spark.errors import InvalidInput, StaleIdentity
 from pravega_spark.values.segments import StreamCut, parse_segment, segment_text
 
 FORMAT = 1
-_UNTOLD_FORMAT = 2
-"""Of an offset with ``begun``, which release 0.1.0 would take for one of another start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +67,7 @@ class StreamOffset:
     """How far a query has read one stream: ``cut``; and where it started: ``origin``.
 
     ``reads`` is None in offsets of version 0.1.0, which do not say it. ``is_away`` is True for a
-    stream that the query reads no more, but may read again from there. ``begun`` is where the query
-    starts if the offset ends its first batch, and no earlier than where it started in any case; not
-    None where the source did not know whether it is the first.
+    stream that the query reads no more, but may read again from there.
     """
 
     stream_id: str
@@ -80,7 +75,6 @@ class StreamOffset:
     cut: StreamCut
     reads: Coverage | None = None
     is_away: bool = False
-    begun: StreamCut | None = None
 
     @property
     def life(self) -> int:
@@ -91,25 +85,13 @@ class StreamOffset:
         """Return whether a view is of this very stream and life."""
         return (self.stream_id, self.life) == (view.record.stream_id, view.life)
 
-    @property
-    def latest_origin(self) -> StreamCut:
-        """The last cut at which the query may have started."""
-        return self.begun or self.origin
+    def batch_start(self, end: StreamOffset) -> StreamCut:
+        """Return the first cut of the batch from this offset to ``end``.
 
-
-def batch_start(
-    start: StreamOffset | None, end: StreamOffset, *, is_initial: bool = False
-) -> StreamCut:
-    """Return the first cut of the batch between two offsets; ``start`` is None for a new stream.
-
-    ``is_initial``: the start is no offset of a checkpoint, but where this run of the query would
-    begin. Then the batch, which may be of an earlier run, says where that one began.
-    """
-    if is_initial and end.begun is not None:
-        return end.begun
-    if start is None or (start.stream_id, start.life) != (end.stream_id, end.life):
-        return end.origin
-    return end.origin if is_initial and start.origin != end.origin else start.cut
+        It is ``end.origin`` if ``end`` belongs to another start of the query, or another stream.
+        """
+        same = (self.stream_id, self.life, self.origin) == (end.stream_id, end.life, end.origin)
+        return self.cut if same else end.origin
 
 
 def stale_error(cut: StreamCut, life: int) -> StaleIdentity:
@@ -151,8 +133,7 @@ def encode(
     offsets: StreamOffsets, owner: OffsetOwner | None = None, root_id: str | None = None
 ) -> dict[str, Any]:
     """Return the canonical form: equal offsets have equal texts."""
-    is_untold = any(offset.begun is not None for offset in offsets.values())
-    record: dict[str, Any] = {"v": _UNTOLD_FORMAT if is_untold else FORMAT}
+    record: dict[str, Any] = {"v": FORMAT}
     if owner is not None:
         record["root"] = owner.root
         if root_id is not None:
@@ -174,8 +155,6 @@ def _encode(offset: StreamOffset) -> dict[str, Any]:
         "origin": offset.origin.to_json(),
         "cut": offset.cut.to_json(),
     }
-    if offset.begun is not None:
-        fields["begun"] = offset.begun.to_json()
     if offset.reads is not None:
         fields["reads"] = offset.reads.to_json()
     if offset.is_away:
@@ -192,17 +171,16 @@ def find_record(candidate: Any) -> Mapping[str, Any] | None:
             return None
     if not isinstance(candidate, Mapping):
         return None
-    is_known = candidate.get("v") in (FORMAT, _UNTOLD_FORMAT) and "streams" in candidate
-    return candidate if is_known else None
+    return candidate if candidate.get("v") == FORMAT and "streams" in candidate else None
 
 
 def decode(record: Mapping[str, Any]) -> dict[str, StreamOffset]:
     """Return the offsets of a record; raise InvalidInput if :func:`encode` did not make it."""
     if find_record(record) is None:
         raise InvalidInput(
-            f"{record!r} is not an offset of this version of pravega_spark (formats {FORMAT} and "
-            f"{_UNTOLD_FORMAT}): the checkpoint belongs to another source or to a later version. "
-            "Start the query with its own checkpoint folder, or upgrade the package."
+            f"{record!r} is not an offset of this version of pravega_spark (format {FORMAT}): the "
+            "checkpoint belongs to another source or to a later version. Start the query with its "
+            "own checkpoint folder, or upgrade the package."
         )
     return {name: _decode(name, fields) for name, fields in record["streams"].items()}
 
@@ -215,7 +193,6 @@ def _decode(name: str, fields: Mapping[str, Any]) -> StreamOffset:
         StreamCut.from_json(name, life, fields["cut"]),
         None if (reads := fields.get("reads")) is None else Coverage.from_json(reads),
         bool(fields.get("away")),
-        None if (begun := fields.get("begun")) is None else StreamCut.from_json(name, life, begun),
     )
 
 

@@ -105,13 +105,6 @@ class QueryMembership:
                 generation=member.generation,
             )
 
-    def check_joined(self, start: StreamOffsets, owner: OffsetOwner | None) -> None:
-        """Check what :meth:`check` does, for a query that joined before it knew its offset."""
-        if self._member is not None and (owner is None or owner.group != self._name):
-            self._check_streams(start)
-            self._check_origins(start, self._member)
-        self.check(start, owner)
-
     def _joined_again(self, member: QueryMember, error: ReinitializationRequired) -> QueryMember:
         """Join the group again after an update; raise the error if its positions do not continue.
 
@@ -215,7 +208,7 @@ class QueryMembership:
                 return False  # the query goes on without the stream, which has no events to skip
             if view.life != here.life:  # neither has anything to read before the head
                 return False
-            return not locate(view, here).is_at_or_after(locate(view, offset.latest_origin))
+            return not locate(view, here).is_at_or_after(locate(view, offset.origin))
 
         names = list(start)
         for name, skipped in zip(names, in_rounds(self._store, has_skipped, names), strict=True):
@@ -223,10 +216,10 @@ class QueryMembership:
                 self.leave()
                 raise InvalidOption(
                     f"option readerGroup={self._name}: the query's checkpoint began at "
-                    f"{start[name].latest_origin} of {name}, but the group is at {cuts[name]} "
-                    "and has still to read the events between. Start with a new checkpoint folder "
-                    "to continue at the group's position, or reset the group to the cut at which "
-                    "the checkpoint began."
+                    f"{start[name].origin} of {name}, but the group is at {cuts[name]} and has "
+                    "still to read the events between. Start with a new checkpoint folder to "
+                    "continue at the group's position, or reset the group to the cut at which the "
+                    "checkpoint began."
                 )
 
     def _check(self, configuration: ReaderGroupConfiguration) -> None:

@@ -25,7 +25,7 @@ from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.errors import InvalidOption, NoSuchStream, StaleIdentity, TruncatedData
+from pravega_spark.errors import IllegalState, NoSuchStream, StaleIdentity, TruncatedData
 from pravega_spark.maintenance.setting import is_auto
 from pravega_spark.spark.read.assigned_segments import covered, covered_losses, wanted_of
 from pravega_spark.spark.read.columns import WATERMARK, constants_of
@@ -46,13 +46,11 @@ from pravega_spark.spark.read.partitions import (
     read_events,
 )
 from pravega_spark.spark.read.typed_reads import check_columns
-from pravega_spark.spark.read.untold_run import UntoldRun
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.spark.source_offsets import (
     OffsetOwner,
     StreamOffset,
     StreamOffsets,
-    batch_start,
     decode,
     encode,
     owner_of,
@@ -112,6 +110,11 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Only the driver's copy has the state of the run; the copies in tasks have none. Every query
     starts a new Python process for the driver's copy, so rarely needed parts are imported later.
+
+    Spark 4.0 and 4.1 tell a source neither its trigger nor where a micro-batch begins. That is
+    where the last planned one ended: there Spark plans an empty batch at a checkpoint's last offset
+    before it asks for more. Trigger.AvailableNow is a single batch there, so the first answer of
+    each run has all that there is.
     """
 
     def __init__(self, settings: ReadSettings, schema: StructType) -> None:
@@ -126,11 +129,14 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner: OffsetPlanner | None = None
         self._membership: QueryMembership | None = None
         self._is_stopped = False
-        self._untold = UntoldRun()
+        self._planned_to: dict[str, Any] | None = None
+        """The end of the last planned micro-batch; of an earlier run where Spark names that."""
+        self._has_answered = False
+        """Whether a Spark that tells no start has asked for the end of a batch."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the state of the run."""
-        return {**self.__dict__, "_planner": None, "_membership": None, "_untold": UntoldRun()}
+        return {**self.__dict__, "_planner": None, "_membership": None, "_planned_to": None}
 
     @property
     def planner(self) -> OffsetPlanner:
@@ -166,13 +172,6 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Spark calls this twice at the start, and again after a crash in the first batch.
         """
-        run, initial = self._untold, self._initial_offset()
-        if run.answer is not None and run.reached is None:
-            run.is_new = True
-            self.planner.check_start(decode(initial))
-        return initial
-
-    def _initial_offset(self) -> dict[str, Any]:
         membership = None if self.planner.root_id is None else self.membership
         group_cuts = None if membership is None else membership.group_cuts()
         return self._encode(self.planner.initial_offsets(group_cuts))
@@ -194,22 +193,22 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end of the next micro-batch; ``start`` if there is nothing to read.
 
         Spark calls this after the previous batch has finished, so every event before ``start`` is
-        processed. Spark 4.0 and 4.1 give no parameters (``untold_run``).
+        processed. Spark 4.0 and 4.1 give no parameters.
         """
-        if start is None or limit is None:
-            return self._latest_untold()
-        return self._latest(start, limited=not isinstance(limit, ReadAllAvailable))
-
-    def _latest(
-        self, start: dict[str, Any], *, limited: bool = True, whole: bool = False
-    ) -> dict[str, Any]:
         self._pace.begin()
+        whole = False
+        if start is None or limit is None:
+            if not self._has_answered:
+                self._has_answered, whole = True, not self.settings.limit_first_batch
+                self._warn_of_no_trigger()
+            start = self._planned_to or self.initialOffset()
         begin = decode(start)
         self.planner.check_root(begin, root_id_of(start))
         self.planner.check_start(begin)
         membership = self.membership
         if membership is not None:
             membership.check(present(begin), owner_of(start))
+        limited = not (whole or isinstance(limit, ReadAllAvailable))
         end = self.planner.next_offsets(begin, limited=limited, whole=whole)
         if membership is not None:
             membership.finish_batch(
@@ -220,83 +219,34 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pace.found_nothing()
         return start
 
-    def _latest_untold(self) -> dict[str, Any]:
-        run, limited = self._untold, self.settings.limit_first_batch
-        is_first, run.has_answered = not run.has_answered, True
-        if is_first:
-            self._warn_of_untold_trigger()
-        if run.reached is None:
-            return self._first_answer(run)
-        if run.is_available_now:
-            return self._finished(run.reached)
-        start = run.reached
-        if run.is_new and start == run.answer:  # now it is known where the query began
-            offsets = decode(start)
-            exact = {n: replace(o, origin=o.latest_origin, begun=None) for n, o in offsets.items()}
-            start = self._encode(exact)
-        end = self._latest(start, limited=limited or not is_first, whole=is_first and not limited)
-        return run.reached if decode(end) == decode(start) else end
-
-    def _first_answer(self, run: UntoldRun) -> dict[str, Any]:
-        """Return the end of a run's first batch, before it is known where the query is."""
-        if run.answer is None:
-            initial = self._initial_offset()
-            if self.settings.limit_first_batch:
-                run.answer = self._latest(initial)
-            else:
-                run.answer = self._encode(self.planner.tails())
-        else:  # AvailableNow asks of a new query where its streams end, for its reports
-            self._check_first_batch()
-            run.is_available_now = True
-            initial = self.initialOffset()
-            if self.membership is not None:
-                self.membership.check(decode(initial), owner_of(initial))
-        return run.answer
-
-    def _finished(self, reached: dict[str, Any]) -> dict[str, Any]:
-        """Report the last batch of an AvailableNow run, once it is done; return the tails."""
-        run, membership = self._untold, self.membership
-        if membership is not None and reached == run.answer and not run.is_finished:
-            run.is_finished = True
-            membership.check(present(decode(reached)), owner_of(reached))
-            membership.finish_batch(present(decode(reached)), last=True)
-        return self.reportLatestOffset() or reached
-
-    def _check_answer(self, start: dict[str, Any]) -> None:
-        """Raise an error if the first answer cannot follow an offset of the checkpoint."""
-        self._check_first_batch()
-        assert self._untold.answer is not None
-        begin = decode(start)
-        self.planner.check_root(begin, root_id_of(start))
-        if self.membership is not None:
-            self.membership.check_joined(present(begin), owner_of(start))
-        self.planner.check_tails(begin, decode(self._untold.answer))
-
-    def _check_first_batch(self) -> None:
-        """Raise InvalidOption if an AvailableNow run, which has one batch, is to limit it."""
-        if self.settings.limit_first_batch:
-            raise InvalidOption(
-                "option limitFirstBatch is not for Trigger.AvailableNow, which ends with the first "
-                "batch: remove it, or take a trigger of a processing time."
-            )
-
-    def _warn_of_untold_trigger(self) -> None:
+    def _warn_of_no_trigger(self) -> None:
         """Say what a run does otherwise, once."""
         name = self.settings.pattern or ", ".join(self.settings.streams)
         first = (
-            "option limitFirstBatch lets the limits hold from the first batch on"
+            "option limitFirstBatch lets the limits hold from the first batch on, and "
+            "Trigger.AvailableNow ends with that"
             if self.settings.limit_first_batch
             else "the first batch reads all that there is, whatever the limits, and with "
             "Trigger.AvailableNow it is the only one"
         )
         logger.warning(
             "a query of %s: Spark %s tells a source neither its trigger nor its limits. In this "
-            "run %s. Nothing is lost or read twice, and pravega_spark.stream_frame has all of it.",
+            "run %s; progress reports have no latestOffset. Nothing is lost or read twice, and "
+            "pravega_spark.stream_frame has all of it.",
             name,
             spark_release(),
             first,
             extra=log_fields("read", name),
         )
+
+    def _check_order_of_calls(self, begin: StreamOffsets) -> None:
+        """Raise IllegalState if Spark asked for the end of a batch before it named its start."""
+        if not self.planner.is_initial(begin):
+            raise IllegalState(
+                "this session has spark.sql.streaming.triggerAvailableNowWrapper.enabled, with "
+                "which Spark asks where a run ends before it says where it goes on. Set it to "
+                "false: Trigger.AvailableNow then reads all that there is as one batch."
+            )
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the run at the present tails."""
@@ -312,14 +262,12 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the micro-batch as ranges of segments, with the chunks that hold them."""
-        self._untold.planned(start, end, lambda: self._check_answer(start))
         begin, until = decode(start), present(decode(end))
+        if self._has_answered and self._planned_to is None:
+            self._check_order_of_calls(begin)
+        self._planned_to = end
         self.planner.check_root(until, root_id_of(end))
-        is_initial = self.planner.is_initial(begin)
-        starts = {
-            name: replace(to, cut=batch_start(begin.get(name), to, is_initial=is_initial))
-            for name, to in until.items()
-        }
+        starts = {name: _batch_start(begin.get(name), offset) for name, offset in until.items()}
         if self.membership is not None:
             self.membership.check(starts, owner_of(end))
         read = in_rounds(
@@ -422,3 +370,8 @@ def _begins_before(lost: SegmentRange, end: LocatedCut) -> bool:
         return True
     offset = end.offset_in(layout.lineage.find(lost.segment_id))
     return offset == END or offset > lost.start
+
+
+def _batch_start(start: StreamOffset | None, end: StreamOffset) -> StreamOffset:
+    """Return where a batch starts in one stream; a new stream starts at its origin."""
+    return replace(end, cut=end.origin if start is None else start.batch_start(end))

@@ -21,7 +21,6 @@ from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import (
     InvalidInput,
-    InvalidOption,
     NoSuchSegment,
     NoSuchStream,
     PravegaSparkError,
@@ -46,7 +45,6 @@ from pravega_spark.spark.read.data_loss import check_root, log_skipped, other_ro
 from pravega_spark.spark.read.discovery import StreamDiscovery
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.spark.source_offsets import StreamOffset, StreamOffsets, present, stale_error
-from pravega_spark.spark.versions import spark_release
 from pravega_spark.values.limits import PACKED_BYTES, PACKED_ROWS
 from pravega_spark.values.segments import SegmentRange, StreamCut
 
@@ -322,49 +320,6 @@ class OffsetPlanner:
                 at = self._beginning(view, view.tail)
             found[name] = replace(at, cut=view.tail)
         return found
-
-    def tails(self) -> StreamOffsets:
-        """Return where all streams end, for a run that does not know where the query is.
-
-        Each has the head as its origin, and where the query begins if it is new.
-        """
-        initial = self.initial_offsets()
-        self._limits.admit()
-        views = self._streams.views(self._streams.names())
-
-        def tail(name: str) -> StreamOffset:
-            view = views[name]
-            begun = initial[name].cut if name in initial else view.head
-            return replace(self._at_head(view), cut=self._end(name, view).cut, begun=begun)
-
-        return self._of_each(views, tail)
-
-    def check_tails(self, start: StreamOffsets, tails: StreamOffsets) -> None:
-        """Raise an error if a batch from ``start`` to these :meth:`tails` reads other events.
-
-        They know neither the streams nor the segments that the query has read before. Raises what
-        :meth:`next_offsets` raises, and InvalidOption.
-        """
-        views = self._streams.views(self._names(start), start)
-        known = {name: offset for name, offset in start.items() if name not in views}
-        left = [n for n, gone in self._of_each(known, self._streams.is_deleted).items() if not gone]
-        changed = [f"the streams (it has left {name} where it was)" for name in sorted(left)]
-        for name in sorted(set(views) & set(start)):
-            begin, view = self._resume(name, views[name], start[name]), views[name]
-            end = tails.get(name)
-            if end is None:
-                changed.append(f"the streams (it has read {name})")
-            elif begin.life == view.life == end.life and begin.reads != end.reads:
-                changed.append(f"what it reads of stream {name}")
-            elif not locate(view, end.cut).is_at_or_after(locate(view, begin.cut)):
-                changed.append(f"where stream {name} ends (it has read up to {begin.cut})")
-        if changed:
-            raise InvalidOption(
-                f"the query goes on with other options than before, which change {changed[0]}: "
-                f"Spark {spark_release()} does not tell a source where a run of "
-                "Trigger.AvailableNow goes on before the source says where it ends. Run the query "
-                "with the options of before, or once with a trigger of a processing time."
-            )
 
     def next_offsets(
         self, start: StreamOffsets, *, limited: bool, whole: bool = False

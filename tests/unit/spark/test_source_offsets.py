@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from functools import partial
 
 import pytest
 from hypothesis import given
@@ -12,7 +10,6 @@ from pravega_spark.errors import InvalidInput
 from pravega_spark.spark.source_offsets import (
     OffsetOwner,
     StreamOffset,
-    batch_start,
     decode,
     encode,
     owner_of,
@@ -56,13 +53,6 @@ def test_offset_names_its_owner(owner: OffsetOwner | None) -> None:
     assert decode(record) == {"a/b": _at(5)}
 
 
-def test_offset_that_ends_an_untold_batch_is_of_a_later_format() -> None:
-    untold = {"a/b": replace(_at(5), begun=_at(3).cut), "a/c": _at(2)}
-    record = json.loads(json.dumps(encode(untold)))
-    assert (record["v"], encode({"a/b": _at(5)})["v"]) == (2, 1)
-    assert (decode(record)["a/b"].begun, decode(record)["a/b"].latest_origin) == (_at(3).cut,) * 2
-
-
 def _at(offset: int, *, origin: int = 0, life: int = 1, stream_id: str = "i") -> StreamOffset:
     return StreamOffset(
         stream_id, StreamCut("a/b", life, {0: origin}), StreamCut("a/b", life, {0: offset})
@@ -70,21 +60,13 @@ def _at(offset: int, *, origin: int = 0, life: int = 1, stream_id: str = "i") ->
 
 
 def test_batch_begins_at_the_start_unless_the_end_has_another_origin() -> None:
-    for is_initial in (False, True):
-        start = partial(batch_start, is_initial=is_initial)
-        assert start(_at(5), _at(9)).positions == {0: 5}
-        assert start(_at(9, life=1), _at(7, life=2)).life == 2
-        assert start(_at(9), _at(7, stream_id="j")).positions == {0: 0}
-        assert start(None, _at(7, origin=2)).positions == {0: 2}
-    late = _at(9, origin=9)
-    assert batch_start(late, _at(7, origin=3), is_initial=True).positions == {0: 3}
-    assert batch_start(late, _at(12, origin=3)).positions == {0: 9}, "a checkpoint's offset"
-    untold = replace(_at(12), begun=_at(4).cut)
-    assert batch_start(late, untold, is_initial=True).positions == {0: 4}
-    assert batch_start(late, untold).positions == {0: 9}
+    assert _at(5).batch_start(_at(9)).positions == {0: 5}
+    assert _at(9, origin=9).batch_start(_at(7, origin=3)).positions == {0: 3}
+    assert _at(9, life=1).batch_start(_at(7, life=2)).life == 2
+    assert _at(9).batch_start(_at(7, stream_id="j")).positions == {0: 0}
 
 
-@pytest.mark.parametrize("record", [{}, {"v": 3, "streams": {}}, {"partition": 3}, []])
+@pytest.mark.parametrize("record", [{}, {"v": 2, "streams": {}}, {"partition": 3}, []])
 def test_offset_of_another_source_or_version_is_refused(record: object) -> None:
     with pytest.raises(InvalidInput, match="not an offset of this version"):
         decode(record)  # type: ignore[arg-type]

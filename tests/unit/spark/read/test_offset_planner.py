@@ -20,7 +20,7 @@ from pravega_spark.spark.read import offsets as read_offsets
 from pravega_spark.spark.read.discovery import matching_streams
 from pravega_spark.spark.read.offsets import OffsetPlanner
 from pravega_spark.spark.settings import ReadBound, ReadSettings
-from pravega_spark.spark.source_offsets import StreamOffsets, batch_start, present
+from pravega_spark.spark.source_offsets import StreamOffsets, present
 from pravega_spark.values.segments import END, StreamCut, make_segment_id
 from pravega_spark.values.times import Timestamp
 from tests.harness.drawn_lives import DRAWN
@@ -333,7 +333,7 @@ def test_stream_of_a_later_life_fails_or_continues_at_its_head(root: str) -> Non
         planner(root).next_offsets(at, limited=True)
     end = planner(root, fail_on_data_loss=False).next_offsets(at, limited=True)
     assert (end["s/a"].life > DRAWN, sum(cut(end).values())) == (True, 2)
-    assert batch_start(at["s/a"], end["s/a"]) == end["s/a"].origin
+    assert at["s/a"].batch_start(end["s/a"]) == end["s/a"].origin
 
 
 def deleted(root: str, name: str = "s/a") -> None:

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.errors import InvalidOption, ReinitializationRequired, TruncatedData
+from pravega_spark.errors import IllegalState, TruncatedData
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.key_value.change_feed import TableChangeStream
 from pravega_spark.spark.key_value.source import KeyValueDataSource
 from pravega_spark.spark.read.micro_batch import PravegaStreamReader
 from pravega_spark.spark.versions import ReadMaxRows
-from tests.harness.releases import run_release
 from tests.harness.small_streams import created, scale
 from tests.harness.spark_reading import events, fill, rows, stream_reader
 from tests.harness.truncating import truncate
@@ -35,24 +34,12 @@ class Query:
         """Start a run, in a new process of the source."""
         return Run(self, stream_reader(self.root, **options))
 
-    def start_available_now(self, **options: str) -> Run:
-        """Start a run with Trigger.AvailableNow."""
-        return Run(self, stream_reader(self.root, **options), available_now=True)
-
-    def run_available_now(self, **options: str) -> list[list[int]]:
-        """Return the batches of a run with Trigger.AvailableNow."""
-        run = self.start_available_now(**options)
-        return list(iter(run.batch, None))
-
 
 class Run:
     """One run of a query."""
 
-    def __init__(
-        self, query: Query, reader: PravegaStreamReader, *, available_now: bool = False
-    ) -> None:
+    def __init__(self, query: Query, reader: PravegaStreamReader) -> None:
         self.query, self.reader = query, reader
-        self._end = reader.latestOffset() if available_now else None
         self._is_repeated = query.done < len(query.batches)
         if query.batches:
             at = text(query.batches[-1])
@@ -61,7 +48,7 @@ class Run:
     def batch(self, *, fails: bool = False) -> list[int] | None:
         """Return what the next micro-batch reads; None if there is none."""
         if not self._is_repeated:
-            end = json.loads(text(self._next()))
+            end = json.loads(text(self.reader.latestOffset()))
             if self.query.batches and text(end) == text(self.query.batches[-1]):
                 return None
             self.query.batches.append(end)
@@ -72,12 +59,6 @@ class Run:
         found = events(rows(self.reader, parts))
         self.query.done += not fails
         return found
-
-    def _next(self) -> Offset:
-        if self._end is None:
-            return self.reader.latestOffset()
-        self.reader.latestOffset()  # for the report of the run's progress
-        return self._end
 
 
 def text(offset: Offset) -> str:
@@ -151,166 +132,69 @@ def test_first_batch_reads_over_scales_each_key_in_one_task_and_in_order(
     assert text(reader.latestOffset()) == text(end)
 
 
-@pytest.mark.parametrize("available_now", [False, True])
 @pytest.mark.parametrize("fails", [False, True])
 def test_restart_from_latest_goes_on_at_the_checkpoint(
-    root: str, query: Query, fails: bool, available_now: bool
+    root: str, query: Query, fails: bool
 ) -> None:
     stream = created(root)
     fill(stream, 0, 10)
-
-    def start() -> Run:
-        begin = query.start_available_now if available_now else query.start
-        return begin(startingoffsets="latest", **LIMIT)
-
-    assert start().batch() == []
+    options = {"startingoffsets": "latest", **LIMIT}
+    assert query.start(**options).batch() == []
     fill(stream, 10, 30)
-    assert start().batch(fails=fails) == list(range(10, 30))
+    assert query.start(**options).batch(fails=fails) == list(range(10, 30))
     fill(stream, 30, 50)
-    run = start()
+    run = query.start(**options)
     if fails:
         assert run.batch() == list(range(10, 30))
     assert run.batch() == list(range(30, 50))
-    assert run.batch() is None
-    told = stream_reader(root, startingoffsets="latest")
-    fill(stream, 50, 60)
-    end = told.latestOffset(query.batches[-1], ReadMaxRows(1))
-    assert events(rows(told, told.partitions(query.batches[-1], end))) == list(range(50, 60))
 
 
-@pytest.mark.parametrize("available_now", [False, True])
-def test_crash_in_the_first_batch_from_latest_loses_nothing(
-    root: str, query: Query, available_now: bool
-) -> None:
+def test_crash_in_the_first_batch_from_latest_loses_nothing(root: str, query: Query) -> None:
     stream = created(root)
     fill(stream, 0, 10)
-    first = stream_reader(root, startingoffsets="latest")
-    start = first.latestOffset()
-    fill(stream, 10, 20)
-    query.batches.append(start)
-    fill(stream, 20, 30)
-    begin = query.start_available_now if available_now else query.start
-    run = begin(startingoffsets="latest")
-    assert [run.batch(), run.batch(), run.batch()] == [[], list(range(10, 30)), None]
+    options = {"startingoffsets": "latest", **LIMIT}
+    assert query.start(**options).batch(fails=True) == []
+    fill(stream, 10, 30)
+    run = query.start(**options)
+    assert [run.batch(), run.batch()] == [[], list(range(10, 30))]
 
 
-def test_available_now_reads_to_the_tails_of_its_start_in_one_batch(
-    root: str, query: Query
-) -> None:
+def test_another_spark_goes_on_and_back(root: str, query: Query) -> None:
     stream = created(root)
-    fill(stream, 0, 20)
-    run = query.start_available_now(**LIMIT)
-    fill(stream, 20, 30)
-    assert [run.batch(), run.batch()] == [list(range(20)), None]
-    scale(stream, stream.view().active.segment_ids, [(0.0, 0.5), (0.5, 1.0)])
-    fill(stream, 30, 40)
-    (found,) = query.run_available_now(**LIMIT)
-    assert sorted(found) == list(range(20, 40))
-    assert query.run_available_now(**LIMIT) == []
-
-
-def test_available_now_without_news_has_no_batch(root: str, query: Query) -> None:
-    stream = created(root)
-    fill(stream, 0, 20)
+    fill(stream, 0, 10)
     latest = {"startingoffsets": "latest"}
-    query.run_available_now(**latest)
+    query.start(**latest).batch()
+    fill(stream, 10, 20)
+    told = stream_reader(root, **latest)
+    end = told.latestOffset(query.batches[-1], ReadMaxRows(1))
+    assert events(rows(told, told.partitions(query.batches[-1], end))) == list(range(10, 20))
+    query.batches.append(end)
     fill(stream, 20, 30)
-    assert query.run_available_now(**latest) == [list(range(20, 30))]
-    assert query.run_available_now(**latest) == []
-    assert query.start(**latest).batch() is None
+    run = query.start(**latest)
+    assert [run.batch(), run.batch()] == [list(range(10, 20)), list(range(20, 30))], "repeated"
 
 
-def test_available_now_goes_on_where_the_start_has_no_place_any_more(
-    root: str, query: Query
-) -> None:
-    stream = created(root)
-    fill(stream, 0, 20)
-    start = {"startingoffsets": json.dumps({"s/a": {"0#0": 5}})}
-    assert query.run_available_now(**start) == [list(range(5, 20))]
-    fill(stream, 20, 30)
-    truncate(stream, {0: 20})
-    assert query.run_available_now(**start) == [list(range(20, 30))]
-    with pytest.raises(TruncatedData):
-        Query(root).run_available_now(**start)
-
-
-def test_available_now_reads_a_new_stream_from_its_head(root: str, query: Query) -> None:
-    options = {"path": "", "subscribepattern": "s/.*", "startingoffsets": "latest"}
-    fill(created(root), 0, 10)
-    query.run_available_now(**options)
-    fill(created(root, "s/b"), 10, 20)
-    run = query.start_available_now(**options)
-    assert run.batch(fails=True) == list(range(10, 20))
-    again = query.start_available_now(**options)
-    assert again.batch() == list(range(10, 20)), "as another process plans it"
-
-
-def test_available_now_has_the_guards_against_loss(root: str, query: Query) -> None:
+def test_guards_against_loss_hold_before_a_batch_is_recorded(root: str, query: Query) -> None:
     stream = created(root)
     fill(stream, 0, 10)
-    query.run_available_now()
+    query.start().batch()
     fill(stream, 10, 30)
     truncate(stream, {0: 20})
-    before = len(query.batches)
     with pytest.raises(TruncatedData):
-        query.run_available_now()
-    assert len(query.batches) == before, "before Spark records a batch"
-    assert query.run_available_now(failondataloss="false") == [list(range(20, 30))]
+        query.start().batch()
+    assert len(query.batches) == 1
+    assert query.start(failondataloss="false").batch() == list(range(20, 30))
 
 
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"limitfirstbatch": "true"}, "limitFirstBatch is not for Trigger.AvailableNow"),
-        ({"endingoffsets": json.dumps({"s/a": {"0#0": 1, "1#0": 1}})}, "where stream s/a ends"),
-        ({"assign": json.dumps({"s/a": ["0#0"]}), "path": ""}, "did not read|no longer"),
-        ({"path": "s/b", "failondataloss": "false"}, "the streams"),
-    ],
-)
-def test_available_now_refuses_options_that_its_answer_cannot_know(
-    root: str, query: Query, options: dict[str, str], error: str
-) -> None:
-    fill(created(root, segments=2), 0, 10)
-    fill(created(root, "s/b"), 10, 20)
-    query.run_available_now()
-    before = len(query.batches)
-    with pytest.raises(InvalidOption, match=error):
-        query.run_available_now(**options)
-    assert len(query.batches) == before
-
-
-def test_available_now_refuses_to_limit_its_only_batch(root: str, query: Query) -> None:
-    fill(created(root), 0, 20)
-    with pytest.raises(InvalidOption, match=r"limitFirstBatch is not for Trigger\.AvailableNow"):
-        query.run_available_now(limitfirstbatch="true")
-    assert query.batches == []
-
-
-def test_available_now_reports_its_batch_to_the_group_and_leaves_it(
-    root: str, query: Query
-) -> None:
+def test_asking_for_the_end_before_the_start_is_named_is_refused(root: str, query: Query) -> None:
     stream = created(root)
-    fill(stream, 0, 20)
-    options = {"readergroup": "s/g", "startingoffsets": "latest"}
-    query.run_available_now(**options)
-    for last in (30, 40):
-        fill(stream, last - 10, last)
-        assert query.run_available_now(**options) == [list(range(last - 10, last))]
-        group = StreamManager(root).reader_group("s/g")
-        assert group.stream_cuts()["s/a"].positions == {0: last}
-        assert group.online_readers() == []
-
-
-def test_group_that_was_deleted_or_reset_stops_the_query(root: str, query: Query) -> None:
-    manager, stream = StreamManager(root), created(root)
-    fill(stream, 0, 20)
-    options = {"readergroup": "s/g"}
-    query.run_available_now(**options)
-    fill(stream, 20, 30)
-    query.run_available_now(**options)
-    manager.delete_reader_group("s/g")
-    with pytest.raises(ReinitializationRequired, match="was deleted"):
-        query.run_available_now(**options)
+    fill(stream, 0, 10)
+    query.start().batch()
+    fill(stream, 10, 20)
+    reader = stream_reader(root)
+    reader.latestOffset()
+    with pytest.raises(IllegalState, match=r"NowWrapper\.enabled.*Set it to false"):
+        reader.partitions(query.batches[-1], query.batches[-1])
 
 
 def test_a_run_without_news_gives_the_text_of_the_checkpoint(root: str, query: Query) -> None:
@@ -318,7 +202,6 @@ def test_a_run_without_news_gives_the_text_of_the_checkpoint(root: str, query: Q
     query.start().batch()
     assert query.start().batch() is None
     assert query.start(**LIMIT).batch() is None
-    assert query.run_available_now() == []
 
 
 def test_group_is_told_of_the_batches_before_the_last_one(root: str, query: Query) -> None:
@@ -372,28 +255,3 @@ def test_change_feed_is_called_likewise(root: str) -> None:
     assert isinstance(reader, TableChangeStream)
     end = reader.latestOffset()
     assert len(rows(reader, reader.partitions(reader.initialOffset(), end))) == 3
-
-
-EARLIER = """
-import json, sys
-from pravega_spark.errors import InvalidInput
-from pravega_spark.spark.source_offsets import decode
-try:
-    print(decode(json.loads(sys.argv[1])))
-except InvalidInput as error:
-    print(error)
-"""
-
-
-def test_release_010_refuses_an_answer_and_takes_what_follows_in_the_same_run(
-    root: str, query: Query
-) -> None:
-    stream = created(root)
-    fill(stream, 0, 20)
-    run = query.start(startingoffsets="latest")
-    run.batch()
-    fill(stream, 20, 30)
-    run.batch()
-    untold, told = map(text, query.batches)
-    assert "to a later version" in run_release("0.1.0", EARLIER, untold)
-    assert "positions=mappingproxy({0: 30})" in run_release("0.1.0", EARLIER, told)
