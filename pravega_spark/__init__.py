@@ -144,14 +144,14 @@ if TYPE_CHECKING:
     )
 
 
-def session(builder: Any = None, **conf: Any) -> Any:
-    """Return a SparkSession with Delta and the data source ``pravega``.
+def session(builder: Any = None, *, delta: Any = True, **conf: Any) -> Any:
+    """Return a SparkSession with the data source ``pravega``, and with Delta unless that is False.
 
     See :func:`pravega_spark.spark.session.session`; Spark is imported when this is called.
     """
     from pravega_spark.spark.session import session as make
 
-    return make(builder, **conf)
+    return make(builder, delta=delta, **conf)
 
 
 __all__ = [

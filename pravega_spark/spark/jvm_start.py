@@ -101,37 +101,34 @@ def _jar(package: str) -> str:
 
 
 @contextmanager
-def explained_start(settings: Mapping[str, str], spark: str) -> Iterator[None]:
+def explained_start(settings: Mapping[str, str], spark: str, way_on: str = "") -> Iterator[None]:
     """Say what is missing if Spark's JVM does not start in the block, with these settings.
 
-    Raises IllegalState for a Java that Spark cannot take, and for packages that were not fetched.
+    Raises IllegalState for a Java that Spark cannot take, and for packages that were not fetched,
+    against which ``way_on`` is what else helps.
     """
     try:
         yield
     except Exception as error:
-        reason = _reason(error, settings, spark)
+        reason = _reason(error, settings, spark, way_on)
         if reason is None:
             raise
         raise IllegalState(f"Spark did not start: {reason}.") from None
 
 
-def _reason(error: Exception, settings: Mapping[str, str], spark: str) -> str | None:
-    java = installed_java
-    if _REMOVED in str(error) and java().is_newer(spark):
-        return java().newer_text(spark)
+def _reason(error: Exception, settings: Mapping[str, str], spark: str, way_on: str) -> str | None:
+    if _REMOVED in str(error) and (java := installed_java()).is_newer(spark):
+        return java.newer_text(spark)
     if "JAVA_GATEWAY_EXITED" not in str(error):
         return None
-    problem = java().problem(spark)
+    problem = installed_java().problem(spark)
     if problem is not None:
         return problem
     missing = missing_packages(settings, spark)
     if not missing:
         return None
-    without = ""
-    if any("delta-spark" in name for name in missing):
-        without = "call session(delta=False), with which format('pravega') works without a jar, or "
     return (
         f"{', '.join(missing)} could not be fetched into {ivy_folder(settings, spark)}, as the "
-        f"lines above say; {without}name a mirror by spark.jars.ivySettings, or the jars "
-        f"themselves by spark.jars ({_PAGE})"
+        f"lines above say: name a mirror by spark.jars.ivySettings, or the jars themselves by "
+        f"spark.jars ({_PAGE}){way_on}"
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.spark.jars import JARS, PACKAGES, delta_package, start_with_delta, with_versions
@@ -32,18 +32,12 @@ DEFAULTS = {
     "spark.python.worker.reuse": "true",
 }
 """Set unless the user sets them: Arrow transfer to Python, and reuse of Python workers."""
+_WITHOUT_DELTA = "; session(delta=False) needs none, and format('pravega') works with it"
+"""What is added to the error of a jar that could not be fetched, if that is Delta's."""
 _LISTENER = "_pravega_spark_group_listener"
 
 
-@overload
-def session(builder: Any = None, *, delta: bool, **conf: Any) -> SparkSession: ...
-
-
-@overload
-def session(builder: Any = None, **conf: Any) -> SparkSession: ...
-
-
-def session(builder: Any = None, *, delta: bool = True, **conf: Any) -> SparkSession:
+def session(builder: Any = None, *, delta: Any = True, **conf: Any) -> SparkSession:
     """Return a Spark session with Delta Lake, in which Spark finds the data source ``pravega``.
 
     ``builder`` is your own ``SparkSession.builder``; ``conf`` are further Spark settings
@@ -92,8 +86,12 @@ def session(builder: Any = None, *, delta: bool = True, **conf: Any) -> SparkSes
         missing = _missing_settings(known, spark_release(), delta)
         for key, value in missing.items():
             builder = builder.config(key, value)
+        taken = _names_delta(missing.get(PACKAGES, "")) and not _names_delta(
+            known.get(PACKAGES, "")
+        )
         known |= missing
-        with explained_start(known, spark_release()), _submitted_packages(known.get(PACKAGES, "")):
+        way_on = _WITHOUT_DELTA if taken else ""
+        with explained_start(known, spark_release(), way_on), _submitted_packages(known):
             made = builder.getOrCreate()
         return _completed(made)
 
@@ -242,14 +240,14 @@ def _submit_arguments() -> dict[str, str]:
 
 
 @contextmanager
-def _submitted_packages(packages: str) -> Iterator[None]:
-    """Have ``--packages`` of PYSPARK_SUBMIT_ARGS, which overrides the setting, name these, too."""
+def _submitted_packages(known: Mapping[str, str]) -> Iterator[None]:
+    """Have ``--packages`` of PYSPARK_SUBMIT_ARGS, which overrides the setting, name all of it."""
     before = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     words = shlex.split(before)
     if "--packages" not in words[:-1]:
         yield
         return
-    words[words.index("--packages") + 1] = packages
+    words[words.index("--packages") + 1] = known[PACKAGES]
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join(words)
     try:
         yield
@@ -268,8 +266,7 @@ def _attach(builder: Any, delta: bool) -> SparkSession:
     has_delta = _has_class(SparkContext._jvm, DELTA_EXTENSION)
     if delta and not has_delta:
         logger.warning(
-            "this Spark has no Delta Lake: format('pravega') works, format('delta') does not. To "
-            "have it, %s, or call session() first in a new process.",
+            "this Spark has no Delta Lake: format('pravega') works, format('delta') does not; %s.",
             start_with_delta(spark_release()),
             extra=log_fields("start session"),
         )

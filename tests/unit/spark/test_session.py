@@ -136,7 +136,7 @@ def test_submit_arguments_are_known_and_get_the_package(monkeypatch: pytest.Monk
     found = _submit_arguments()
     assert found == {PACKAGES: "org.example:x:1", "spark.a": "b c", "spark.jars": "/j.jar"}
     before = os.environ["PYSPARK_SUBMIT_ARGS"]
-    with _submitted_packages(missing(found)[PACKAGES]):
+    with _submitted_packages(missing(found)):
         words = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])
         assert words[1] == f"org.example:x:1,{DELTA_PACKAGE}"
         assert words[-1] == "pyspark-shell"
