@@ -28,6 +28,7 @@ _KINDS = [
     "memory",
     "generic",
     pytest.param("s3", marks=pytest.mark.s3),
+    pytest.param("s3fs", marks=pytest.mark.s3),
     *(pytest.param(name, marks=_EMULATED_MARKS) for name in _EMULATED),
 ]
 _OBJECT_STORES = _KINDS[2:]
@@ -78,6 +79,8 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> BackEnd:
         return store_backends.make_generic()
     if request.param == "s3":
         return store_backends.make_s3(request.getfixturevalue("s3"))
+    if request.param == "s3fs":
+        return store_backends.make_s3fs(request.getfixturevalue("s3"))
     if request.param == "other s3":
         return store_backends.make_other_s3(request.getfixturevalue("s3"))
     return store_backends.make_emulated(request.param, request.getfixturevalue(request.param))
