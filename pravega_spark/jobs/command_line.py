@@ -24,6 +24,7 @@ class JobCommand(click.Command):
         root = click.Option(
             ["--root"],
             required=True,
+            type=click.UNPROCESSED,  # manager.root, as main() gets it, may have a file system
             metavar="FOLDER|URL",
             help="The root of the streams, such as s3://bucket/streams.",
         )

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pravega_spark.config.descriptions import StreamInfo
+from pravega_spark.engine.store.root_url import root_as_text
 from pravega_spark.errors import InvalidInput
 from pravega_spark.jobs.command_line import JobCommand, option
 from pravega_spark.jobs.copy_command_line import (
@@ -333,12 +334,14 @@ def _info(arguments: SimpleNamespace) -> StreamInfo:
             f"this is Spark {spark_release()}. On Spark 3.5 write the ranges of "
             "pravega_spark.for_each_range, whose page says how (docs/spark-frames.md)."
         )
+    root_as_text(arguments.root, "this job, a streaming query of format('pravega'),")
     return StreamManager(arguments.root).stream_info(arguments.stream)
 
 
 def _frame(arguments: SimpleNamespace, spark: SparkSession, *, is_stream: bool) -> DataFrame:
     schema = _info(arguments).configuration.schema
-    options = {"root": arguments.root, "startingStreamCut": arguments.start}
+    root = root_as_text(arguments.root, "format('pravega')")
+    options = {"root": root, "startingStreamCut": arguments.start}
     if arguments.max_rows is not None and is_stream:
         options["maxOffsetsPerTrigger"] = str(arguments.max_rows)
     if arguments.group is not None and is_stream:

@@ -39,6 +39,7 @@ from urllib.parse import unquote
 
 import click
 
+from pravega_spark.engine.store.root_url import filesystem_of
 from pravega_spark.errors import InvalidInput
 from pravega_spark.jobs.command_line import JobCommand, flag, option
 from pravega_spark.jobs.copy_command_line import (
@@ -501,7 +502,7 @@ def _query(arguments: SimpleNamespace, spark: SparkSession) -> DataStreamWriter:
     if arguments.source == KAFKA:
         frame = kafka_frame(spark, arguments, is_stream=True)
         writer = frame.writeStream.format("pravega").options(**options)
-        if not HAS_DATA_SOURCES:
+        if not HAS_DATA_SOURCES or filesystem_of(arguments.root) is not None:
             options["checkpointLocation"] = arguments.checkpoint
             writer = frame.writeStream.foreachBatch(partial(sink_batch, options))
     else:

@@ -623,6 +623,12 @@ def _check_foreign(key: str, by_key: Mapping[str, Option], use: Use) -> None:
         fields = log_fields("read options", option=key)
         logger.warning("option %s is ignored: %s.", key, _IGNORED[low], extra=fields)
         return
+    if low == "filesystem":
+        raise InvalidOption(
+            "option filesystem is not of Spark, whose options are texts: give the file system to "
+            "StreamManager(root, filesystem=...), and its streams to pravega_spark.read_frame and "
+            "write_frame."
+        )
     if low in _NOT_YET_AVAILABLE:
         raise InvalidOption(
             f"option {key} is not available in this version of pravega_spark; remove it."

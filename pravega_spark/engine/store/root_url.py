@@ -60,9 +60,9 @@ def root_as_text(url: str, whose: str) -> str:
     """
     if filesystem_of(url) is not None:
         raise InvalidInput(
-            f"{url} was opened with a file system that was handed in, and {whose} takes texts "
-            "alone. Read and write it with pravega_spark.spark.read_frame and write_frame; or let "
-            "each process find its credentials, and name the root by its URL, as a str of its own."
+            f"{url} was opened with a file system that was handed in, and {whose} takes a root as "
+            "a text alone. Read and write it by pravega_spark.read_frame and write_frame; or let "
+            "each process find its credentials, and give str(root)."
         )
     return str(url)
 

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pravega_spark.engine.store.root_url import root_as_text
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import IllegalState, InvalidInput
 from pravega_spark.key_value.entry import translated
@@ -80,6 +81,7 @@ def _table_in(table: str | KeyValueTable, root: str | os.PathLike[str] | None) -
     name, where = named(table, root)
     if where is None:
         raise InvalidInput(f"table {name} needs its root: give root=.")
+    where = root_as_text(where, "format('pravega_kvt')")
     return name, where if ":/" in where else os.path.abspath(where)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from pravega_spark.engine.store.root_url import root_as_text
 from pravega_spark.errors import InvalidOption
 from pravega_spark.spark.settings import ReadSettings, call_options, check_batch, read_settings
 
@@ -72,6 +73,7 @@ def native_settings(
 ) -> ReadSettings:
     """Parse a call's arguments as the options of a read; raise InvalidOption."""
     settings = read_settings(call_options(stream, root, options))
+    root_as_text(settings.root, "a native frame, which the JVM reads,")
     if settings.metadata is not None:
         raise InvalidOption(
             f"option metadata={settings.metadata} is for spark.read.format('pravega'); native "
