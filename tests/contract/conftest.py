@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,13 @@ _EMULATED_MARKS = [
 ]
 
 
+_NEEDS_S3FS = pytest.mark.skipif(find_spec("s3fs") is None, reason="pip install '.[test]': no s3fs")
 _KINDS = [
     "local",
     "memory",
     "generic",
     pytest.param("s3", marks=pytest.mark.s3),
-    pytest.param("s3fs", marks=pytest.mark.s3),
+    pytest.param("s3fs", marks=[pytest.mark.s3, _NEEDS_S3FS]),
     *(pytest.param(name, marks=_EMULATED_MARKS) for name in _EMULATED),
 ]
 _OBJECT_STORES = _KINDS[2:]

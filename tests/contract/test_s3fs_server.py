@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-import s3fs
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.store import PutOutcome, Store, open_store
@@ -28,7 +28,10 @@ from pravega_spark.errors import (
 from tests.harness import racers
 from tests.harness.fault_proxy import LOSE_ANSWER, FaultProxy, Reply, start_proxy
 from tests.harness.s3_server import S3Server
+from tests.harness.tcp_proxy import cut_after_headers
 
+s3fs = pytest.importorskip("s3fs", reason="pip install '.[test]': no s3fs")
+S3FileSystem: Any = s3fs.S3FileSystem
 pytestmark = pytest.mark.s3
 _roots = itertools.count()
 
@@ -62,6 +65,43 @@ def test_precondition_failed_is_exists_in_every_shape(
     proxy.spoil("PUT", Reply(412, "PreconditionFailed", details))
     assert store.put_if_absent("log/1.json", b"mine") is PutOutcome.EXISTS
     assert proxy.seen == ["PUT"]
+
+
+class Once(S3FileSystem):
+    """Sends each request once."""
+
+    retries = 1
+
+
+@pytest.mark.parametrize("create", [True, False], ids=["create", "put"])
+def test_client_that_dies_before_the_body_leaves_no_empty_object(
+    store: Store, s3: S3Server, create: bool
+) -> None:
+    with cut_after_headers(s3.endpoint_url) as (url, answers):
+        once = {"retries": {"max_attempts": 0}, "read_timeout": 2}
+        options = s3.options | {"endpoint_url": url, "config_kwargs": once}
+        dying = GenericStore(RootUrl(store.url, filesystem=Once(**options)), {})
+        if create:
+            assert dying.put_if_absent("log/1.json", b"mine") is PutOutcome.UNKNOWN
+        else:
+            with pytest.raises(StoreUnavailable):
+                dying.put("log/1.json", b"mine")
+        assert answers.get(timeout=10).startswith(b"HTTP/1.1 4")
+    assert not store.exists("log/1.json")
+
+
+def test_silent_server_is_no_answer_within_the_time_out() -> None:
+    """s3fs would wait for ever for leave to send the body."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        once = {"retries": {"max_attempts": 0}, "read_timeout": 0.3}
+        endpoint_url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        given = Once(key="k", secret="s", endpoint_url=endpoint_url, config_kwargs=once)
+        store = GenericStore(RootUrl("s3://b/silent", filesystem=given), {})
+        assert store.put_if_absent("log/1.json", b"mine") is PutOutcome.UNKNOWN
+        with pytest.raises(StoreUnavailable):
+            store.put("log/1.json", b"mine")
+        with pytest.raises(StoreUnavailable), store.writer("log/1.json") as file:
+            file.write(b"mine")
 
 
 @pytest.mark.parametrize("code", ["ConditionalRequestConflict", "OperationAborted"])
@@ -149,7 +189,7 @@ def test_calls_cost_what_the_page_says(store: Store, proxy: FaultProxy) -> None:
     assert len(proxy.seen) == len(calls["delete"][1]) + 1
 
 
-class Overwriting(s3fs.S3FileSystem):  # type: ignore[misc]
+class Overwriting(S3FileSystem):
     """Takes ``mode="create"``, and overwrites."""
 
     async def _pipe_file(self, path: str, data: bytes, mode: str = "", **options: Any) -> Any:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-import aiobotocore.session
 import pytest
-import s3fs
 from pyspark.sql import DataFrame, SparkSession
 
 from pravega_spark import StreamManager, frame, key_value_frame, read_frame, write_frame
@@ -16,6 +14,7 @@ from pravega_spark.jobs import export_stream, maintenance
 from pravega_spark.jobs.signals import StopSignal
 from tests.harness.s3_server import S3Server
 
+s3fs = pytest.importorskip("s3fs", reason="pip install '.[test]': no s3fs")
 pytestmark = pytest.mark.s3
 WAY_ON = "read_frame and write_frame"
 
@@ -64,7 +63,9 @@ def test_executors_write_and_read_and_a_job_maintains_with_its_keys(
 def test_session_that_cannot_be_pickled_is_refused_and_serves_the_driver(
     spark: SparkSession, s3: S3Server
 ) -> None:
-    session = aiobotocore.session.get_session()
+    from aiobotocore.session import get_session
+
+    session = get_session()
     session.set_credentials(s3.key, s3.secret)
     given = s3fs.S3FileSystem(session=session, endpoint_url=s3.endpoint_url)
     own = StreamManager(f"s3://{s3.bucket}/with-a-session", filesystem=given)

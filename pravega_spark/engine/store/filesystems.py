@@ -135,7 +135,7 @@ def _made_again(given: AbstractFileSystem, url: str) -> AbstractFileSystem:
         ) from error
 
 
-def _layers(fs: AbstractFileSystem) -> Iterator[AbstractFileSystem]:
+def layers(fs: AbstractFileSystem) -> Iterator[AbstractFileSystem]:
     """Yield a file system, and those that it wraps."""
     inner: AbstractFileSystem | None = fs
     while inner is not None:
@@ -147,7 +147,7 @@ def _layers(fs: AbstractFileSystem) -> Iterator[AbstractFileSystem]:
 
 def _refuse_without_create(fs: AbstractFileSystem, url: str) -> None:
     """Raise StoreRefused for a driver whose create looks first; a race shows it only sometimes."""
-    for each in _layers(fs):
+    for each in layers(fs):
         if getattr(each.pipe_file, "__func__", None) in _LOOKING:
             raise StoreRefused(
                 f"{url} cannot hold streams: its driver {type(each).__name__} has no native "
@@ -162,7 +162,7 @@ def _refuse_with_cache(fs: AbstractFileSystem, url: str) -> None:
     """Raise StoreRefused for a file system that answers from a cache what others have changed."""
     from fsspec.implementations.cached import CachingFileSystem
 
-    for each in _layers(fs):
+    for each in layers(fs):
         cache = getattr(each, "dircache", None)
         if isinstance(each, CachingFileSystem) or getattr(cache, "use_listings_cache", False):
             raise StoreRefused(

@@ -13,8 +13,10 @@ botocore raises, below s3fs, means what it means to the package's own client.
 from __future__ import annotations
 
 import asyncio
+import base64
 import datetime
 import errno
+import hashlib
 import http.client
 import os
 import sys
@@ -35,7 +37,7 @@ from pravega_spark.engine.store.base import (
     is_visible,
 )
 from pravega_spark.engine.store.file_objects import ObjectSink
-from pravega_spark.engine.store.filesystems import filesystem_at, own_filesystem
+from pravega_spark.engine.store.filesystems import filesystem_at, layers, own_filesystem
 from pravega_spark.engine.store.parallel_calls import in_parallel
 from pravega_spark.engine.store.root_url import filesystem_of
 from pravega_spark.engine.store.store_cache import shared
@@ -302,7 +304,7 @@ class GenericStore:
         """Create the object unless it exists; UNKNOWN without a clear response."""
         fs, path = self._at(key)
         try:
-            fs.pipe_file(path, data, mode="create")
+            answer = fs.pipe_file(path, data, mode="create", **_as_a_whole(fs, data))
         except FileExistsError:
             return PutOutcome.EXISTS
         except _UNABLE as error:
@@ -313,7 +315,7 @@ class GenericStore:
             return outcome_after_refusal(self, key, refused, error)
         except Exception as error:  # drivers raise their SDK's own classes
             return self._outcome(error, key)
-        return PutOutcome.CREATED
+        return PutOutcome.UNKNOWN if _is_of_no_store(answer) else PutOutcome.CREATED
 
     def _outcome(self, error: Exception, key: str) -> PutOutcome:
         """Return the outcome of a create that failed, or raise its refusal."""
@@ -335,9 +337,12 @@ class GenericStore:
         """Create or overwrite the object."""
         fs, path = self._at(key)
         try:
-            fs.pipe_file(path, bytes(data))
+            answer = fs.pipe_file(path, whole := bytes(data), **_as_a_whole(fs, whole))
         except Exception as error:
             raise self._write_error(error, key) from error
+        if _is_of_no_store(answer):
+            url = f"{self.url}/{key}"
+            raise StoreUnavailable(f"{url} could not be written: the answer has no ETag.", url=url)
 
     def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
         """Create or overwrite the objects, in parallel if the driver allows it."""
@@ -365,6 +370,7 @@ class GenericStore:
             except OSError as error:
                 raise self._spool_error(error, key) from error
             try:
+                _send_at_once(fs)
                 fs.put_file(spool.name, path)
             except Exception as error:
                 raise self._write_error(error, key) from error
@@ -475,11 +481,45 @@ def _in_one_call(fs: Any) -> dict[str, Any]:
     s3fs would do that for parts at the same time, and would join parts of two objects if one were
     replaced meanwhile.
     """
-    return {"max_concurrency": 1} if _is_s3fs(fs) else {}
+    return {} if _s3fs_below(fs) is None else {"max_concurrency": 1}
 
 
-def _is_s3fs(fs: Any) -> bool:
-    return any(kind.__name__ == "S3FileSystem" for kind in type(fs).__mro__)
+def _as_a_whole(fs: Any, data: bytes) -> dict[str, str]:
+    """Return how the driver sends a body that counts only as a whole.
+
+    SeaweedFS stores an empty object if a client dies behind the headers of a PUT without a digest.
+    """
+    if _s3fs_below(fs) is None:
+        return {}
+    _send_at_once(fs)
+    digest = hashlib.md5(data, usedforsecurity=False).digest()
+    return {"ContentMD5": base64.b64encode(digest).decode()}
+
+
+def _send_at_once(fs: Any) -> None:
+    """Let s3fs send a body with its headers.
+
+    botocore lets it wait for "100 Continue" in between: a round trip, and aiohttp waits without a
+    time-out, for ever if the server is silent.
+    """
+    driver = _s3fs_below(fs)
+    if driver is None or getattr(driver, "_sends_at_once", None) is driver.s3:
+        return
+    from botocore.handlers import add_expect_header
+
+    driver.s3.meta.events.unregister("before-call.s3", add_expect_header)
+    driver._sends_at_once = driver.s3  # it is the store's own, whose client may be made anew
+
+
+def _is_of_no_store(answer: Any) -> bool:
+    """Return True for a success that s3fs passes on and S3 never sends: a login page, say."""
+    return isinstance(answer, Mapping) and "ResponseMetadata" in answer and "ETag" not in answer
+
+
+def _s3fs_below(fs: Any) -> Any:
+    """Return the driver if it is s3fs or wraps that, else None."""
+    names = ((each, kind.__name__) for each in layers(fs) for kind in type(each).__mro__)
+    return next((each for each, name in names if name == "S3FileSystem"), None)
 
 
 def _is_empty_range(error: BaseException) -> bool:

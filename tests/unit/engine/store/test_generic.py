@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from botocore.hooks import HierarchicalEmitter
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractFileSystem
 
 from pravega_spark.engine.store import PutOutcome
 from pravega_spark.engine.store.generic import GenericStore, _modified_ms
 from pravega_spark.engine.store.root_url import RootUrl
-from pravega_spark.errors import StoreError, StoreReadOnly, StoreRefused
+from pravega_spark.errors import StoreError, StoreReadOnly, StoreRefused, StoreUnavailable
 
 
 class Driver(MemoryFileSystem):
@@ -69,6 +71,25 @@ class HttpResponseError(Exception):
     """As Azure's SDK raises it."""
 
     status_code = 403
+
+
+class S3FileSystem(Driver):
+    """Answers with what s3fs passes on of a gateway that wants a login."""
+
+    error = TimeoutError()
+    s3 = SimpleNamespace(meta=SimpleNamespace(events=HierarchicalEmitter()))
+
+    def pipe_file(self, path: str, value: bytes, **options: Any) -> Any:
+        digest = {"mode": "create", "ContentMD5": "kYuB216R0DFUi5Y8k4ReWw=="}
+        assert {"mode": "create", **options} == digest
+        return {"ResponseMetadata": {"HTTPStatusCode": 200}}
+
+
+def test_success_without_a_tag_is_no_answer() -> None:
+    store = store_on(S3FileSystem)
+    assert store.put_if_absent("key", b"mine") is PutOutcome.UNKNOWN
+    with pytest.raises(StoreUnavailable, match="no ETag"):
+        store.put("key", b"mine")
 
 
 REFUSALS = [
