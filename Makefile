@@ -17,6 +17,8 @@ PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 # Files go to the processes by how many tests they have. Of those that need a server or a JVM, the
 # longest have few: without that order they are not the last, for which one process would wait.
 IN_ORDER = --no-loadscope-reorder
+# One process more: those that kill processes, or need a server or a JVM, wait as long as they compute.
+HEAVY = $(BIN)/pytest --numprocesses $(shell expr $(WORKERS) + 1) --dist loadfile $(IN_ORDER)
 # What needs neither a JVM nor a server. Coverage is measured here, where it costs little.
 LIGHT := not (spark or s3 or slow)
 
@@ -60,7 +62,7 @@ check: lint ## lint, then the tests that need neither a JVM nor a server: about 
 
 test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about 25 minutes
 	$(PYTEST) -m '$(LIGHT)' $(if $(ARGS),,--cov --cov-report=) $(ARGS)
-	$(PYTEST) -m 'not ($(LIGHT))' $(IN_ORDER) $(ARGS)
+	$(HEAVY) -m 'not ($(LIGHT))' $(ARGS)
 	$(if $(ARGS),,$(BIN)/python -m tests.versions --short --workers $(WORKERS))
 
 spark-versions: setup ## the contract of the tests on Spark 3.5, 4.0, 4.1, 4.2 and 4.3, and on the lowest versions of libraries; keeps records (ARGS="4.1" to choose): about half an hour
