@@ -9,6 +9,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,24 +66,10 @@ class Worker:
         return time.time() - self.ledger.stat().st_mtime
 
 
-@pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
-    workers: list[Worker] = []
-
-    def begin(seconds: float, **options: Any) -> Worker:
-        workers.append(Worker(tmp_path, seconds, **options))
-        return workers[-1]
-
-    yield begin
-    for worker in workers:
-        worker.process.kill()
-        worker.process.join()
+Begin = Callable[..., Worker]
 
 
-@pytest.mark.parametrize("options", [{"keep_alive": True}, {"max_poll_interval": "60 s"}])
-def test_reader_that_works_for_two_leases_keeps_its_segments(
-    begin: Callable[..., Worker], options: dict[str, Any]
-) -> None:
+def works_for_two_leases(begin: Begin, **options: Any) -> None:
     worker = begin(2.2 * LEASE_SECONDS, **options)
     while worker.process.is_alive():
         assert worker.group.expire_readers() == []
@@ -89,9 +77,7 @@ def test_reader_that_works_for_two_leases_keeps_its_segments(
     assert worker.lines() == ["0", "1", "2", "3", "done"]
 
 
-def test_reader_that_hangs_longer_than_max_poll_interval_loses_its_segments(
-    begin: Callable[..., Worker],
-) -> None:
+def hangs_longer_than_max_poll_interval(begin: Begin) -> None:
     worker = begin(600.0, max_poll_interval="7 s")
     assert worker.expires_after() >= 6.5, "its lease alone is shorter"
     with worker.group.create_reader("other") as other:
@@ -100,12 +86,7 @@ def test_reader_that_hangs_longer_than_max_poll_interval_loses_its_segments(
         assert read.data == b"0", "its one heartbeat reported nothing"
 
 
-@pytest.mark.parametrize(
-    ("end", "options"), [(signal.SIGKILL, {}), (signal.SIGSTOP, {"max_poll_interval": "1 hour"})]
-)
-def test_reader_whose_process_is_killed_or_stopped_expires_with_its_lease(
-    begin: Callable[..., Worker], options: dict[str, Any], end: signal.Signals
-) -> None:
+def is_ended_by(begin: Begin, end: signal.Signals, **options: Any) -> None:
     worker = begin(60.0 if end is signal.SIGKILL else 8.0, **options)
     pid = worker.process.pid
     assert pid is not None
@@ -115,3 +96,52 @@ def test_reader_whose_process_is_killed_or_stopped_expires_with_its_lease(
         os.kill(pid, signal.SIGCONT)
         worker.process.join(240)
         assert worker.lines() == ["0", "1", "evicted"], "it hands out nothing more"
+
+
+LIVES: dict[str, Callable[[Begin], None]] = {
+    "keep_alive": partial(works_for_two_leases, keep_alive=True),
+    "max_poll_interval": partial(works_for_two_leases, max_poll_interval="60 s"),
+    "hangs": hangs_longer_than_max_poll_interval,
+    "killed": partial(is_ended_by, end=signal.SIGKILL),
+    "stopped": partial(is_ended_by, end=signal.SIGSTOP, max_poll_interval="1 hour"),
+}
+
+
+@pytest.fixture(scope="module")
+def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[None]]]:
+    """All of them, side by side: each waits for leases, and hardly computes."""
+    workers: list[Worker] = []
+
+    def live(name: str) -> None:
+        def begin(seconds: float, **options: Any) -> Worker:
+            workers.append(Worker(folders[name], seconds, **options))
+            return workers[-1]
+
+        LIVES[name](begin)
+
+    folders = {name: tmp_path_factory.mktemp(name) for name in LIVES}
+    with ThreadPoolExecutor(len(LIVES)) as executor:
+        yield {name: executor.submit(live, name) for name in LIVES}
+    for worker in workers:
+        worker.process.kill()
+        worker.process.join()
+
+
+@pytest.mark.parametrize("how", ["keep_alive", "max_poll_interval"])
+def test_reader_that_works_for_two_leases_keeps_its_segments(
+    lives: dict[str, Future[None]], how: str
+) -> None:
+    lives[how].result()
+
+
+def test_reader_that_hangs_longer_than_max_poll_interval_loses_its_segments(
+    lives: dict[str, Future[None]],
+) -> None:
+    lives["hangs"].result()
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_reader_whose_process_is_killed_or_stopped_expires_with_its_lease(
+    lives: dict[str, Future[None]], how: str
+) -> None:
+    lives[how].result()
