@@ -36,7 +36,8 @@ def _run_in_process(store: Store, racer: int, rounds: int, start: Any, results: 
 
 
 def race_processes(store: Store, rounds: int) -> dict[int, list[PutOutcome]]:
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.harness.racers"])
     start = context.Barrier(RACERS, timeout=_START_SECONDS)
     results: Any = context.Queue()
     processes = [

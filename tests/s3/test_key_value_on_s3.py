@@ -90,7 +90,8 @@ def test_the_whole_life_of_a_table_in_several_processes(manager: StreamManager) 
         expected["k00"] = b"new"
         assert before.get("k00").value == b"0"  # type: ignore[union-attr]
 
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["pravega_spark.manager"])
     processes = [context.Process(target=increment, args=(manager, 5)) for _ in range(2)]
     for process in processes:
         process.start()

@@ -183,7 +183,8 @@ def _race(manager: StreamManager, stream: str, racer: int, start: Any) -> None:
 def test_racing_writers_write_each_event_once_in_order(
     manager: StreamManager, stream: str, s3: S3Server
 ) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["pravega_spark.manager"])
     start = context.Barrier(RACERS, timeout=120)
     racers = [
         context.Process(target=_race, args=(manager, stream, racer, start))

@@ -233,7 +233,8 @@ def race_in_process(root: str, start: Any, results: Any) -> None:
 def test_one_of_several_processes_claims(tmp_path: Path) -> None:
     root = tmp_path / "root"
     StreamManager(root).create_scope("s")
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["pravega_spark.manager"])
     start, results = context.Barrier(3, timeout=60), context.Queue()
     given = (str(root), start, results)
     processes = [context.Process(target=race_in_process, args=given) for _ in range(3)]

@@ -287,7 +287,8 @@ def _set(root: str, names: tuple[str, ...], start: Any) -> None:
 def test_processes_that_change_different_settings_lose_nothing(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["pravega_spark.manager"])
     groups = (DURATIONS[:3], DURATIONS[3:6], DURATIONS[6:9])
     start = context.Barrier(len(groups))
     processes = [context.Process(target=_set, args=(str(tmp_path), g, start)) for g in groups]

@@ -129,7 +129,8 @@ def test_concurrent_updates_of_processes_lose_nothing(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
     manager.create_stream(S, StreamConfiguration(retention=DAY))
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["pravega_spark.manager"])
     start = context.Barrier(4)
     processes = [
         context.Process(target=_tag, args=(str(tmp_path), number, start)) for number in range(3)
