@@ -73,6 +73,15 @@ def test_streams_live_in_a_file_system_that_is_handed_in(root: str) -> None:
     assert manager._root.store.retry_seconds == 5.0
 
 
+def test_backup_goes_to_a_file_system_that_is_handed_in(tmp_path: Path) -> None:
+    source = StreamManager(tmp_path)
+    source.create_scope("s")
+    source.create_stream("s/t")
+    copy = StreamManager("own://given/copy", filesystem=Own("mine"))
+    source.backup(copy.root)
+    assert copy.list_streams("s") == ["s/t"]
+
+
 def test_each_process_makes_its_own_without_a_cache_of_listings() -> None:
     given = Own("mine", use_listings_cache=True, asynchronous=True, loop="of the caller")
     own = driver_of(StreamManager("own://given/b", filesystem=given))
