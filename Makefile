@@ -45,7 +45,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) $(JAR) $(OPTIONAL) ## make .venv with everything pinned, one with an older Spark, and fetch jars: of Delta, Kafka, and Hadoop's client for S3
 	@$(BIN)/python -m tests.harness.spark_environments older
