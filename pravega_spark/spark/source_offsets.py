@@ -18,6 +18,7 @@ Offsets of older versions may lack all of these.
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -163,11 +164,15 @@ def _encode(offset: StreamOffset) -> dict[str, Any]:
 
 
 def find_record(candidate: Any) -> Mapping[str, Any] | None:
-    """Return the record in a text or a JSON value that :func:`encode` made; None for others."""
+    """Return the record in a text or a JSON value that :func:`encode` made; None for others.
+
+    PySpark 4.0 and 4.1 report an offset as the text that Python prints of its JSON value.
+    """
     if isinstance(candidate, str):
+        parse = ast.literal_eval if candidate.startswith("{'") else json.loads
         try:
-            candidate = json.loads(candidate)
-        except ValueError:
+            candidate = parse(candidate)
+        except (ValueError, SyntaxError):
             return None
     if not isinstance(candidate, Mapping):
         return None

@@ -12,6 +12,7 @@ from pravega_spark.spark.source_offsets import (
     StreamOffset,
     decode,
     encode,
+    find_record,
     owner_of,
 )
 from pravega_spark.values.segments import END, NOT_REACHED, StreamCut, make_segment_id
@@ -70,3 +71,12 @@ def test_batch_begins_at_the_start_unless_the_end_has_another_origin() -> None:
 def test_offset_of_another_source_or_version_is_refused(record: object) -> None:
     with pytest.raises(InvalidInput, match="not an offset of this version"):
         decode(record)  # type: ignore[arg-type]
+
+
+def test_record_in_a_report_is_found_in_its_json_and_in_the_text_of_older_sparks() -> None:
+    offset = StreamOffset("id", StreamCut("s/a", 1, {0: 0}), StreamCut("s/a", 1, {0: 5}))
+    record = {**encode({"s/a": offset}), "held_by": None, "on": True}
+    for text in (json.dumps(record), str(record), record):
+        assert find_record(text) == record
+    for other in ("", "None", "{'streams': ", "{'a': b()}", '{"0": 1}', "[1]", None, 7):
+        assert find_record(other) is None
