@@ -26,7 +26,7 @@ from pravega_spark.engine.writing.outcomes import EventPointers
 from pravega_spark.errors import EventTooLarge, IllegalState, InvalidInput, SchemaMismatch
 from pravega_spark.event_writer import EventStreamWriter, queue_of
 from pravega_spark.primitives.process_locks import new_rlock
-from pravega_spark.schemas.column_casts import without_views
+from pravega_spark.schemas.column_views import without_views
 from pravega_spark.schemas.dead_letters import letter_of_row, letter_text
 from pravega_spark.schemas.fit import BadRow, as_mapping
 from pravega_spark.schemas.forms import to_table

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pyarrow import types
 
 from pravega_spark.schemas.column_types import is_list
+from pravega_spark.schemas.column_views import without_views
 from pravega_spark.values.checks import MAX_TIME_US, MIN_TIME_US, shown
 
 _FIRST_DAY: Final = MIN_TIME_US // 86_400_000_000
@@ -33,12 +34,6 @@ _BYTES: Final = (
 )
 
 
-_VIEWS: Final = (
-    (types.is_string_view, pa.large_string()),
-    (types.is_binary_view, pa.large_binary()),
-)
-_VIEWS_STAY: Final = int(pa.__version__.partition(".")[0]) < 18
-"""Arrow 17 casts no views."""
 _RULED: Final = (
     *(types.is_timestamp, types.is_date, types.is_string, types.is_decimal, types.is_map),
 )
@@ -89,22 +84,6 @@ def _fit(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if types.is_list(kind):
         return _fit_list(values, kind)
     return _valid(values if found == kind else _cast(values, kind))
-
-
-def without_views(values: Any) -> Any:
-    """Return an array without a view encoding, which few functions of Arrow take."""
-    for is_view, plain in _VIEWS:
-        if is_view(values.type):
-            return _rebuilt(values, plain) if _VIEWS_STAY else values.cast(plain)
-    return values
-
-
-def _rebuilt(values: Any, plain: pa.DataType) -> Any:
-    """Return views as plain values by way of Python, also texts that are not UTF-8."""
-    if isinstance(values, pa.ChunkedArray):
-        return pa.chunked_array([_rebuilt(chunk, plain) for chunk in values.chunks], plain)
-    held = values.view(pa.binary_view()).to_pylist()
-    return pa.array(held, pa.large_binary()).view(plain)
 
 
 def _decoded(values: pa.Array) -> pa.Array:

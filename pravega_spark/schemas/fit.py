@@ -34,9 +34,9 @@ from pravega_spark.schemas.column_casts import (
     check_distinct,
     fit_field,
     repeated_key,
-    without_views,
 )
 from pravega_spark.schemas.column_types import DECIMAL_DIGITS, RESERVED_NAMES
+from pravega_spark.schemas.column_views import without_views
 from pravega_spark.schemas.value_sizes import DECIMAL_BYTES
 from pravega_spark.values.checks import shown
 from pravega_spark.values.names import has_utf8

@@ -333,7 +333,7 @@ def abort_what_is_decided(decisions: DecisionLog, token: str, reason: str) -> No
 def test_wrong_rule_of_joint_transactions_is_caught(
     monkeypatch: pytest.MonkeyPatch, where: object, name: str, shortcut: object, number: int
 ) -> None:
-    """Any seed finds it within a few hundred examples; this one within a few."""
+    """This seed finds it within a few examples; most others within some hundred."""
     monkeypatch.setattr(where, name, shortcut)
     few = settings(
         max_examples=300,

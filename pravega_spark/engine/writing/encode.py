@@ -39,7 +39,7 @@ from pravega_spark.engine.chunks.large_event_writer import (
 )
 from pravega_spark.engine.writing.outcomes import EventPositions
 from pravega_spark.errors import EventTooLarge, InvalidInput, SchemaMismatch
-from pravega_spark.schemas.column_casts import without_views
+from pravega_spark.schemas.column_views import without_views
 from pravega_spark.values.checks import (
     MAX_TIME_US,
     MIN_TIME_US,
