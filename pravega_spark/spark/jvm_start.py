@@ -23,8 +23,9 @@ from pravega_spark.spark.jars import PACKAGES, minor, platform
 
 IVY: Final = "spark.jars.ivy"
 _JAVA_SECONDS = 20
+_ENDED = "JAVA_GATEWAY_EXITED"
 _REMOVED = "getSubject is not supported"
-"""What the Hadoop of Spark 4.0 says on Java 24 and newer."""
+"""What PySpark says of a JVM that ended, and the Hadoop of Spark 4.0 on Java 24 and newer."""
 _PAGE = "docs/closed-networks.md"
 
 
@@ -117,18 +118,19 @@ def explained_start(settings: Mapping[str, str], spark: str, way_on: str = "") -
 
 
 def _reason(error: Exception, settings: Mapping[str, str], spark: str, way_on: str) -> str | None:
-    if _REMOVED in str(error) and (java := installed_java()).is_newer(spark):
-        return java.newer_text(spark)
-    if "JAVA_GATEWAY_EXITED" not in str(error):
+    text = str(error)
+    if _ENDED not in text and _REMOVED not in text:
         return None
-    problem = installed_java().problem(spark)
+    java = installed_java()
+    problem = java.problem(spark)
     if problem is not None:
         return problem
+    reasons = [java.newer_text(spark)] if java.is_newer(spark) else []
     missing = missing_packages(settings, spark)
-    if not missing:
-        return None
-    return (
-        f"{', '.join(missing)} could not be fetched into {ivy_folder(settings, spark)}, as the "
-        f"lines above say: name a mirror by spark.jars.ivySettings, or the jars themselves by "
-        f"spark.jars ({_PAGE}){way_on}"
-    )
+    if missing and _ENDED in text:
+        reasons.append(
+            f"{', '.join(missing)} could not be fetched into {ivy_folder(settings, spark)}, as the "
+            f"lines above say: name a mirror by spark.jars.ivySettings, or the jars themselves by "
+            f"spark.jars ({_PAGE}){way_on}"
+        )
+    return "; or ".join(reasons) or None

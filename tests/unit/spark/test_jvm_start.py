@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -71,8 +72,12 @@ def test_java_too_new_for_the_hadoop_of_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java_of(tmp_path, "25.0.2")))
-    text = said("java.lang.UnsupportedOperationException: getSubject is not supported", "4.0.5")
-    assert "is version 25, and Spark 4.0 names Java 17 to 21" in text
+    for message in (ENDED, "java.lang.UnsupportedOperationException: getSubject is not supported"):
+        assert "is version 25, and Spark 4.0 names Java 17 to 21" in said(message, "4.0.5")
+    given = {"packages": DELTA, "ivy": str(tmp_path)}
+    assert re.search(
+        r"Java 17 to 21: .+; or io.delta:.+ could not be", said(ENDED, "4.0.5", **given)
+    )
 
 
 def test_packages_that_were_not_fetched_are_named(
