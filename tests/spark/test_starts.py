@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.manager import StreamManager
-from pravega_spark.spark.jars import delta_package, minor
+from pravega_spark.spark.jars import delta_package, minor, start_with_delta
 from pravega_spark.spark.jvm_start import ivy_folder
 from pravega_spark.spark.versions import spark_release
 from tests.harness.jvm import clean_environment
@@ -36,6 +36,9 @@ frame = spark.range(3).selectExpr("'k' AS routing_key", "cast(id AS string) AS e
 frame.write.format("pravega").mode("append").option("root", given["root"]).save("s/in")
 print(spark.read.format("pravega").option("root", given["root"]).load("s/in").count())
 print(spark.conf.get("spark.jars.packages", "no packages"), spark.conf.get("spark.sql.extensions"))
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+print(pravega_spark.session(delta=False, **conf) is spark)
+print(pravega_spark.session(**conf) is spark)
 """
 _WITH_DELTA = """
 table = given.pop("table")
@@ -54,7 +57,11 @@ print(spark.conf.get("spark.jars.packages", "no packages"))
 def run(code: str, given: dict[str, str], **environment: str) -> list[str]:
     """Run code in a process of its own, and return the lines that it printed."""
     done = subprocess.run(
-        [sys.executable, "-c", f"import pravega_spark\ngiven = {given}\n{_LOCAL}{code}"],
+        [
+            sys.executable,
+            "-c",
+            f"import logging, sys, pravega_spark\ngiven = {given}\n{_LOCAL}{code}",
+        ],
         env=clean_environment(**environment),
         capture_output=True,
         text=True,
@@ -76,13 +83,16 @@ def test_jar_that_cannot_be_had_is_one_sentence_and_the_process_goes_on_without(
     tmp_path: Path, dead_ivy: dict[str, str]
 ) -> None:
     root = {"root": str(tmp_path / "root")}
-    said, rows, settings = run(_REFUSED + _PLAIN, {**dead_ivy, **root})
+    said, rows, settings, quiet, warning, same = run(_REFUSED + _PLAIN, {**dead_ivy, **root})
     assert said.startswith(
         f"Spark did not start: {delta_package(spark_release())} could not be fetched into "
         f"{tmp_path}/ivy/jars, as the lines above say: name a mirror by "
     )
     assert said.endswith("; session(delta=False) needs none, and format('pravega') works with it.")
     assert (rows, settings) == ("3", "no packages None")
+    assert (quiet, same) == ("True", "True")
+    assert warning.startswith("this Spark has no Delta Lake: format('pravega') works, format(")
+    assert warning.endswith(f"; {start_with_delta(spark_release())}.")
 
 
 def test_named_jars_of_delta_are_taken_and_nothing_is_fetched(
