@@ -3,6 +3,9 @@
 A jar of Delta is built for one minor version of Spark; those of Kafka and of Hadoop's clients are
 of the release itself. Delta's jar has the version of the Python package delta-spark, where that is
 installed: the two are one release. No module here imports delta-spark.
+
+These functions are told the release of Spark, and stand apart from ``versions.py``, which imports
+PySpark: ``doctor`` asks them where there is none, or one that does not start.
 """
 
 from __future__ import annotations
