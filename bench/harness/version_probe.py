@@ -29,7 +29,7 @@ NATIVE, PYTHON = "native", "python"
 """The sides that are ours: native frames, and ``format("pravega")``."""
 PARQUET, DELTA = "parquet", "delta"
 BATCH_ROWS = 100
-BATCHES = 11
+BATCHES = 9
 
 
 @dataclass(frozen=True, slots=True)
