@@ -404,7 +404,7 @@ def test_import_that_is_killed_at_a_commit_loses_and_doubles_nothing(copies: Cop
     given += ["--path", str(copies.folder / "lines"), "--option", "maxFilesPerTrigger=1"]
 
     def killed(at: str) -> subprocess.CompletedProcess[str]:
-        """Run the job as a user does; Spark's process that commits is killed."""
+        """Run the job as a user does; its process, which commits, is killed."""
         submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[1]"]
         job = [*submit, str(REPOSITORY / "jobs/import_stream.py"), "--root", str(copies.root)]
         variables = {"PYSPARK_PYTHON": sys.executable, **failpoints.variables(at)}
@@ -424,7 +424,7 @@ def test_import_that_is_killed_at_a_commit_loses_and_doubles_nothing(copies: Cop
             written += 10
         before = manager.stream_info("s/in").events
         failed = killed(at)
-        assert failed.returncode == 1, failed.stdout + failed.stderr
+        assert failed.returncode not in (0, 2), failed.stdout + failed.stderr
         has_batch = manager.stream_info("s/in").events > before
         assert has_batch == (at == "commit.applied")
         assert copies.import_(*given)["status"] == 0
