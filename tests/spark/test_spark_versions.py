@@ -15,9 +15,9 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.spark.versions import HAS_FILTERS, HAS_TRIGGERS
 from tests.harness.jvm import clean_environment, variables
 from tests.harness.small_streams import scale, write
-from tests.harness.spark_copy_app import start_copy
+from tests.harness.spark_copy_app import copy
 from tests.harness.spark_environments import OLDER, REPOSITORY
-from tests.spark.conftest import Load, finish
+from tests.spark.conftest import Load
 
 Make = Callable[..., StreamLog]
 
@@ -43,7 +43,7 @@ class Copy:
         self.options = options
 
     def run(self, spark: SparkSession) -> None:
-        finish(start_copy(spark, self.root, str(self.checkpoint), self.target, **self.options))
+        copy(spark, self.root, str(self.checkpoint), self.target, **self.options)
 
     def word(self) -> str:
         given = [f"{name}={value}" for name, value in self.options.items()]
@@ -67,7 +67,7 @@ def run_with_another_spark(root: str, *copies: Copy) -> None:
         environment = clean_environment(**variables(venv), **own)
     words = [str(python), "-m", "tests.harness.spark_copy_app", root]
     done = subprocess.run(
-        [*words, *(copy.word() for copy in copies)],
+        [*words, *(one.word() for one in copies)],
         cwd=REPOSITORY,
         env=environment,
         capture_output=True,
@@ -91,13 +91,13 @@ def test_checkpoint_goes_on_with_another_spark_and_back(
     scale(source, [0, 1], [(0.0, 1.0)])
     fill(source, 60, 120)
     run_with_another_spark(root, whole, late)
-    for copy in (whole, late):
-        copy.forget_last_commit()
+    for one in (whole, late):
+        one.forget_last_commit()
     fill(source, 120, 150)
     whole.run(spark)
     late.run(spark)
-    for copy in (whole, late):
-        copy.forget_last_commit()
+    for one in (whole, late):
+        one.forget_last_commit()
     fill(source, 150, 180)
     run_with_another_spark(root, whole, late)
     assert copied(root, "s/b") == list(range(180))

@@ -84,6 +84,8 @@ def test_copy_is_exact_over_rate_limits_restarts_and_replayed_batches(
     version = open_stream(root, "s/b").view().version
     fill(source, 130, 150)
     copy.run()
+    if not HAS_TRIGGERS:  # that run has repeated a batch, and has no other
+        copy.run()
     found = copy.result()
     assert sorted(found) == list(range(150))
     by_key = defaultdict(list)
@@ -163,8 +165,8 @@ def test_crash_in_the_first_batch_of_a_query_from_latest_loses_nothing(
     assert (tmp_path / "c/offsets/0").exists()
     fill(source, 10, 20)
     broken[0] = False
-    run()
-    run()
+    for _ in range(3):
+        run()
     assert seen == list(range(10, 20))
 
 
