@@ -2,26 +2,65 @@
 # MAGIC %md
 # MAGIC # Exactly once, whatever crashes
 # MAGIC A writer that dies, a query that is stopped in the middle, a reader that loses its buffer: each continues, and every event counts once.
-# MAGIC The notebook runs on Databricks and as plain Python: `python notebooks/exactly_once.py --root /tmp/streams`.
+# MAGIC The notebook runs on Databricks and as plain Python: `python notebooks/exactly_once.py`.
 
 # COMMAND ----------
 
-# MAGIC %pip install 'pravega-spark[demo]'
+# DBTITLE 1,Which package
+from importlib.metadata import version
+
+dbutils = globals().get("dbutils")
+if dbutils is not None:
+    dbutils.widgets.text("package", "..", "A wheel file of pravega_spark, or its checkout")
+    package = dbutils.widgets.get("package")
+    # The runtime's own stay as they are: a package that asks for newer ones is refused by pip.
+    kept = " ".join(f"{name}=={version(name)}" for name in ("numpy", "pandas", "pyarrow"))
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
+# MAGIC %pip install --quiet $package $kept matplotlib
+
+# COMMAND ----------
+
+if dbutils is not None:
+    dbutils.library.restartPython()
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters, and how things are shown
 import argparse
+import tempfile
 from pathlib import Path
 
 dbutils, display = globals().get("dbutils"), globals().get("display")
-if dbutils is not None:
-    dbutils.widgets.text("root", "", "Root of the streams")
-    root = dbutils.widgets.get("root")
-else:
-    parser = argparse.ArgumentParser(description="Run the notebook exactly_once as plain Python.")
-    parser.add_argument("--root", required=True, help="folder or URL of the streams")
-    root = parser.parse_args().root
+# On the driver's disk. A cluster with workers needs a URL that all of them reach: s3://bucket/streams.
+ROOT = f"file://{tempfile.gettempdir()}/pravega-notebooks"
+
+
+def parameters(**defaults):
+    """Return the values of the widgets; in plain Python, those of the command line."""
+    if dbutils is None:
+        parser = argparse.ArgumentParser()
+        for name, default in defaults.items():
+            parser.add_argument(f"--{name}", default=default)
+        return list(vars(parser.parse_args()).values())
+    for name, default in defaults.items():
+        dbutils.widgets.text(name, default)
+    return [dbutils.widgets.get(name) or default for name, default in defaults.items()]
+
+
+def show(what, picture=""):
+    """Display a frame or a picture; in plain Python, print the one and save the other."""
+    if display is not None:
+        display(what)
+    elif picture:
+        Path("pictures").mkdir(exist_ok=True)
+        what.savefig(f"pictures/{picture}.png", dpi=130)
+    else:
+        what.show(truncate=False)
+
+
+(root,) = parameters(root=ROOT)
 
 # COMMAND ----------
 
@@ -72,9 +111,12 @@ assert sorted(int(e.data.split()[1]) for e in manager.read(SOURCE)) == list(rang
 
 # COMMAND ----------
 
+from uuid import uuid4
+
 from pyspark.errors import StreamingQueryException
 
 spark = pravega.session()
+checkpoint = f"{root}-checkpoints/{uuid4()}"
 
 
 def copy(batches):
@@ -94,7 +136,7 @@ def copy(batches):
     query = (
         orders.load(SOURCE)
         .select("routing_key", "event")
-        .writeStream.option("checkpointLocation", f"{root}-checkpoints/copy")
+        .writeStream.option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
         .foreachBatch(write)
         .start()
@@ -174,15 +216,6 @@ mpl.rcParams.update({"axes.spines.right": False, "axes.spines.top": False})
 mpl.rcParams.update({"axes.titlelocation": "left", "axes.titleweight": "bold", "font.size": 10})
 
 
-def show(figure, name):
-    """Display a picture in the notebook; in plain Python, save it to a file."""
-    if display is not None:
-        display(figure)
-    else:
-        Path("pictures").mkdir(exist_ok=True)
-        figure.savefig(f"pictures/exactly_once-{name}.png", dpi=130)
-
-
 # COMMAND ----------
 
 figure = Figure(figsize=(11, 3.4), layout="constrained")
@@ -207,7 +240,7 @@ for number, run in enumerate(runs):
             )
 right.set(title="Rows of each batch of the query", xlabel="batch", ylabel="rows", ylim=(0, 270))
 right.set_xticks(sorted(seen))
-show(figure, "runs")
+show(figure, "exactly_once-runs")
 print(
     f"exactly_once: {LINES} orders over {len(attempts) - 1} crashes, {len(copies)} copies, none twice"
 )

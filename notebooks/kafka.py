@@ -2,31 +2,66 @@
 # MAGIC %md
 # MAGIC # Coming from Kafka
 # MAGIC A query of Spark's Kafka source becomes one of `pravega` by its format and its root; the columns and options stay. With a broker, a topic is copied at the end.
-# MAGIC The notebook runs on Databricks and as plain Python: `python notebooks/kafka.py --root /tmp/streams`.
+# MAGIC The notebook runs on Databricks and as plain Python: `python notebooks/kafka.py`.
 
 # COMMAND ----------
 
-# MAGIC %pip install 'pravega-spark[demo]'
+# DBTITLE 1,Which package
+from importlib.metadata import version
+
+dbutils = globals().get("dbutils")
+if dbutils is not None:
+    dbutils.widgets.text("package", "..", "A wheel file of pravega_spark, or its checkout")
+    package = dbutils.widgets.get("package")
+    # The runtime's own stay as they are: a package that asks for newer ones is refused by pip.
+    kept = " ".join(f"{name}=={version(name)}" for name in ("numpy", "pandas", "pyarrow"))
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
+# MAGIC %pip install --quiet $package $kept
+
+# COMMAND ----------
+
+if dbutils is not None:
+    dbutils.library.restartPython()
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters, and how things are shown
 import argparse
+import tempfile
 from pathlib import Path
 
 dbutils, display = globals().get("dbutils"), globals().get("display")
-if dbutils is not None:
-    dbutils.widgets.text("root", "", "Root of the streams")
-    dbutils.widgets.text("servers", "", "Kafka's bootstrap servers, if there is a broker")
-    dbutils.widgets.text("topic", "orders", "A topic of it")
-    root, servers, topic = (dbutils.widgets.get(name) for name in ("root", "servers", "topic"))
-else:
-    parser = argparse.ArgumentParser(description="Run the notebook kafka as plain Python.")
-    parser.add_argument("--root", required=True, help="folder or URL of the streams")
-    parser.add_argument("--servers", default="", help="Kafka's bootstrap servers, if any")
-    parser.add_argument("--topic", default="orders", help="a topic to copy")
-    given = parser.parse_args()
-    root, servers, topic = given.root, given.servers, given.topic
+# On the driver's disk. A cluster with workers needs a URL that all of them reach: s3://bucket/streams.
+ROOT = f"file://{tempfile.gettempdir()}/pravega-notebooks"
+
+
+def parameters(**defaults):
+    """Return the values of the widgets; in plain Python, those of the command line."""
+    if dbutils is None:
+        parser = argparse.ArgumentParser()
+        for name, default in defaults.items():
+            parser.add_argument(f"--{name}", default=default)
+        return list(vars(parser.parse_args()).values())
+    for name, default in defaults.items():
+        dbutils.widgets.text(name, default)
+    return [dbutils.widgets.get(name) or default for name, default in defaults.items()]
+
+
+def show(what, picture=""):
+    """Display a frame or a picture; in plain Python, print the one and save the other."""
+    if display is not None:
+        display(what)
+    elif picture:
+        Path("pictures").mkdir(exist_ok=True)
+        what.savefig(f"pictures/{picture}.png", dpi=130)
+    else:
+        what.show(truncate=False)
+
+
+# With the bootstrap servers of a broker, a topic of it is copied.
+root, servers, topic = parameters(root=ROOT, servers="", topic="orders")
 
 # COMMAND ----------
 
@@ -57,7 +92,8 @@ KAFKA = {
     "keyEncoding": "percent",
     "kafka.bootstrap.servers": servers or "broker:9092",  # of no use here: one warning names it
 }
-spark.sparkContext.setLogLevel("ERROR")
+if dbutils is None:
+    spark.sparkContext.setLogLevel("ERROR")
 writer = rows.write.format("pravega").mode("append").options(**KAFKA)
 writer.options(scope="kafka", nullValues="skip", txnAppId="orders", txnVersion="1").save()
 writer.save()  # the same again: it has the same number, and adds nothing
@@ -91,20 +127,23 @@ assert b"\xff\x00" in keys
 
 # COMMAND ----------
 
+from uuid import uuid4
+
 
 def copy(frame, stream, checkpoint):
     """Copy all that there is of a streaming frame into a stream, exactly once; return the query."""
     options = {**KAFKA, "eventTime": "timestamp", "stream": stream}
     writer = frame.select("key", "value", "timestamp").writeStream.format("pravega")
-    writer = writer.options(**options, checkpointLocation=str(checkpoint))
+    writer = writer.options(**options, checkpointLocation=checkpoint)
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     return query
 
 
+checkpoints = f"{root}-checkpoints/{uuid4()}"
 source = spark.readStream.format("pravega").options(**KAFKA, startingOffsets="earliest")
 for _ in range(2):  # the second run continues where the first has ended, and finds nothing
-    copy(source.load("kafka/orders"), "kafka/archive", Path(root) / "_kafka_checkpoint")
+    copy(source.load("kafka/orders"), "kafka/archive", f"{checkpoints}/orders")
 assert manager.stream_info("kafka/archive").events == 40
 
 # COMMAND ----------
@@ -117,7 +156,7 @@ assert manager.stream_info("kafka/archive").events == 40
 if servers:
     topics = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
     topics = topics.option("subscribe", topic).option("startingOffsets", "earliest").load()
-    copied = copy(topics, "kafka/copied", Path(root) / "_topic_checkpoint")
+    copied = copy(topics, "kafka/copied", f"{checkpoints}/topic")
     print(copied.lastProgress["numInputRows"], "rows of", topic)
 else:
     print("no broker is named: no topic was copied")

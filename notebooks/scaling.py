@@ -2,26 +2,65 @@
 # MAGIC %md
 # MAGIC # Scaling without losing order
 # MAGIC A stream whose keys become hot is split, and merged again when they cool: under a running writer, and every key keeps its order.
-# MAGIC The notebook runs on Databricks and as plain Python: `python notebooks/scaling.py --root /tmp/streams`.
+# MAGIC The notebook runs on Databricks and as plain Python: `python notebooks/scaling.py`.
 
 # COMMAND ----------
 
-# MAGIC %pip install 'pravega-spark[demo]'
+# DBTITLE 1,Which package
+from importlib.metadata import version
+
+dbutils = globals().get("dbutils")
+if dbutils is not None:
+    dbutils.widgets.text("package", "..", "A wheel file of pravega_spark, or its checkout")
+    package = dbutils.widgets.get("package")
+    # The runtime's own stay as they are: a package that asks for newer ones is refused by pip.
+    kept = " ".join(f"{name}=={version(name)}" for name in ("numpy", "pandas", "pyarrow"))
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
+# MAGIC %pip install --quiet $package $kept matplotlib
+
+# COMMAND ----------
+
+if dbutils is not None:
+    dbutils.library.restartPython()
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters, and how things are shown
 import argparse
+import tempfile
 from pathlib import Path
 
 dbutils, display = globals().get("dbutils"), globals().get("display")
-if dbutils is not None:
-    dbutils.widgets.text("root", "", "Root of the streams")
-    root = dbutils.widgets.get("root")
-else:
-    parser = argparse.ArgumentParser(description="Run the notebook scaling as plain Python.")
-    parser.add_argument("--root", required=True, help="folder or URL of the streams")
-    root = parser.parse_args().root
+# On the driver's disk. A cluster with workers needs a URL that all of them reach: s3://bucket/streams.
+ROOT = f"file://{tempfile.gettempdir()}/pravega-notebooks"
+
+
+def parameters(**defaults):
+    """Return the values of the widgets; in plain Python, those of the command line."""
+    if dbutils is None:
+        parser = argparse.ArgumentParser()
+        for name, default in defaults.items():
+            parser.add_argument(f"--{name}", default=default)
+        return list(vars(parser.parse_args()).values())
+    for name, default in defaults.items():
+        dbutils.widgets.text(name, default)
+    return [dbutils.widgets.get(name) or default for name, default in defaults.items()]
+
+
+def show(what, picture=""):
+    """Display a frame or a picture; in plain Python, print the one and save the other."""
+    if display is not None:
+        display(what)
+    elif picture:
+        Path("pictures").mkdir(exist_ok=True)
+        what.savefig(f"pictures/{picture}.png", dpi=130)
+    else:
+        what.show(truncate=False)
+
+
+(root,) = parameters(root=ROOT)
 
 # COMMAND ----------
 
@@ -136,15 +175,6 @@ mpl.rcParams.update({"axes.spines.right": False, "axes.spines.top": False})
 mpl.rcParams.update({"axes.titlelocation": "left", "axes.titleweight": "bold", "font.size": 10})
 
 
-def show(figure, name):
-    """Display a picture in the notebook; in plain Python, save it to a file."""
-    if display is not None:
-        display(figure)
-    else:
-        Path("pictures").mkdir(exist_ok=True)
-        figure.savefig(f"pictures/scaling-{name}.png", dpi=130)
-
-
 # COMMAND ----------
 
 figure = Figure(figsize=(11, 4), layout="constrained")
@@ -166,7 +196,7 @@ for number, (epoch, load) in enumerate(history):
 axes.set(title="Segments over time, with their events in each round", xlabel="round")
 axes.set(ylabel="key space", xlim=(-0.5, ROUNDS - 0.5), ylim=(0, 1))
 axes.set_xticks(range(ROUNDS))
-show(figure, "segments")
+show(figure, "scaling-segments")
 
 # COMMAND ----------
 
@@ -179,7 +209,7 @@ show(figure, "segments")
 spark = pravega.session()
 rides = spark.read.format("pravega").option("root", root).load(STREAM)
 by_segment = rides.groupBy("segment_id").count().orderBy("segment_id")
-by_segment.show()
+show(by_segment)
 total = sum(written.values())
 assert sum(row["count"] for row in by_segment.collect()) == total
 print(f"scaling: {total} events over {splits} splits and {merges} merges, each key in order")

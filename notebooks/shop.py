@@ -2,26 +2,65 @@
 # MAGIC %md
 # MAGIC # A shop on streams
 # MAGIC What stands beside events: key-value tables, time, shared state, bytes, and large events. All of it is Delta tables in one root, without a server.
-# MAGIC The notebook runs on Databricks and as plain Python: `python notebooks/shop.py --root /tmp/streams`.
+# MAGIC The notebook runs on Databricks and as plain Python: `python notebooks/shop.py`.
 
 # COMMAND ----------
 
-# MAGIC %pip install 'pravega-spark[demo]'
+# DBTITLE 1,Which package
+from importlib.metadata import version
+
+dbutils = globals().get("dbutils")
+if dbutils is not None:
+    dbutils.widgets.text("package", "..", "A wheel file of pravega_spark, or its checkout")
+    package = dbutils.widgets.get("package")
+    # The runtime's own stay as they are: a package that asks for newer ones is refused by pip.
+    kept = " ".join(f"{name}=={version(name)}" for name in ("numpy", "pandas", "pyarrow"))
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
+# MAGIC %pip install --quiet $package $kept matplotlib
+
+# COMMAND ----------
+
+if dbutils is not None:
+    dbutils.library.restartPython()
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters, and how things are shown
 import argparse
+import tempfile
 from pathlib import Path
 
 dbutils, display = globals().get("dbutils"), globals().get("display")
-if dbutils is not None:
-    dbutils.widgets.text("root", "", "Root of the streams")
-    root = dbutils.widgets.get("root")
-else:
-    parser = argparse.ArgumentParser(description="Run the shop as plain Python.")
-    parser.add_argument("--root", required=True, help="folder or URL of the streams")
-    root = parser.parse_args().root
+# On the driver's disk. A cluster with workers needs a URL that all of them reach: s3://bucket/streams.
+ROOT = f"file://{tempfile.gettempdir()}/pravega-notebooks"
+
+
+def parameters(**defaults):
+    """Return the values of the widgets; in plain Python, those of the command line."""
+    if dbutils is None:
+        parser = argparse.ArgumentParser()
+        for name, default in defaults.items():
+            parser.add_argument(f"--{name}", default=default)
+        return list(vars(parser.parse_args()).values())
+    for name, default in defaults.items():
+        dbutils.widgets.text(name, default)
+    return [dbutils.widgets.get(name) or default for name, default in defaults.items()]
+
+
+def show(what, picture=""):
+    """Display a frame or a picture; in plain Python, print the one and save the other."""
+    if display is not None:
+        display(what)
+    elif picture:
+        Path("pictures").mkdir(exist_ok=True)
+        what.savefig(f"pictures/{picture}.png", dpi=130)
+    else:
+        what.show(truncate=False)
+
+
+(root,) = parameters(root=ROOT)
 
 # COMMAND ----------
 
@@ -62,7 +101,7 @@ except BadKeyVersion as refused:
 
 table = pravega.key_value_frame(spark, "shop/stock", root=root)
 table = table.selectExpr("key", "CAST(value AS STRING) AS pieces").orderBy("key")
-table.show()
+show(table)
 assert [row.pieces for row in table.collect()] == ["5", "0", "9"]
 
 # COMMAND ----------
@@ -126,11 +165,7 @@ for hour, row in enumerate(complete):
     axes.text(hour + 0.5, 7, f"complete: {row['count']} visits", ha="center")
 axes.set(title="Visits, and the hours that are complete", xlabel="hour", ylabel="guest")
 axes.set(ylim=(-0.5, 8), yticks=range(7))
-if display is not None:
-    display(figure)
-else:
-    Path("pictures").mkdir(exist_ok=True)
-    figure.savefig("pictures/shop-hours.png", dpi=130)
+show(figure, "shop-hours")
 
 # COMMAND ----------
 
@@ -204,6 +239,6 @@ assert till.selectExpr("max(length(event))").first()[0] == len(film)
 
 options = {"root": root, "stream": "shop/till", "metadata": "Storage"}
 stored = spark.read.format("pravega").options(**options).load().where("files > 0")
-stored.select("kind", "files", "size_bytes", "large_events", "large_bytes").show()
+show(stored.select("kind", "files", "size_bytes", "large_events", "large_bytes"))
 assert stored.where("kind = 'live'").first().large_bytes == len(film)
 print(f"shop: {len(complete)} hours, a staff of 2, a film of 10 MB")

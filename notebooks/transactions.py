@@ -2,26 +2,65 @@
 # MAGIC %md
 # MAGIC # Transactions
 # MAGIC Events that become visible together, or never: in one stream, from several processes, over several streams, and with the position of a reader.
-# MAGIC The notebook runs on Databricks and as plain Python: `python notebooks/transactions.py --root /tmp/streams`.
+# MAGIC The notebook runs on Databricks and as plain Python: `python notebooks/transactions.py`.
 
 # COMMAND ----------
 
-# MAGIC %pip install 'pravega-spark[demo]'
+# DBTITLE 1,Which package
+from importlib.metadata import version
+
+dbutils = globals().get("dbutils")
+if dbutils is not None:
+    dbutils.widgets.text("package", "..", "A wheel file of pravega_spark, or its checkout")
+    package = dbutils.widgets.get("package")
+    # The runtime's own stay as they are: a package that asks for newer ones is refused by pip.
+    kept = " ".join(f"{name}=={version(name)}" for name in ("numpy", "pandas", "pyarrow"))
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
+# MAGIC %pip install --quiet $package $kept matplotlib
+
+# COMMAND ----------
+
+if dbutils is not None:
+    dbutils.library.restartPython()
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters, and how things are shown
 import argparse
+import tempfile
 from pathlib import Path
 
 dbutils, display = globals().get("dbutils"), globals().get("display")
-if dbutils is not None:
-    dbutils.widgets.text("root", "", "Root of the streams")
-    root = dbutils.widgets.get("root")
-else:
-    parser = argparse.ArgumentParser(description="Run the notebook transactions as plain Python.")
-    parser.add_argument("--root", required=True, help="folder or URL of the streams")
-    root = parser.parse_args().root
+# On the driver's disk. A cluster with workers needs a URL that all of them reach: s3://bucket/streams.
+ROOT = f"file://{tempfile.gettempdir()}/pravega-notebooks"
+
+
+def parameters(**defaults):
+    """Return the values of the widgets; in plain Python, those of the command line."""
+    if dbutils is None:
+        parser = argparse.ArgumentParser()
+        for name, default in defaults.items():
+            parser.add_argument(f"--{name}", default=default)
+        return list(vars(parser.parse_args()).values())
+    for name, default in defaults.items():
+        dbutils.widgets.text(name, default)
+    return [dbutils.widgets.get(name) or default for name, default in defaults.items()]
+
+
+def show(what, picture=""):
+    """Display a frame or a picture; in plain Python, print the one and save the other."""
+    if display is not None:
+        display(what)
+    elif picture:
+        Path("pictures").mkdir(exist_ok=True)
+        what.savefig(f"pictures/{picture}.png", dpi=130)
+    else:
+        what.show(truncate=False)
+
+
+(root,) = parameters(root=ROOT)
 
 # COMMAND ----------
 
@@ -80,15 +119,6 @@ mpl.rcParams.update({"axes.spines.right": False, "axes.spines.top": False})
 mpl.rcParams.update({"axes.titlelocation": "left", "axes.titleweight": "bold", "font.size": 10})
 
 
-def show(figure, name):
-    """Display a picture in the notebook; in plain Python, save it to a file."""
-    if display is not None:
-        display(figure)
-    else:
-        Path("pictures").mkdir(exist_ok=True)
-        figure.savefig(f"pictures/transactions-{name}.png", dpi=130)
-
-
 # COMMAND ----------
 
 figure = Figure(figsize=(9, 3.2), layout="constrained")
@@ -101,7 +131,7 @@ axes.step(steps, [seen for *_, seen in journal], where="mid", label="visible", c
 axes.set(title="Events that are written, and events that are visible", ylabel="events")
 axes.set_xticks(steps, [what for what, *_ in journal])
 axes.legend(frameon=False)
-show(figure, "visible")
+show(figure, "transactions-visible")
 
 # COMMAND ----------
 
@@ -137,7 +167,7 @@ with manager.create_joint_writer([MOVES, AUDIT]) as writer:
     undecided.write_event(AUDIT, b"bob paid carol")
     frames = spark.read.format("pravega").options(root=root, metadata="JointTransactions").load()
     waiting = frames.where("status = 'OPEN'")
-    waiting.select("transaction", "streams", "age_seconds").show(truncate=False)
+    show(waiting.select("transaction", "streams", "age_seconds"))
     assert [row.transaction for row in waiting.collect()] == [undecided.id]
     undecided.abort()
 assert [manager.stream_info(name).events for name in (MOVES, AUDIT)] == [30, 1]

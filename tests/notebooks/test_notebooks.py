@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+import tempfile
+from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -24,6 +29,7 @@ LAST_LINES = {
     "typed_and_sql": "839 flights as columns, natively and in SQL, each once",
 }
 """What each notebook prints last, after its assertions have held."""
+OF_THE_RUNTIME = {"numpy", "pandas", "pyarrow", "pyspark"}
 SMALL = {
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "2",
@@ -34,11 +40,11 @@ import contextlib, pathlib, runpy, sys
 
 for notebook in sys.argv[1:]:
     name = pathlib.Path(notebook).stem
-    sys.argv = [notebook, "--root", str(pathlib.Path.cwd() / f"{name}-streams")]
+    sys.argv = [notebook]
     with open(f"{name}.txt", "w") as out, contextlib.redirect_stdout(out):
         runpy.run_path(notebook, run_name="__main__")
 """
-"""Runs notebooks one after the other as ``python notebook --root ...`` does, with one JVM."""
+"""Runs notebooks one after the other as ``python notebook`` does, with one JVM and one root."""
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
@@ -49,6 +55,79 @@ def test_notebook_has_the_databricks_source_format(notebook: Path) -> None:
     assert len(cells) > 3
     assert all(cell.endswith("\n\n") for cell in cells[:-1])
     assert all(cell.startswith("\n\n") for cell in cells[1:])
+
+
+def cells(notebook: Path) -> list[str]:
+    return [cell.strip("\n") for cell in notebook.read_text().split("# COMMAND ----------")]
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_installs_what_it_imports_and_nothing_that_the_runtime_has(notebook: Path) -> None:
+    install = cells(notebook)[2]
+    begin = "# MAGIC %pip install --quiet $package $kept"
+    assert install.startswith(begin)
+    code = ast.parse(notebook.read_text())
+    imported = {
+        name.partition(".")[0]
+        for node in ast.walk(code)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    others = imported - set(sys.stdlib_module_names) - {"pravega_spark"}
+    assert set(install.removeprefix(begin).split()) == others - OF_THE_RUNTIME
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_begins_as_all_of_them_do(notebook: Path) -> None:
+    which, _, restart, shared = cells(notebook)[1:5]
+    assert [which, restart] == [cells(NOTEBOOKS[0])[n] for n in (1, 3)]
+    end = shared.index("what.show(truncate=False)")
+    assert shared[:end] == cells(NOTEBOOKS[0])[4][:end]
+
+
+class Widgets:
+    """Those of Databricks, in which a user has written some values."""
+
+    def __init__(self, **values: str) -> None:
+        self.values = values
+
+    def text(self, name: str, default: str, label: str = "") -> None:
+        self.values.setdefault(name, default)
+
+    def get(self, name: str) -> str:
+        return self.values[name]
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_starts_on_databricks_as_its_widgets_say(notebook: Path) -> None:
+    restarts: list[int] = []
+    library = SimpleNamespace(restartPython=lambda: restarts.append(1))
+    shown: list[object] = []
+    given: dict[str, Any] = {
+        "dbutils": SimpleNamespace(widgets=Widgets(root="s3://b/r"), library=library),
+        "display": shown.append,
+    }
+    found = dict(given)
+    which, _, restart, shared = cells(notebook)[1:5]
+    exec(which, found)
+    assert found["package"] == ".."
+    own = {name: version(name) for name in ("numpy", "pandas", "pyarrow")}
+    assert found["kept"].split() == [f"{name}=={found}" for name, found in own.items()]
+    exec(restart, found)
+    assert restarts == [1]
+    again = dict(given)  # a new process
+    exec(shared, again)
+    assert again["root"] == "s3://b/r"
+    again["show"]("a frame")
+    assert shown == ["a frame"]
+    given["dbutils"].widgets.values["root"] = ""
+    exec(shared, again)
+    assert again["root"] == again["ROOT"] == f"file://{tempfile.gettempdir()}/pravega-notebooks"
 
 
 def test_folder_has_a_notebook_for_each_last_line() -> None:
@@ -70,6 +149,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell",
+            "TMPDIR": str(folder),  # where the notebooks have their root
         },
     )
     assert done.returncode == 0, done.stderr[-4000:]
