@@ -19,6 +19,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.spark.groups.group_listener import GroupListener
+from pravega_spark.spark.versions import HAS_TRIGGERS
 from pravega_spark.values.segments import StreamCut
 from tests.harness.small_streams import scale, write
 from tests.spark.conftest import Load, finish
@@ -76,7 +77,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.versions(short=True)
 def test_position_survives_the_checkpoint_folder_and_consumed_events_are_truncated(
-    root: str, make: Make, follow: Load, tmp_path: Path
+    root: str, make: Make, follow: Load, tmp_path: Path, listening: None
 ) -> None:
     stream = make(segments=2)
     manager = StreamManager(root)
@@ -86,8 +87,10 @@ def test_position_survives_the_checkpoint_folder_and_consumed_events_are_truncat
     reading = Collecting(tmp_path, follow(readerGroup=GROUP, readerGroupMode="subscriber"))
     assert reading.run("c1") == list(range(60))
     group = group_of(root)
-    assert group.lag().events == 0, "the last batch is acknowledged as well"
-    assert group.online_readers() == []
+    if HAS_TRIGGERS:
+        assert group.lag().events == 0, "the last batch is acknowledged as well"
+        assert group.online_readers() == []
+    until(lambda: group.lag().events == 0)  # without triggers by the listener
     fill(stream, 60, 80)
     scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)])
     fill(stream, 80, 100)
@@ -97,7 +100,7 @@ def test_position_survives_the_checkpoint_folder_and_consumed_events_are_truncat
     assert reading.run("c2") == list(range(60, 100)), (
         "a new folder continues at the group's position"
     )
-    assert group.lag().events == 0
+    until(lambda: group.lag().events == 0)
     fill(stream, 100, 110)
     assert reading.run("c2") == list(range(100, 110))
 
