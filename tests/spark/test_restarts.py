@@ -12,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pravega_spark import StreamManager, stream_frame
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.spark.versions import HAS_TRIGGERS
 from tests.harness.folder_state import remove
 from tests.harness.small_streams import write
 from tests.spark.conftest import finish
@@ -108,7 +109,10 @@ def test_crash_in_the_first_batch_needs_no_start_option(
     restarts.forget_last_commit()
     manager.delete_cut("s/a", "begin")
     fill(stream, 8, 9)
-    assert restarts.run(native=native, **start) == [5, 6, 7, 8]
+    repeats_alone = not (native or HAS_TRIGGERS)
+    assert restarts.run(native=native, **start) == [5, 6, 7] + ([] if repeats_alone else [8])
+    if repeats_alone:
+        assert restarts.run(native=native, **start) == [8]
     restarts.checkpoint = restarts.checkpoint.with_name("new")
     with pytest.raises(Exception, match="begin"):
         restarts.run(native=native, **start)
