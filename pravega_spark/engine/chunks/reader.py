@@ -51,6 +51,7 @@ from pravega_spark.values.limits import (
 )
 from pravega_spark.values.segments import SegmentRange
 
+_ARROW: Final = int(pa.__version__.partition(".")[0])
 _MARK: Final = b"pravega.large_event"
 
 
@@ -67,6 +68,28 @@ def marked_ref(batch: pa.RecordBatch | pa.Table) -> ChunkRef | None:
     return None if not found or _MARK not in found else ChunkRef(*json.loads(found[_MARK]))
 
 
+def _rows_of(payload: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return rows in which maps are dicts, which Arrow makes since 20."""
+    if _ARROW >= 20:
+        rows: list[dict[str, Any]] = payload.to_pylist(maps_as_pydicts="lossy")
+        return rows
+    columns = [[_with_dicts(value, c.type) for value in c.to_pylist()] for c in payload.columns]
+    names = payload.schema.names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _with_dicts(value: Any, kind: pa.DataType) -> Any:
+    """Return a value in which the pairs of maps are dicts."""
+    if value is None or not pa.types.is_nested(kind):
+        return value
+    if pa.types.is_struct(kind):
+        return {field.name: _with_dicts(value[field.name], field.type) for field in kind}
+    if pa.types.is_map(kind):
+        pairs = ((_with_dicts(k, kind.key_type), _with_dicts(v, kind.item_type)) for k, v in value)
+        return dict(pairs)
+    return [_with_dicts(each, kind.value_type) for each in value]
+
+
 def row_events(
     batch: pa.RecordBatch, stream: str, life: int, segment_id: int
 ) -> Iterator[RowEvent]:
@@ -77,7 +100,7 @@ def row_events(
     payload = batch.select(list(payload_names(batch.schema)))
     try:
         try:
-            rows = payload.to_pylist(maps_as_pydicts="lossy")
+            rows = _rows_of(payload)
         except TypeError:  # a key that Python cannot hash, such as a struct: pairs, not dicts
             rows = payload.to_pylist()
     except UnicodeDecodeError as error:

@@ -151,7 +151,7 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return pa.DictionaryArray.from_arrays(encoded.indices.cast(kind.index_type), words)
     if kind == pa.binary(3):
         return pa.array([value.as_py().encode() for value in values], kind)
-    if kind in (pa.binary_view(), pa.string_view()):  # to which Arrow 17 casts nothing
+    if kind in (pa.binary_view(), pa.string_view()):
         return pa.array(values.cast(pa.binary()).to_pylist(), pa.binary_view()).view(kind)
     return values.cast(kind)
 
