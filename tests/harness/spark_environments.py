@@ -94,8 +94,8 @@ SPARKS = {
 """By minor version. ``.venv`` itself has the Spark of ``constraints.txt``."""
 OLDER = SPARKS["4.0"]
 """The Spark beside the pinned one in ``make test``."""
-LOWEST = Spark(OLDER.pyspark, _lowest_versions())
-"""The lowest versions of all that the package needs, with a Spark that takes them."""
+LOWEST = Spark(SPARKS["4.1"].pyspark, _lowest_versions())
+"""The lowest versions of all that the package needs, with the oldest Spark that has filters."""
 NAMED = {**SPARKS, "older": OLDER, "lowest": LOWEST}
 _START = """
 from pravega_spark import session
