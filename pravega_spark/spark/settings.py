@@ -22,6 +22,7 @@ from pravega_spark.spark.option_values import (
     TimesBySegment,
     named,
 )
+from pravega_spark.values.checks import shown
 from pravega_spark.values.names import check_scope, split_group, split_stream
 from pravega_spark.values.segments import StreamCut
 from pravega_spark.values.times import Timestamp
@@ -152,17 +153,38 @@ class WriteSettings:
 
 
 def call_options(
-    path: str | Stream | None, root: str | os.PathLike[str] | None, options: Mapping[str, Any]
+    path: str | Stream | None,
+    root: str | os.PathLike[str] | None,
+    options: Mapping[str, Any],
+    **arguments: Any,
 ) -> dict[str, str]:
     """Return the arguments of a call as Spark gives options: texts, with names in lower case.
 
-    A root stays what it is: ``manager.root`` may have a file system with it.
+    ``arguments`` are those that set an option under a Python name, ``txn_app_id`` for txnAppId. A
+    root stays what it is: ``manager.root`` may have a file system with it. Raises InvalidOption for
+    an option that is set twice.
     """
-    root = options.get("root") if root is None else root
-    given = {**options, "root": None if root is None else os.fspath(root)}
+    options = dict(options)
+    root = options.pop("root", None) if root is None else root
+    folder: str | None = None if root is None else os.fspath(root)
+    name: str | None = None
     if path is not None:
-        given["path"], given["root"] = named(path, root)
-    return {name.lower(): _text(value) for name, value in given.items() if value is not None}
+        name, folder = named(path, root)
+    given: list[tuple[str, str, Any]] = [("path", "stream", name), ("root", "root", folder)]
+    given += [(key.replace("_", "").lower(), key, value) for key, value in arguments.items()]
+    given += [(key.lower(), key, value) for key, value in options.items()]
+    found: dict[str, tuple[str, Any]] = {}
+    for key, label, value in given:
+        if value is None:
+            continue
+        if key in found:
+            other, first = found[key]
+            raise InvalidOption(
+                f"{other}={shown(first)} and {label}={shown(value)} set one option: give one of "
+                "them."
+            )
+        found[key] = label, value
+    return {key: _text(value) for key, (_, value) in found.items()}
 
 
 def _text(value: Any) -> str:

@@ -33,7 +33,9 @@ def read_frame(
     code that reads them in tasks. The call plans what is read, by the newest version of each
     stream, so every action on the frame reads the same events.
 
-    Raises InvalidOption for an option that needs the data source, and what a batch read raises.
+    Raises InvalidOption for an option that needs the data source, and what a batch read raises. An
+    error of rows is found in a task of an action, and arrives as PySpark's PythonException, with
+    its name and text.
     """
     from pravega_spark.spark.read.batch import PravegaBatchReader
     from pravega_spark.spark.read.typed_reads import check_request

@@ -38,15 +38,18 @@ def write_frame(
     Columns, options and rules are those of ``frame.write.format("pravega")``, and so are the code
     that stages the rows in tasks and the driver's commit. With ``txn_app_id`` and ``txn_version``
     the write takes effect once, however often it is repeated: in ``foreachBatch``, and in the
-    function of :func:`for_each_range`, give it the number of the batch.
+    function of :func:`for_each_range`, give it the number of the batch. A write whose number the
+    stream has is skipped with a warning, whatever its rows: the number belongs to the rows.
 
-    Raises InvalidOption for unusable options, BatchConflict for other rows under a known number,
-    and what a batch write raises.
+    Raises InvalidOption for unusable options; BatchConflict for two frames of other rows under one
+    number in one call of such a function, for a number of another query or loop, and for a range
+    or a batch that ends elsewhere; and what a batch write raises. An error of rows is found in a
+    task, and arrives as PySpark's PythonException, with its name and text.
     """
     from pravega_spark.spark.write.writers import batch_writer
 
-    given = {"txnAppId": txn_app_id, "txnVersion": txn_version, **options}
-    settings = write_settings(call_options(stream, root, given))
+    given = call_options(stream, root, options, txn_app_id=txn_app_id, txn_version=txn_version)
+    settings = write_settings(given)
     writer = batch_writer(settings, frame.schema)
     writer.commit(_staged(frame, writer))
 
