@@ -25,15 +25,19 @@ class Copies:
         self.options = {"startingOffsets": "earliest", **options}
         self.numbers: list[int] = []
 
-    def run(self, function: Callable[[DataFrame, int], object] | None = None, **more: Any) -> int:
-        return for_each_range(
-            self.spark,
-            "s/a",
-            function or self.write,
-            root=self.root,
-            checkpoint=self.checkpoint,
-            **{"available_now": True, **self.options, **more},
-        )
+    def run(
+        self,
+        function: Callable[[DataFrame, int], object] | None = None,
+        stream: Any = "s/a",
+        **more: Any,
+    ) -> int:
+        given: dict[str, Any] = {
+            "root": self.root,
+            "checkpoint": self.checkpoint,
+            "available_now": True,
+        }
+        given |= {**self.options, **more}
+        return for_each_range(self.spark, stream, function or self.write, **given)
 
     def write(self, frame: DataFrame, number: int) -> None:
         self.numbers.append(number)

@@ -9,6 +9,7 @@ it runs, and a loop that starts again repeats it unchanged.
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store import PutOutcome, open_store
 from pravega_spark.errors import IllegalState, InvalidInput
 from pravega_spark.spark.source_offsets import find_record
+from pravega_spark.values.checks import shown
 from pravega_spark.values.names import is_number
 
 Offset = Mapping[str, Any]
@@ -26,6 +28,32 @@ Offset = Mapping[str, Any]
 _KEPT: Final = 100
 """How many ranges stay in the folder, as of a query of Spark's."""
 _HEAD: Final = "v1"
+
+
+def _checked(location: str | os.PathLike[str]) -> str:
+    """Return a folder or URL that another process finds again; raise InvalidInput."""
+    if not isinstance(location, (str, os.PathLike)) or not (text := os.fspath(location)).strip():
+        raise InvalidInput(
+            "checkpoint must be a folder or a URL, where the loop keeps what it has done and goes "
+            f"on after a restart; got {shown(location)}."
+        )
+    if text.lower().startswith("memory:"):
+        raise InvalidInput(
+            f"checkpoint {text} is in the memory of one process, and a loop that is started again "
+            "would begin anew; use a folder or an object store."
+        )
+    return text
+
+
+def _is_within(url: str, root: str) -> bool:
+    """Return whether a store's URL is that of a root, or of a folder in it."""
+    return f"{_real(url)}/".startswith(f"{_real(root)}/")
+
+
+def _real(url: str) -> str:
+    """Return a URL as it is, and a folder of a disk without links."""
+    path = url.removeprefix("file://").rstrip("/")
+    return os.path.realpath(path) if path.startswith("/") else path
 
 
 class PlannedStep(NamedTuple):
@@ -50,10 +78,18 @@ class Progress:
 class RangeLog:
     """The checkpoint folder of one loop at a time."""
 
-    def __init__(self, location: str) -> None:
-        """Take a folder or a URL; nothing is read yet."""
-        self.location = location
-        self._store = open_store(location)
+    def __init__(self, location: str | os.PathLike[str], root: str) -> None:
+        """Take a folder or a URL outside of the root that the loop reads; nothing is read yet.
+
+        Raises InvalidInput for any other, and for one that ends with this process.
+        """
+        self.location = _checked(location)
+        self._store = open_store(self.location)
+        if _is_within(self._store.url, open_store(root).url):
+            raise InvalidInput(
+                f"checkpoint {self.location} is in the root {root}, where all folders are those of "
+                "scopes and streams. Name a folder outside of it, and move what is there already."
+            )
         self.run = str(uuid.uuid4())
         """Tells this run of the loop from others; what it writes here has it."""
 

@@ -47,6 +47,8 @@ class RangeLoop:
         self._reader = PravegaStreamReader(settings, self._schema)
         check_request(settings, self._schema, self._reader.since)
         self._query_id = log.query_id()
+        self._start: Offset | None = None
+        """Where the next range begins, once that is known: all before it is done."""
 
     def __enter__(self) -> RangeLoop:
         """Return the loop itself."""
@@ -58,12 +60,20 @@ class RangeLoop:
 
     def run(self, available_now: bool, every: float, stop: threading.Event) -> int:
         """Run ranges until the end, or until ``stop`` is set; return their number."""
+        try:
+            return self._run_ranges(available_now, every, stop)
+        except (Exception, KeyboardInterrupt):
+            self._report_after_error()
+            raise
+
+    def _run_ranges(self, available_now: bool, every: float, stop: threading.Event) -> int:
         reader, count = self._reader, 0
         if available_now:
             reader.prepareForTriggerAvailableNow()
         progress = self._log.progress()
         number, step = progress.number, progress.planned
         start = reader.initialOffset() if progress.start is None else dict(progress.start)
+        self._start = start
         is_first = number == 0 and step is None  # its end says where the loop began: "latest" moves
         while not stop.is_set():
             began = SYSTEM.monotonic()
@@ -78,6 +88,7 @@ class RangeLoop:
             if step is not None:
                 count += self._run(step, start)
                 start, number, step, is_first = dict(step.end), step.number + 1, None, False
+                self._start = start
             if not available_now:
                 self._rest(began + every, stop)
         self._report(start)
@@ -108,3 +119,19 @@ class RangeLoop:
         membership = self._reader.membership
         if membership is not None and membership.has_joined:
             membership.finish_batch(present(decode(start)), last=True)
+
+    def _report_after_error(self) -> None:
+        """Tell the group of the ranges that are done; the loop's own error is raised after it."""
+        group = self._settings.group
+        if group is None or self._start is None:
+            return
+        try:
+            self._report(self._start)
+        except Exception as error:
+            logger.warning(
+                "could not tell reader group %s of the ranges that were done before the loop "
+                "failed (%s); the loop tells it when it goes on",
+                group,
+                error,
+                extra=log_fields("read", group=group),
+            )

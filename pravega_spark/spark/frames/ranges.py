@@ -7,19 +7,21 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.errors import InvalidInput
+from pravega_spark.errors import InvalidInput, InvalidOption
 from pravega_spark.spark.frames.range_log import RangeLog
 from pravega_spark.spark.frames.reading import frame_settings
-from pravega_spark.values.checks import shown
+from pravega_spark.values.checks import check_flag, shown
 from pravega_spark.values.units import parse_duration_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from pravega_spark.stream import Stream
+
 
 def for_each_range(
     spark: SparkSession,
-    stream: str | None,
+    stream: str | Stream | None,
     function: Callable[[DataFrame, int], object],
     *,
     checkpoint: str | os.PathLike[str],
@@ -42,17 +44,28 @@ def for_each_range(
     With ``available_now`` the loop ends at the tails of its beginning; otherwise it goes on, a
     range each ``interval`` (``"10 s"``; by default as soon as there is news), until ``stop`` is
     set, which ends it between two ranges. An error of the function ends it, too; call it again to
-    go on. The position of a reader group follows the ranges that are done.
+    go on. The position of a reader group follows the ranges that are done. A write in a thread of
+    the function names the loop by the option ``checkpointLocation``.
 
-    Raises InvalidInput for unusable arguments, IllegalState if another loop uses the checkpoint,
-    TruncatedData for events that are gone unread, and what a streaming query raises.
+    Raises InvalidInput for unusable arguments, IllegalState if another loop has gone on with the
+    checkpoint, TruncatedData for events that are gone unread, and what a streaming query raises. An
+    error of rows is found in a task, and arrives as PySpark's PythonException, with its name and
+    text.
     """
     if not callable(function):
         raise InvalidInput(
             f"function must take a frame and a number, got {shown(function)}; the order of the "
             "arguments is spark, stream, function."
         )
-    if available_now and interval is not None:
+    if stop is not None and not isinstance(stop, threading.Event):
+        raise InvalidInput(f"stop is a threading.Event, which ends the loop; got {shown(stop)}.")
+    for name, value in options.items():
+        if name.lower() == "checkpointlocation":
+            raise InvalidOption(
+                f"option {name}={shown(value)} is for a write and for a query: the folder of a "
+                "loop is its argument checkpoint. Remove the option."
+            )
+    if check_flag("available_now", available_now) and interval is not None:
         raise InvalidInput(
             f"available_now reads what is there and ends, so interval={shown(interval)} has no "
             "effect; give one of them."
@@ -61,6 +74,6 @@ def for_each_range(
     from pravega_spark.spark.frames.range_loop import RangeLoop
 
     settings = frame_settings(stream, root, options)
-    loop = RangeLoop(spark, settings, function, RangeLog(os.fspath(checkpoint)))
+    loop = RangeLoop(spark, settings, function, RangeLog(checkpoint, settings.root))
     with loop:
         return loop.run(available_now, every_ms / 1_000, stop or threading.Event())

@@ -291,7 +291,7 @@ def query_of(settings: WriteSettings, messages: Iterable[SinkMessage]) -> str | 
 
 
 def application_batch(
-    settings: WriteSettings, messages: Iterable[SinkMessage], application: str | None
+    settings: WriteSettings, messages: Iterable[SinkMessage], application: str
 ) -> NumberedBatch | None:
     """Return the identity that txnAppId and txnVersion give to a write, or None without them.
 
@@ -306,7 +306,7 @@ def application_batch(
     return _CheckedSource(settings, run, application_writer(name)).numbered(number)
 
 
-def attempt_of(settings: WriteSettings, task: TaskRun, application: str | None) -> TaskRun:
+def attempt_of(settings: WriteSettings, task: TaskRun, application: str) -> TaskRun:
     """Return what a batch write's task saw, with a run and an attempt of this application."""
     return task.of(application, is_in_query=settings.checkpoint is not None)
 

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from pyspark import TaskContext
 
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.spark.versions import WriterCommitMessage
 
 QUERY_ID = "sql.streaming.queryId"
@@ -60,15 +62,13 @@ class TaskRun:
         number = int(batch) if batch is not None else None
         return cls(query_id, run, number, f"{folder}/{name}" if is_named else None, execution)
 
-    def of(self, application: str | None, *, is_in_query: bool) -> TaskRun:
+    def of(self, application: str, *, is_in_query: bool) -> TaskRun:
         """Return this with a run and an attempt that no other application has.
 
         People repeat job groups, and Spark counts executions from 0. The tasks of a thread that
         ``foreachBatch`` started see nothing of the query, so their attempt is the application;
         ``is_in_query`` says that the write names a query's checkpoint.
         """
-        if application is None:
-            return replace(self, attempt=None)
         attempt = None
         if self.query_id is not None and self.attempt is not None:
             attempt = f"{application}/{self.attempt}"
@@ -108,20 +108,25 @@ class SinkMessage(WriterCommitMessage):
     task: TaskRun = field(default_factory=TaskRun.current)
 
 
-def application() -> str | None:
-    """Return what tells the driver's Spark application from others; None without one.
+def application() -> str:
+    """Return what tells the driver's Spark application from others.
 
     A task does not see the application's id. The folder of its files is another one for each. The
-    client of Spark Connect has no such folder.
+    client of Spark Connect has no such folder, and is known by its process.
     """
     try:
         from pyspark import SparkContext, SparkFiles
     except ImportError:  # a client alone
-        return None
+        return _process()
     if not SparkFiles._is_running_on_worker and SparkContext._active_spark_context is None:
-        return None
+        return _process()
     folder = SparkFiles.getRootDirectory().rstrip("/").rpartition("/")[2]
     return folder.removeprefix("userFiles-")
+
+
+@lru_cache(maxsize=1)
+def _process() -> str:
+    return SYSTEM.token()
 
 
 def run_of(messages: Iterable[SinkMessage]) -> TaskRun:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +15,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pravega_spark import StreamManager, errors
+from pravega_spark import StreamManager, errors, write_frame
 from pravega_spark.engine.stream.stream_log import StreamLog
 from tests.harness.copying_loops import Copies, fill
 from tests.harness.failpoints import at_failpoint
@@ -215,6 +218,89 @@ def test_reader_group_follows_the_ranges_that_are_done(make: Make, copies: Copie
     assert copies.events() == list(range(20))
 
 
+def test_reader_group_learns_what_was_done_before_an_error(make: Make, copies: Copies) -> None:
+    stream, manager = make(), StreamManager(copies.root)
+    fill(stream, 0, 20)
+    group: dict[str, Any] = {"readerGroup": "s/g", "maxOffsetsPerTrigger": 5}
+
+    def failing(frame: DataFrame, number: int) -> None:
+        if number == 3:
+            raise RuntimeError("the fourth")
+
+    for _ in range(2):  # the second time at once
+        with pytest.raises(RuntimeError, match="the fourth"):
+            copies.run(failing, **group)
+        assert str(manager.reader_group("s/g").stream_cuts()["s/a"]).endswith("0#0=15")
+        assert not manager.reader_group("s/g").online_readers()
+
+
+def test_error_of_the_loop_is_not_hidden_by_one_of_its_group(
+    make: Make, copies: Copies, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(make(), 0, 20)
+
+    def failing(frame: DataFrame, number: int) -> None:
+        StreamManager(copies.root).delete_reader_group("s/g")
+        raise RuntimeError("the first")
+
+    with pytest.raises(RuntimeError, match="the first"):
+        copies.run(failing, readerGroup="s/g")
+    assert "could not tell reader group s/g of the ranges" in caplog.text
+
+
+def test_loop_reads_no_further_than_its_end(make: Make, copies: Copies) -> None:
+    fill(make(), 0, 20)
+    end = {"s/a": {"0": 7}}
+    assert copies.run(endingOffsets=json.dumps(end), maxOffsetsPerTrigger=5) == 2
+    assert copies.events() == list(range(7))
+    assert copies.run(endingOffsets=json.dumps(end)) == 0
+
+
+def test_loop_reads_several_streams_and_a_pattern_and_takes_a_handle(
+    make: Make, copies: Copies
+) -> None:
+    fill(make(), 0, 3)
+    fill(created(copies.root, "s/c", 1), 3, 5)
+    found = list[tuple[str, int]]()
+
+    def collect(frame: DataFrame, number: int) -> None:
+        found.extend((row.stream, int(row.event)) for row in frame.collect())
+
+    all_rows = [("a", 0), ("a", 1), ("a", 2), ("c", 3), ("c", 4)]
+    for named in ({"subscribe": "s/a,s/c"}, {"subscribePattern": "s/[ac]"}):
+        found.clear()
+        copies.run(collect, None, checkpoint=f"{copies.checkpoint}-{'-'.join(named)}", **named)
+        assert sorted(found) == all_rows
+    found.clear()
+    copies.run(collect, StreamManager(copies.root).stream("s/c"), root=None)
+    assert sorted(found) == all_rows[3:]
+
+
+def test_keys_that_changed_give_an_unfinished_range_other_rows_and_a_warning(
+    make: Make, copies: Copies, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(make(), 0, 10)
+    found = list[tuple[int, list[int]]]()
+
+    def collect(frame: DataFrame, number: int) -> None:
+        found.append((number, [int(row.event) for row in frame.collect()]))
+
+    with at_failpoint("range.ran", kill), pytest.raises(Killed):
+        copies.run(collect, routingKeys="k1")
+    assert copies.run(collect, routingKeys="k2") == 1
+    assert found == [(0, [1, 6]), (0, [2, 7])]
+    assert "option routingKeys has changed" in caplog.text
+
+
+def test_function_gets_a_frame_without_rows_for_a_range_of_other_keys(
+    make: Make, copies: Copies
+) -> None:
+    fill(make(), 0, 10, keys=1)
+    rows = list[int]()
+    assert copies.run(lambda frame, number: rows.append(len(frame.collect())), routingKeys="k7")
+    assert rows == [0]
+
+
 def test_loop_goes_on_until_it_is_stopped(make: Make, copies: Copies) -> None:
     stream, stop = make(), threading.Event()
     fill(stream, 0, 5)
@@ -228,6 +314,34 @@ def test_loop_goes_on_until_it_is_stopped(make: Make, copies: Copies) -> None:
 
     assert copies.run(step, available_now=False, interval="100 ms", stop=stop) == 3
     assert copies.events() == list(range(15))
+
+
+@pytest.mark.parametrize("checkpoint", [None, "", 3])
+def test_checkpoint_that_is_no_folder_is_refused(
+    make: Make, copies: Copies, checkpoint: Any
+) -> None:
+    make()
+    with pytest.raises(errors.InvalidInput, match=r"checkpoint must be a folder or a URL.* got"):
+        copies.run(checkpoint=checkpoint)
+
+
+def test_checkpoint_in_memory_is_refused(make: Make, copies: Copies) -> None:
+    make()
+    with pytest.raises(errors.InvalidInput, match=r"memory://loop is in the memory of one process"):
+        copies.run(checkpoint="memory://loop")
+
+
+@pytest.mark.parametrize("folder", ["", "s", "s/a", "s/a/events/new", "other"])
+def test_checkpoint_in_the_root_is_refused(
+    make: Make, copies: Copies, tmp_path: Path, folder: str
+) -> None:
+    make()
+    (tmp_path / "link").symlink_to(copies.root)
+    for root in (copies.root, f"file://{copies.root}", tmp_path / "link"):
+        with pytest.raises(errors.InvalidInput, match=r"is in the root .* a folder outside of it"):
+            copies.run(checkpoint=f"{root}/{folder}")
+    assert not list(Path(copies.root).rglob("metadata"))
+    assert copies.run(checkpoint=f"{copies.root}-loops") == 0
 
 
 def test_second_loop_on_a_checkpoint_is_refused(make: Make, copies: Copies) -> None:
@@ -270,6 +384,77 @@ def test_two_frames_of_a_range_under_one_number_are_refused(make: Make, copies: 
     assert copies.events() == list(range(10))
 
 
+class Threads:
+    """Ways in which a function writes in another thread: it names the loop, or takes it along."""
+
+    @staticmethod
+    def named(copies: Copies, frame: Any, number: int) -> None:
+        rows = frame.select("routing_key", "event")
+        given: dict[str, Any] = {"root": copies.root, "checkpointLocation": copies.checkpoint}
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(
+                write_frame, rows, "s/b", txn_app_id="copy", txn_version=number, **given
+            ).result()
+
+    @staticmethod
+    def taken_along(copies: Copies, frame: Any, number: int) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(copy_context().run, copies.write, frame, number).result()
+
+
+Write = Callable[[Copies, Any, int], None]
+in_threads = pytest.mark.parametrize("write", [Threads.named, Threads.taken_along])
+
+
+@in_threads
+def test_two_frames_under_one_number_in_threads_are_refused(
+    make: Make, copies: Copies, write: Write
+) -> None:
+    fill(make(), 0, 10)
+
+    def twice(frame: DataFrame, number: int) -> None:
+        write(copies, frame, number)
+        write(copies, frame, number)
+        write(copies, frame.limit(1), number)
+
+    with pytest.raises(errors.BatchConflict, match="repeats it with other rows"):
+        copies.run(twice)
+    assert copies.events() == list(range(10))
+
+
+@in_threads
+def test_thread_of_a_loop_whose_checkpoint_was_deleted_is_refused(
+    make: Make, copies: Copies, write: Write
+) -> None:
+    stream = make()
+    fill(stream, 0, 10)
+    copies.run(lambda frame, number: write(copies, frame, number))
+    fill(stream, 10, 20)
+    shutil.rmtree(copies.checkpoint)
+    with pytest.raises(errors.BatchConflict, match="it is of another query"):
+        copies.run(lambda frame, number: write(copies, frame, number))
+    assert copies.events() == list(range(10))
+
+
+def test_lost_checkpoint_goes_on_from_a_cut_under_another_id(make: Make, copies: Copies) -> None:
+    stream, manager = make(), StreamManager(copies.root)
+    fill(stream, 0, 10)
+    copies.run()
+    cut = manager.stream_info("s/a").tail
+    fill(stream, 10, 20)
+    shutil.rmtree(copies.checkpoint)
+    with pytest.raises(errors.BatchConflict, match="it is of another query"):
+        copies.run()
+
+    def write(frame: DataFrame, number: int) -> None:
+        rows = frame.select("routing_key", "event")
+        write_frame(rows, "s/b", root=copies.root, txn_app_id="copy-2", txn_version=number)
+
+    again = f"{copies.checkpoint}-2"
+    assert copies.run(write, startingOffsets=None, startingStreamCut=cut, checkpoint=again) == 1
+    assert copies.events() == list(range(20))
+
+
 def test_finished_ranges_leave_the_checkpoint_after_a_hundred(make: Make, copies: Copies) -> None:
     stream = make()
     fill(stream, 0, 105)
@@ -296,6 +481,13 @@ def test_unusable_arguments_are_refused(copies: Copies, make: Make) -> None:
         copies.run(interval="1 s")
     with pytest.raises(errors.InvalidInput, match="function must take a frame and a number"):
         copies.run("s/b")  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidInput, match="available_now is True or False, got 'yes'"):
+        copies.run(available_now="yes")
+    for stop in (True, lambda: True):
+        with pytest.raises(errors.InvalidInput, match=r"stop is a threading\.Event"):
+            copies.run(stop=stop)
+    with pytest.raises(errors.InvalidOption, match=r"CHECKPOINTLocation='/x' .* argument checkp"):
+        copies.run(CHECKPOINTLocation="/x")
     (copies.checkpoint / "offsets").mkdir(parents=True)
     (copies.checkpoint / "offsets/0").write_text('v1\n{}\n{"logOffset":0}')
     with pytest.raises(errors.InvalidInput, match="not of one source 'pravega'"):
