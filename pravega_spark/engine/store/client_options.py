@@ -44,10 +44,7 @@ def with_timeouts(options: Mapping[str, Any]) -> dict[str, Any]:
     already, giving both is refused with InvalidInput.
     """
     rest = dict(options)
-    config = rest.get("config_kwargs") or {}
-    if not isinstance(config, Mapping):
-        raise InvalidInput("the storage option config_kwargs is invalid: give a dict.")
-    config = dict(config)
+    config = dict(rest.get("config_kwargs") or {})
     for name, default in (("connect_timeout", CONNECT_TIMEOUT), ("read_timeout", READ_TIMEOUT)):
         if name in rest and name in config:
             raise InvalidInput(f"{name} is given twice: as an option, and in config_kwargs.")

@@ -367,7 +367,11 @@ class S3Store:
         except ProfileNotFound as error:
             raise refusal(error, self.url, "open") from error
         except (AttributeError, TypeError, ValueError, BotoCoreError) as error:
-            raise InvalidInput(f"{self.url}: a storage option is invalid: {error}.") from error
+            raise InvalidInput(
+                f"{self.url}: a storage option is invalid: {str(error).rstrip('.')}. Check "
+                "storage_options, and the AWS_* variables and files (an endpoint is a URL such as "
+                "http://host:9000)."
+            ) from error
         self._check_bucket(client.endpoint_url)
         return client
 

@@ -164,6 +164,12 @@ def refusal(error: BaseException, url: str, operation: str) -> StoreError | Inva
     """Return the error to raise for a failed ``operation`` on ``url``."""
     if isinstance(error, InvalidInput):  # of a storage option: nothing was sent
         return error
+    if isinstance(error, ProfileNotFound):
+        return InvalidInput(
+            f"{url}: the profile {error.kwargs['profile']!r} is not in AWS's files on host "
+            f"{socket.gethostname()}, where this process runs. Give profile=, or AWS_PROFILE, the "
+            "name of one that is, or none."
+        )
     answer = answer_of(error)
     if isinstance(error, KeysMissing) and error.may_pass:
         return StoreUnavailable(

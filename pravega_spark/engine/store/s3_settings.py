@@ -15,6 +15,7 @@ from botocore.exceptions import BotoCoreError, MissingDependencyException
 from fsspec.config import conf
 
 from pravega_spark.engine.store.client_options import TIMEOUTS, with_timeouts
+from pravega_spark.engine.store.s3_values import check_values
 from pravega_spark.errors import InvalidInput, InvalidOption
 
 _KEYS = {
@@ -212,18 +213,17 @@ def read_settings(url: str, bucket: str, options: Mapping[str, Any]) -> S3Settin
     that has no effect, and InvalidInput for a wrong value.
     """
     defaults = {name: v for name, v in conf.get("s3", {}).items() if name not in _OF_S3FS}
-    given = with_timeouts({**defaults, **options})
-    unknown = set(given) - _KNOWN - set(_KEYS)
+    named = {**defaults, **options}
+    unknown = set(named) - _KNOWN - TIMEOUTS - set(_KEYS)
     if unknown:
         raise InvalidOption(
             f"{url}: a storage option is invalid: {', '.join(sorted(unknown))} is not known, or "
             f"has no effect. Use {', '.join(sorted(_KNOWN | TIMEOUTS | {'retry_timeout'}))}; or "
             "make an s3fs.S3FileSystem, and give it to StreamManager as filesystem=."
         )
-    for name in ("client_kwargs", "s3_additional_kwargs"):
-        if not isinstance(given.get(name) or {}, Mapping):
-            raise InvalidInput(f"{url}: a storage option is invalid: {name} is not a dict.")
-    client = dict(given.get("client_kwargs") or {})
+    check_values(url, named)
+    given = {name: value for name, value in with_timeouts(named).items() if value is not None}
+    client = {n: value for n, value in given.get("client_kwargs", {}).items() if value is not None}
     for old, name in _KEYS.items():
         for source in (given, client):
             if source.get(old) is not None:
@@ -245,11 +245,7 @@ def read_settings(url: str, bucket: str, options: Mapping[str, Any]) -> S3Settin
         raise InvalidOption(f"{url}: token has no effect without key and secret: give them, too.")
     if given.get("anon") and key is not None:
         raise InvalidOption(f"{url}: key and secret have no effect with anon: give one of both.")
-    texts = {"key": key, "secret": secret, "token": token, "profile": given.get("profile")}
-    for name, value in texts.items():
-        if value is not None and not isinstance(value, str):
-            raise InvalidInput(f"{url}: a storage option is invalid: {name} is not a text.")
-    additional = dict(given.get("s3_additional_kwargs") or {})
+    additional = dict(given.get("s3_additional_kwargs", {}))
     if given.get("requester_pays"):
         additional["RequestPayer"] = "requester"
     return S3Settings(
@@ -259,22 +255,20 @@ def read_settings(url: str, bucket: str, options: Mapping[str, Any]) -> S3Settin
         keys=(key, secret, token) if key and secret else None,
         additional=additional,
         client=client,
-        config=_config(given["config_kwargs"]),
+        config=_config(url, given["config_kwargs"]),
     )
 
 
-def _config(given: Mapping[str, Any]) -> Config:
+def _config(url: str, given: Mapping[str, Any]) -> Config:
     of_s3 = given.get("s3") or {}
-    wrong = set(given) - _OF_CONFIG
-    if isinstance(of_s3, Mapping):
-        wrong |= {f"s3.{name}" for name in set(of_s3) - _OF_CONFIG_S3}
+    wrong = set(given) - _OF_CONFIG | {f"s3.{name}" for name in set(of_s3) - _OF_CONFIG_S3}
     if wrong:
         raise InvalidOption(
-            f"config_kwargs are invalid: {', '.join(sorted(wrong))} is not known, or has no "
+            f"{url}: config_kwargs are invalid: {', '.join(sorted(wrong))} is not known, or has no "
             f"effect. Use {', '.join(sorted(_OF_CONFIG))}, and in s3 "
             f"{', '.join(sorted(_OF_CONFIG_S3))}."
         )
     try:
         return Config(**{**given, **_FIXED_CONFIG})
     except (TypeError, ValueError, BotoCoreError) as error:
-        raise InvalidInput(f"config_kwargs are invalid: {error}.") from error
+        raise InvalidInput(f"{url}: config_kwargs are invalid: {error}.") from error

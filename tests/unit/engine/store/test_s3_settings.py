@@ -15,6 +15,7 @@ from pravega_spark.engine.store import s3_settings as module
 from pravega_spark.engine.store.client_options import TIMEOUTS
 from pravega_spark.engine.store.s3_settings import Form, S3Settings, read_settings
 from pravega_spark.errors import InvalidInput, InvalidOption
+from pravega_spark.manager import StreamManager
 
 VIRTUAL = {"addressing_style": "virtual"}
 
@@ -144,8 +145,8 @@ def test_profile_has_its_own_keys(tmp_path: Path) -> None:
         ({"colour": 1}, r"colour is not known, .* Use anon, client_kwargs"),
         ({"session": object()}, "session is not known"),
         ({"colour": 1}, "connect_timeout.* read_timeout.* retry_timeout"),
-        ({"key": 5, "secret": "s"}, "key is not a text"),
-        ({"profile": 5}, "profile is not a text"),
+        ({"key": 5, "secret": "s"}, "key must be a text; got a value of type int"),
+        ({"profile": 5}, "profile must be a text; got 5"),
         ({"read_timeout": 1e300}, "read_timeout must be at most 1 day"),
         ({"key": "k"}, "key and secret belong together"),
         ({"secret": "s"}, "key and secret belong together"),
@@ -158,10 +159,10 @@ def test_profile_has_its_own_keys(tmp_path: Path) -> None:
         ),
         ({"config_kwargs": {"request_checksum_calculation": "x"}}, "request_checksum_calculation"),
         ({"config_kwargs": {"s3": {"payload_signing_enabled": 1}}}, r"s3\.payload_signing_enabled"),
-        ({"client_kwargs": "x"}, "client_kwargs is not a dict"),
-        ({"s3_additional_kwargs": ["x"]}, "s3_additional_kwargs is not a dict"),
+        ({"client_kwargs": "x"}, "client_kwargs must be a dict .* got a value of type str"),
+        ({"s3_additional_kwargs": ["x"]}, "s3_additional_kwargs must be a dict"),
         ({"config_kwargs": {"colour": 1}}, "config_kwargs are invalid: .*colour"),
-        ({"config_kwargs": 5}, "config_kwargs is invalid: give a dict"),
+        ({"config_kwargs": 5}, "config_kwargs must be a dict"),
     ],
 )
 def test_wrong_option_is_refused_when_the_root_is_opened(
@@ -169,6 +170,94 @@ def test_wrong_option_is_refused_when_the_root_is_opened(
 ) -> None:
     with pytest.raises(InvalidInput, match=reason):
         settings(**options)
+
+
+FLAGS = [
+    *("anon", "requester_pays", "use_ssl", "client_kwargs.use_ssl"),
+    *("config_kwargs.use_fips_endpoint", "config_kwargs.use_dualstack_endpoint"),
+    *("config_kwargs.ignore_configured_endpoint_urls", "config_kwargs.s3.use_arn_region"),
+    "config_kwargs.s3.use_accelerate_endpoint",
+]
+ENDPOINT = "a URL with its scheme and host, such as http://host:9000"
+WRONG = [
+    *((name, wrong, "True or False") for name in FLAGS for wrong in ("false", "no", 0)),
+    *(("endpoint_url", wrong, ENDPOINT) for wrong in (5, "nohost", "h:9000", "http://", False)),
+    *(("endpoint_url", wrong, ENDPOINT) for wrong in ("ftp://h", "http://h:x", "http://[h")),
+    ("client_kwargs.endpoint_url", "nohost", ENDPOINT),
+    ("client_kwargs.region_name", 5, "a text"),
+    ("client_kwargs.verify", 5, "False, or the path"),
+    ("config_kwargs.region_name", 5, "a text"),
+    ("config_kwargs.signature_version", 5, "a text"),
+    ("config_kwargs.client_cert", 5, "a path, or a tuple of two"),
+    ("config_kwargs.max_pool_connections", "many", "a whole number of at least 1"),
+    ("config_kwargs.s3", 5, "a dict"),
+    ("config_kwargs.proxies", 5, "a dict"),
+    ("client_kwargs", {1: 2}, "a dict from names to values, and a name is a text"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "right"), WRONG, ids=str)
+def test_wrong_value_is_refused_with_its_option_the_value_and_a_right_one(
+    name: str, value: object, right: str
+) -> None:
+    options: dict[str, Any] = {}
+    *parents, last = name.split(".")
+    place = options
+    for parent in parents:
+        place = place.setdefault(parent, {})
+    place[last] = value
+    with pytest.raises(InvalidInput) as raised:
+        StreamManager("s3://bucket/r", storage_options=options)
+    message = str(raised.value)
+    assert message.startswith(f"s3://bucket/r: a storage option is invalid: {name} must be {right}")
+    is_dict = right.startswith("a dict")
+    assert (
+        ("got the name 1" in message or "type int" in message)
+        if is_dict
+        else (message.endswith(f"; got {value!r}."))
+    )
+
+
+@pytest.mark.parametrize("name", ["secret", "token", "password", "client_kwargs"])
+def test_wrong_value_that_may_be_secret_is_not_shown(name: str) -> None:
+    with pytest.raises(
+        InvalidInput, match=rf"{name} must be .* got a value of type bytes"
+    ) as found:
+        StreamManager("s3://bucket/r", storage_options={"key": "k", name: b"hidden"})
+    assert "hidden" not in str(found.value)
+
+
+def test_none_is_an_option_that_is_not_given() -> None:
+    names = ("anon", "endpoint_url", "key", "profile", "requester_pays", "use_ssl")
+    for options in (dict.fromkeys(names), {"client_kwargs": {"use_ssl": None}}):
+        assert form("GetObject", **options) == form("GetObject")
+
+
+def test_profile_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = StreamManager("s3://bucket/r", storage_options={"profile": "nope"})
+    for call in (given.list_scopes, lambda: given.create_scope("s")):
+        with pytest.raises(InvalidInput, match=r"the profile 'nope' .* Give profile=, or AWS_PRO"):
+            call()
+    monkeypatch.setenv("AWS_PROFILE", "gone")
+    with pytest.raises(InvalidInput, match="the profile 'gone'"):
+        StreamManager("s3://bucket/of-variable").list_scopes()
+
+
+def test_profile_that_a_file_system_does_not_have_is_named() -> None:
+    s3fs = pytest.importorskip("s3fs")
+    files = s3fs.S3FileSystem(profile="nope", skip_instance_cache=True)
+    given = StreamManager("s3://bucket/r", filesystem=files, storage_options={"retry_timeout": 0})
+    for call in (given.list_scopes, lambda: given.create_scope("s")):
+        with pytest.raises(InvalidInput, match="the profile 'nope'"):
+            call()
+
+
+def test_wrong_endpoint_of_the_environment_is_refused_with_the_way_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "nohost")
+    with pytest.raises(InvalidInput, match=r"nohost\. Check .* AWS_\* .* http://host:9000"):
+        StreamManager("s3://bucket/wrong-variable").list_scopes()
 
 
 @pytest.mark.parametrize(
