@@ -26,7 +26,7 @@ from pyarrow import types
 
 from pravega_spark.cli.exact_json import JsonNumber, json_text, parse_json, rounded
 from pravega_spark.config.stream_schema import StreamSchema
-from pravega_spark.errors import InvalidInput, StoreError
+from pravega_spark.errors import InvalidInput, StoreError, StoreRefused
 from pravega_spark.schemas.row_json import finite_or_text
 from pravega_spark.values.checks import is_whole, shown
 
@@ -189,7 +189,12 @@ def _in_store(url: str) -> tuple[Store, str]:
     from pravega_spark.engine.store import open_store
 
     folder, _, name = url.rpartition("/")
-    return open_store(folder), name
+    try:
+        return open_store(folder), name
+    except InvalidInput as error:
+        raise InvalidInput(f"the file {url} cannot be opened: {error}") from error
+    except StoreRefused as error:
+        raise StoreRefused(f"the file {url} cannot be opened: {error}", url=url) from error
 
 
 def _lines(file: str, stream: IO[bytes], separator: str | None) -> Iterator[InputRecord]:

@@ -98,11 +98,20 @@ def check_list(what: str, given: Iterable[_Item]) -> list[_Item]:
 
 
 def check_options(what: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a mapping from names to values; None is an empty one."""
+    """Return a mapping from names to values, which may be secret; None is an empty one."""
     if given is None:
         return {}
-    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise InvalidInput(f"{what} must be a dict from names to values, got a {type(given)!r}.")
+    if not isinstance(given, Mapping):
+        raise InvalidInput(
+            f"{what} must be a dict from names to values; got a value of type "
+            f"{type(given).__name__}."
+        )
+    for name in given:
+        if not isinstance(name, str):
+            raise InvalidInput(
+                f"{what} must be a dict from names to values, and a name is a text; got the name "
+                f"{shown(name)}."
+            )
     return dict(given)
 
 

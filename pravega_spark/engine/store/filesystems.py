@@ -12,10 +12,10 @@ from typing import Any
 
 import fsspec
 from fsspec.core import url_to_fs
-from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractFileSystem
 
 from pravega_spark.errors import InvalidInput, InvalidOption, StoreError, StoreRefused
+from pravega_spark.values.package import install_extra
 
 _OF_LOOP = frozenset({"asynchronous", "loop"})
 _WITHOUT_EFFECT = _OF_LOOP | {
@@ -25,8 +25,14 @@ _WITHOUT_EFFECT = _OF_LOOP | {
 """Options for caches and loops, which the store decides, and two that drivers no longer heed."""
 _FRESH = {"skip_instance_cache": True, "use_listings_cache": False}
 _UNABLE = (NotImplementedError, TypeError, ValueError)
-_LOOKING = frozenset({AbstractFileSystem.pipe_file, MemoryFileSystem.pipe_file})
-"""Creates that look whether the file exists and then open it, so two creators can both succeed."""
+_EXTRAS = {"gs": "gcs", "gcs": "gcs", "abfs": "azure", "az": "azure"}
+"""The extra that has the driver of a scheme."""
+_WITH_BUCKETS = frozenset({"s3", "s3a", *_EXTRAS})
+OTHER_STORAGE = (
+    "Use a path or file:// for a local disk, memory://name for the memory of a process, S3, or "
+    "another store with conditional writes."
+)
+"""What to use instead of a driver without an exclusive create."""
 
 
 def filesystem_at(url: str, options: Mapping[str, Any]) -> tuple[AbstractFileSystem, str]:
@@ -43,6 +49,12 @@ def filesystem_at(url: str, options: Mapping[str, Any]) -> tuple[AbstractFileSys
             raise unknown_option(url, unknown, names)
         fs, path = url_to_fs(url, **{**options, **_FRESH})
     except ImportError as error:
+        if scheme in _EXTRAS:
+            raise StoreRefused(
+                f"{url} needs its driver ({error.__cause__ or error}): "
+                f"{install_extra(_EXTRAS[scheme])}.",
+                url=url,
+            ) from error
         raise StoreRefused(
             f"{url}: its driver is missing: {error}. Install it, or name another root.", url=url
         ) from error
@@ -87,16 +99,28 @@ def unknown_option(url: str, unknown: set[str], known: set[str]) -> InvalidOptio
     )
 
 
+def check_bucket(root: str, scheme: str, path: str) -> None:
+    """Raise InvalidInput for a root without a bucket on a storage that has buckets."""
+    if scheme in _WITH_BUCKETS and not path.strip("/"):
+        raise InvalidInput(f"{root!r} names no bucket: write {scheme}://bucket/folder.")
+
+
 def url_in(filesystem: object, root: str) -> str:
     """Return the URL of a root in a file system that is handed in; ask no storage.
 
-    Raises InvalidInput for what is no file system of fsspec, and for a URL of another one.
+    Raises InvalidInput for what is no file system of fsspec, for a URL of another one, and for one
+    without a bucket; StoreRefused for a cache.
     """
+    from fsspec.implementations.cached import CachingFileSystem
+
     if not isinstance(filesystem, AbstractFileSystem):
         raise InvalidInput(
             f"filesystem must be a file system of fsspec, such as an s3fs.S3FileSystem; got a "
             f"{type(filesystem).__name__}."
         )
+    for each in layers(filesystem):
+        if isinstance(each, CachingFileSystem):  # whose URL, too, is that of a cache
+            raise _caching(each, root)
     known = filesystem.protocol
     schemes = (known,) if isinstance(known, str) else known
     scheme, found, _ = root.partition("://")
@@ -105,7 +129,9 @@ def url_in(filesystem: object, root: str) -> str:
             f"{root} is no URL of the {type(filesystem).__name__} that was handed in: give a path "
             f"in it, or a URL with {', '.join(f'{name}://' for name in schemes)}."
         )
-    url: str = filesystem.unstrip_protocol(filesystem._strip_protocol(root))
+    path = filesystem._strip_protocol(root)
+    check_bucket(root, schemes[0], path)
+    url: str = filesystem.unstrip_protocol(path)
     return url.rstrip("/")
 
 
@@ -146,28 +172,43 @@ def layers(fs: AbstractFileSystem) -> Iterator[AbstractFileSystem]:
 
 
 def _refuse_without_create(fs: AbstractFileSystem, url: str) -> None:
-    """Raise StoreRefused for a driver whose create looks first; a race shows it only sometimes."""
+    """Raise StoreRefused for a driver without an exclusive create, as far as that can be known."""
     for each in layers(fs):
-        if getattr(each.pipe_file, "__func__", None) in _LOOKING:
+        if _has_no_create(each):
             raise StoreRefused(
                 f"{url} cannot hold streams: its driver {type(each).__name__} has no native "
-                "exclusive create, so two writers could both create one version. Use a path or "
-                "file:// for a local disk, memory://name for the memory of a process, S3, or "
-                "another store with conditional writes.",
+                "exclusive create, so two writers could both create one version. "
+                f"{OTHER_STORAGE}",
                 url=url,
             )
+
+
+def _has_no_create(fs: AbstractFileSystem) -> bool:
+    """Return whether a driver's write takes no ``mode``, or is one of fsspec's own.
+
+    Those look whether the file exists and then open it, which a race shows only sometimes, or know
+    no ``mode`` at all, except wrappers that hand on whatever they are given.
+    """
+    write = inspect.unwrap(fs.pipe_file)
+    given = inspect.signature(write).parameters
+    kinds = {parameter.kind for parameter in given.values()}
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return False
+    is_own = write.__module__.partition(".")[0] == "fsspec"
+    return is_own or not ("mode" in given or inspect.Parameter.VAR_KEYWORD in kinds)
 
 
 def _refuse_with_cache(fs: AbstractFileSystem, url: str) -> None:
-    """Raise StoreRefused for a file system that answers from a cache what others have changed."""
-    from fsspec.implementations.cached import CachingFileSystem
-
+    """Raise StoreRefused for a file system that keeps listings although it was told not to."""
     for each in layers(fs):
-        cache = getattr(each, "dircache", None)
-        if isinstance(each, CachingFileSystem) or getattr(cache, "use_listings_cache", False):
-            raise StoreRefused(
-                f"{url} cannot hold streams: the {type(each).__name__} that was handed in answers "
-                "from a cache. Hand in the file system below it, made with "
-                "use_listings_cache=False.",
-                url=url,
-            )
+        if getattr(getattr(each, "dircache", None), "use_listings_cache", False):
+            raise _caching(each, url)
+
+
+def _caching(fs: AbstractFileSystem, url: str) -> StoreRefused:
+    """Return the error for a file system that answers from a cache what others have changed."""
+    return StoreRefused(
+        f"{url} cannot hold streams: the {type(fs).__name__} that was handed in answers from a "
+        "cache. Hand in the file system below it, made with use_listings_cache=False.",
+        url=url,
+    )

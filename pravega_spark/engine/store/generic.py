@@ -37,7 +37,12 @@ from pravega_spark.engine.store.base import (
     is_visible,
 )
 from pravega_spark.engine.store.file_objects import ObjectSink
-from pravega_spark.engine.store.filesystems import filesystem_at, layers, own_filesystem
+from pravega_spark.engine.store.filesystems import (
+    OTHER_STORAGE,
+    filesystem_at,
+    layers,
+    own_filesystem,
+)
 from pravega_spark.engine.store.parallel_calls import in_parallel
 from pravega_spark.engine.store.root_url import filesystem_of
 from pravega_spark.engine.store.store_cache import shared
@@ -309,7 +314,8 @@ class GenericStore:
             return PutOutcome.EXISTS
         except _UNABLE as error:
             refused = StoreRefused(
-                f"{self.url}: its driver {type(fs).__name__} has no exclusive create ({error}).",
+                f"{self.url}: its driver {type(fs).__name__} has no exclusive create ({error}). "
+                f"{OTHER_STORAGE}",
                 url=self.url,
             )
             return outcome_after_refusal(self, key, refused, error)
@@ -457,8 +463,9 @@ class GenericStore:
             from pravega_spark.engine.store.s3_errors import refusal
 
             found = refusal(cause, url, operation)
-            assert isinstance(found, StoreError)  # it is InvalidInput only for options of ours
-            return found
+            if isinstance(found, StoreError):
+                return found
+            raise found from error  # its owner's fault, such as a profile that does not exist
         if is_denied(error):
             return StoreReadOnly(
                 f"{url}: {error}. Check the credentials and their rights.", url=url

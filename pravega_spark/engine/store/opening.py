@@ -163,15 +163,16 @@ def _s3_client(url: str, options: dict[str, Any]) -> Store:
 def _open_generic(scheme: str, address: str, options: dict[str, Any]) -> Store:
     from fsspec.registry import known_implementations, registry
 
-    known = {*known_implementations, *registry}
-    if scheme not in known:
+    if scheme not in {*known_implementations, *registry}:
         raise StoreRefused(
-            f"{address!r}: the scheme {scheme!r} is unknown. Use a path, file://, s3://, "
-            f"memory://, or one of fsspec's: {', '.join(sorted(known))}.",
+            f"{address!r}: the scheme {scheme!r} is unknown. Use a path, file://, s3://, gs://, "
+            "abfs://, memory://, or a URL of a driver of fsspec with an exclusive create.",
             url=address,
         )
+    from pravega_spark.engine.store.filesystems import check_bucket
     from pravega_spark.engine.store.generic import GenericStore
 
+    check_bucket(address, scheme, address.partition("://")[2])
     return _open_distant(GenericStore, address, options)
 
 

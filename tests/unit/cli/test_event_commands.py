@@ -325,6 +325,17 @@ def test_files_may_be_urls(shell: Shell, tmp_path: Path) -> None:
     assert len(events(shell)) == 3
 
 
+@pytest.mark.parametrize(
+    ("url", "wrong"), [("foo://x/y", "scheme 'foo' is unknown"), ("s3://y", "is not a valid URL")]
+)
+def test_url_of_a_file_that_cannot_be_opened_is_named_as_it_was_given(
+    shell: Shell, url: str, wrong: str
+) -> None:
+    refused = shell.failed("stream", "append", "s/a", url)
+    assert f"the file {url} cannot be opened: " in refused
+    assert wrong in refused
+
+
 def test_closed_standard_streams_are_empty(shell: Shell) -> None:
     append = f"{sys.executable} -m pravega_spark.cli stream append s/a <&-"
     read = f"{sys.executable} -m pravega_spark.cli stream read s/a >&-"

@@ -12,6 +12,7 @@ from fsspec.implementations.cached import SimpleCacheFileSystem
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.implementations.zip import ZipFileSystem
 from fsspec.spec import AbstractFileSystem
 
 from pravega_spark import StreamManager
@@ -126,6 +127,90 @@ def test_option_of_spark_is_a_text_and_refuses_it_with_the_way_on() -> None:
 def test_url_of_another_file_system_is_refused(root: str) -> None:
     with pytest.raises(InvalidInput, match=r"no URL of the Own .*own://, owned://"):
         StreamManager(root, filesystem=Own())
+
+
+class Buckets(Own):
+    """As s3fs: the first name of a path is a bucket."""
+
+    protocol = ("s3", "s3a")
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.rpartition("://")[2].strip("/")
+
+
+@pytest.mark.parametrize("root", ["", "/", "s3://", "s3a://", "s3:///"])
+def test_root_without_a_bucket_is_refused_at_once(root: str) -> None:
+    with pytest.raises(InvalidInput, match=r"^'.*' names no bucket: write s3://bucket/folder"):
+        StreamManager(root, filesystem=Buckets())
+    assert StreamManager("b", filesystem=Buckets()).root == "s3://b"
+
+
+@pytest.mark.parametrize("root", ["own://given/h", "simplecache://given/h", "given/h"])
+def test_cache_is_refused_before_the_scheme_of_its_url(root: str) -> None:
+    cached = SimpleCacheFileSystem(fs=Own(), cache_storage="TMP")
+    with pytest.raises(
+        StoreRefused, match=r"SimpleCacheFileSystem .* Hand in the file system below"
+    ):
+        StreamManager(root, filesystem=cached)
+
+
+class Modeless(Own):
+    """Knows no mode, so no create."""
+
+    def pipe_file(self, path: str, value: bytes) -> None:  # type: ignore[override]
+        raise AssertionError("written")
+
+
+class Passing(Own):
+    """Takes a mode among its options without naming it, as adlfs does."""
+
+    def pipe_file(self, path: str, value: bytes, **options: Any) -> None:  # type: ignore[override]
+        if options.get("colour"):
+            raise AssertionError("unknown")
+        return super().pipe_file(path, value, **options)
+
+
+class Unable(Own):
+    """Says only when it is asked that it has no create."""
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        raise NotImplementedError("no create")
+
+
+def test_file_system_whose_write_takes_no_mode_is_refused_when_it_is_handed_in(
+    tmp_path: Path,
+) -> None:
+    for given in (Modeless(), ZipFileSystem(tmp_path / "a.zip", mode="w")):
+        with pytest.raises(StoreRefused, match=r"has no native exclusive create.* Use a path or"):
+            StreamManager("b/x", filesystem=given)
+    StreamManager("given/i", filesystem=Passing()).create_scope("s")
+
+
+def test_http_is_refused_when_it_is_handed_in() -> None:
+    http = pytest.importorskip("fsspec.implementations.http")
+    with pytest.raises(StoreRefused, match=r"HTTPFileSystem has no native .* Use a path or"):
+        StreamManager("https://h/x", filesystem=http.HTTPFileSystem())
+
+
+def test_create_that_fails_as_unable_is_refused_with_the_way_on() -> None:
+    manager = StreamManager("own://given/j", filesystem=Unable())
+    with pytest.raises(StoreRefused, match=r"no exclusive create \(no create\)\. Use a path or"):
+        manager.create_scope("s")
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [({1: 2}, "got the name 1"), ([SECRET], "got a value of type list"), (5, "of type int")],
+)
+def test_storage_options_that_are_no_dict_are_refused_with_what_is_wrong(
+    given: Any, wrong: str
+) -> None:
+    with pytest.raises(
+        InvalidInput, match=rf"must be a dict from names to values.* {wrong}\."
+    ) as it:
+        StreamManager("/tmp/x", storage_options=given)
+    assert SECRET not in str(it.value)
 
 
 @pytest.mark.parametrize("given", ["s3", object(), MemoryFileSystem], ids=["text", "any", "class"])

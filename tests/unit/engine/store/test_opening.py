@@ -82,9 +82,11 @@ def test_hdfs_is_refused_with_the_reason(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["foo://x", "simplecache::s3://b/x", "://x", "s3fs+x://b"])
-def test_unknown_scheme_is_named_with_the_known_ones(url: str) -> None:
-    with pytest.raises(StoreRefused, match=r"scheme '.*file://, s3://.*gs"):
+def test_unknown_scheme_is_named_with_those_that_hold_streams(url: str) -> None:
+    with pytest.raises(StoreRefused, match=r"scheme '.*file://, s3://, gs://, abfs://, mem") as it:
         open_store(url)
+    assert "a driver of fsspec with an exclusive create" in str(it.value)
+    assert "github" not in str(it.value)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +128,8 @@ def test_server_that_refuses_the_connection_is_a_store_error() -> None:
         "\t\n",
         "s3://",
         "s3:///x",
+        "gs://",
+        "abfs://",
         "s3:/b/x",
         "a\0b",
         "s3://b/../c",
@@ -178,8 +182,15 @@ def test_folder_with_the_name_of_a_server_is_opened_by_an_explicit_path(tmp_path
 
 def test_azure_by_its_second_scheme_is_the_same_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "adlfs", None)  # as if it were not installed
-    with pytest.raises(StoreRefused, match=r"^abfs://c@a\.dfs\.core\.windows\.net/x: .*Install"):
+    with pytest.raises(StoreRefused, match=r"^abfs://c@a\.dfs\.core\.windows\.net/x needs .*azure"):
         open_store("abfss://c@a.dfs.core.windows.net/x")
+
+
+@pytest.mark.parametrize("url", ["http://h/x", "https://h/x"])
+def test_url_of_a_driver_without_an_exclusive_create_is_refused(url: str) -> None:
+    pytest.importorskip("aiohttp")
+    with pytest.raises(StoreRefused, match=r"HTTPFileSystem has no native .* Use a path"):
+        open_store(url)
 
 
 @pytest.mark.parametrize("url", ["/some/path", "memory://x"])
@@ -209,7 +220,7 @@ def test_missing_driver_is_refused_with_what_to_install(monkeypatch: pytest.Monk
     real = builtins.__import__
 
     def without(name: str, *more: Any, **options: Any) -> Any:
-        if name.partition(".")[0] in ("botocore", "gcsfs"):
+        if name.partition(".")[0] in ("botocore", "gcsfs", "boxfs"):
             raise ImportError(f"No module named {name!r}")
         return real(name, *more, **options)
 
@@ -218,8 +229,11 @@ def test_missing_driver_is_refused_with_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(StoreRefused, match=r"pip install 'pravega-spark\[s3\]'"):
         open_store("s3://b/x")
-    with pytest.raises(StoreRefused, match=r"driver is missing: .* Install it"):
+    with pytest.raises(StoreRefused, match=r"^gs://b/x needs .*: .*pip install '.*\[gcs\]'") as it:
         open_store("gs://b/x")
+    assert str(it.value).lower().count("install ") == 1
+    with pytest.raises(StoreRefused, match=r"driver is missing: .* Install it"):
+        open_store("box://b/x")
 
 
 def test_explicit_options_are_pickled_and_not_shown() -> None:
