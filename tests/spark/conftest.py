@@ -11,8 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
-from pravega_spark.spark.versions import HAS_TRIGGERS
-from tests.harness.local_spark import local_session
+from tests.harness.local_spark import ignore_open_sockets, local_session
 from tests.harness.small_streams import created
 
 _SETTINGS = {
@@ -20,20 +19,13 @@ _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
 }
 
-_WARNINGS = (
-    "ignore:unclosed <socket:ResourceWarning",
-    "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning",
-)
-"""PySpark 4.0 and 4.1 leave it to the garbage collection to close what ``collect`` read from."""
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test of this folder as one that needs Spark."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.spark)
-            for warning in () if HAS_TRIGGERS else _WARNINGS:
-                item.add_marker(pytest.mark.filterwarnings(warning))
+            ignore_open_sockets(item)
 
 
 @pytest.fixture(scope="session")
