@@ -108,7 +108,7 @@ $(FOR_DEMO): pyproject.toml constraints.txt
 	[ "$${major%%.*}" -ge 17 ] 2>/dev/null || { echo "Spark 4 needs Java 17 or newer; found $${major:-none} ($$java). Install a JDK, or set JAVA_HOME." >&2; exit 1; }
 	@if ! $(BIN)/python -c '' 2>/dev/null; then \
 		python='$(PYTHON)'; \
-		[ -n "$$python" ] || { echo 'No Python 3.10 or newer found (with venv): install one, or name it: make PYTHON=...' >&2; exit 1; }; \
+		[ -n "$$python" ] || { echo 'No Python 3.10 to 3.13 found (with venv): install one, or name it: make PYTHON=...' >&2; exit 1; }; \
 		echo "$$python -m venv $(VENV)"; "$$python" -m venv --clear $(VENV); \
 	fi
 	@echo 'installing what the demo needs: about 900 MB, once'

@@ -202,7 +202,8 @@ class _Demo:
                 if txn.status is not TransactionStatus.ABORTED:
                     committed += 1
                     self._written.update(pair)
-        self._say(f"Committed {committed} transactions; of the aborted ones nothing is visible.")
+        done = count_text(committed, "transaction")
+        self._say(f"Committed {done}; of the aborted ones nothing is visible.")
 
     def _serve(self, group: ReaderGroup) -> None:
         """Read in the group, and keep the last event of each carrier in a key-value table."""

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pravega_spark.engine.store import Store
 
 _MOST_SKEW_SECONDS = 60
+_CLIENTS = ("botocore", "s3fs", "gcsfs", "adlfs")
+"""Clients of object stores; what a root needs and lacks, the root itself says."""
 
 
 @click.command("doctor")
@@ -69,8 +71,12 @@ def _machine() -> Iterator[Finding]:
     yield Finding("pravega-spark", GOOD, f"{__version__}, {python}")
     yield Finding("fsspec", GOOD, installed_version("fsspec") or "")
     yield library("pyarrow")
-    if installed_version("botocore") is None:
-        yield Finding("s3", NOTE, f"not installed: {install_extra('s3')} for s3:// roots")
+    for client in _CLIENTS:
+        version = installed_version(client)
+        if version is not None:
+            yield Finding(client, GOOD, version)
+        elif client == "botocore":
+            yield Finding(client, NOTE, f"not installed: {install_extra('s3')} for s3:// roots")
     yield from spark_findings()
     path = config_path()
     yield Finding("profiles", GOOD, f"{path}{'' if path.exists() else ' (no such file)'}")

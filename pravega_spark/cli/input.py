@@ -68,6 +68,8 @@ class OldRecords:
 def check_format(file: str, form: str | None, key_separator: str | None) -> str:
     """Return the format of a file, ``-`` for standard input; raise UsageError before any write."""
     path = PurePath(file)
+    if not _exists(file):
+        raise click.UsageError(f"file {file} does not exist; check the path.")
     if path.suffix.lower() in _OTHER_CODECS:
         raise click.UsageError(
             f"{file} is compressed: decompress it into a pipe, or as {', '.join(_CODECS)}."
@@ -76,8 +78,6 @@ def check_format(file: str, form: str | None, key_separator: str | None) -> str:
     found = form or _SUFFIXES.get(inner.suffix.lower(), LINES)
     if key_separator is not None and found != LINES:
         raise click.UsageError(f"--key-separator is for lines, and {file} is read as {found}.")
-    if not _exists(file):
-        raise click.UsageError(f"file {file} does not exist; check the path.")
     if file != "-" and os.path.isdir(file):
         raise click.UsageError(f"{file} is a folder: name its files.")
     return found
@@ -165,7 +165,10 @@ def _opened(file: str) -> Iterator[IO[bytes]]:
         except StoreError:
             raise
         except OSError as error:
-            raise InvalidInput(f"{file} cannot be read as {codec}: {error}.") from error
+            raise InvalidInput(
+                f"{file} cannot be read as {codec}: {error}. It is cut short, damaged, or has the "
+                "wrong suffix: copy it again, or rename it."
+            ) from error
 
 
 def _source(file: str) -> contextlib.AbstractContextManager[IO[bytes]]:
@@ -277,7 +280,7 @@ def _parquet_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
     try:
         yield from _placed(file, pq.ParquetFile(source).iter_batches())
     except (pa.ArrowInvalid, OSError) as error:
-        raise InvalidInput(f"{_title(file)} cannot be read as Parquet: {error}.") from error
+        raise _unreadable(file, "Parquet", error) from error
 
 
 def _arrow_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
@@ -292,7 +295,14 @@ def _arrow_rows(file: str, stream: IO[bytes]) -> Iterator[_PlacedRow]:
             batches = (opened.get_batch(i) for i in range(opened.num_record_batches))
         yield from _placed(file, batches)
     except (pa.ArrowInvalid, OSError) as error:
-        raise InvalidInput(f"{_title(file)} cannot be read as Arrow IPC: {error}.") from error
+        raise _unreadable(file, "Arrow IPC", error) from error
+
+
+def _unreadable(file: str, form: str, error: Exception) -> InvalidInput:
+    return InvalidInput(
+        f"{_title(file)} cannot be read as {form}: {error}. It is cut short, damaged, or has "
+        "another --format."
+    )
 
 
 def _is_plain(file: str) -> bool:

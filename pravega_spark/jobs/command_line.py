@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -48,7 +49,7 @@ class JobCommand(click.Command):
         """
         words = list(sys.argv[1:] if argv is None else argv)
         try:
-            with self.make_context(self.name, words) as context:
+            with self.make_context(_called(str(self.name)), words) as context:
                 named = {name for name in context.params if _is_given(context, name)}
                 try:
                     yield SimpleNamespace(**context.params, given=named)
@@ -59,6 +60,15 @@ class JobCommand(click.Command):
             sys.exit(error.exit_code)
         except click.exceptions.Exit as end:
             sys.exit(end.exit_code)
+
+
+def _called(job: str) -> str:
+    """Return how this process was called: the wheel's command, a file, or else the module."""
+    called = os.path.basename(sys.argv[0])
+    is_module = getattr(sys.modules["__main__"], "__spec__", None) is not None  # python -m
+    if not is_module and called in (f"pravega-spark-{job.replace('_', '-')}", f"{job}.py"):
+        return called
+    return f"python -m pravega_spark.jobs.{job}"
 
 
 def _is_given(context: click.Context, name: str) -> bool:

@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -88,6 +89,8 @@ _NO_ANSWER_NAMES = frozenset(
 )  # fmt: skip
 _NETWORK = frozenset({errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.ETIMEDOUT})
 _DENIED = frozenset({401, 403})
+_GONE = frozenset({404, 410})
+_BAD_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 
 
 def is_denied(error: BaseException) -> bool:
@@ -130,21 +133,29 @@ def _from_botocore(error: BaseException) -> BaseException | None:
 def _status(error: BaseException) -> int | None:
     """Return the HTTP status that an error carries under one of its usual names."""
     answer = getattr(error, "response", None)
-    found = [getattr(error, name, None) for name in ("status_code", "status", "code")]
-    for value in (*found, getattr(answer, "status_code", None)):
+    own = (getattr(error, name, None) for name in ("status_code", "status", "code"))
+    for value in chain(own, [getattr(answer, "status_code", None)]):  # aiohttp warns of its code
         if is_number(str(value)) and 100 <= int(str(value)) < 600:
             return int(str(value))
     return None
 
 
 def _has_no_answer(error: BaseException) -> bool:
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+    if _BAD_CERTIFICATE in str(error):
         return False
     if isinstance(error, _NO_ANSWER):
         return True
     if any(kind.__name__ in _NO_ANSWER_NAMES for kind in type(error).__mro__):
         return True
     return isinstance(error, OSError) and error.errno in _NETWORK
+
+
+def _has_not_looked(error: Exception) -> bool:
+    """Return True if no storage has looked: it did not answer, or refused."""
+    status = _status(error)
+    if status is not None:
+        return status not in _GONE
+    return is_passing(error) or _BAD_CERTIFICATE in str(error)
 
 
 _UNABLE = (NotImplementedError, TypeError, ValueError)
@@ -261,7 +272,8 @@ class GenericStore:
         try:
             fs.invalidate_cache()
             is_file: bool = fs.info(path)["type"] == "file"  # isfile takes any error for a no
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            self._raise_hidden(error, key)
             return False
         except Exception as error:
             raise self._read_error(error, key) from error
@@ -288,7 +300,8 @@ class GenericStore:
         try:
             fs.invalidate_cache()
             return _modified_ms(fs.info(path))
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            self._raise_hidden(error, key)
             return None
         except Exception as error:
             raise self._read_error(error, key) from error
@@ -448,6 +461,12 @@ class GenericStore:
             if before is None or key < before:
                 found.append(Entry(key, int(item["size"] or 0), _modified_ms(item)))
         return sorted(found, key=lambda entry: entry.key)
+
+    def _raise_hidden(self, error: FileNotFoundError, key: str) -> None:
+        """Raise the failure that a driver took for absence: fsspec's HTTP takes any."""
+        cause = error.__cause__
+        if isinstance(cause, Exception) and _has_not_looked(cause):
+            raise self._read_error(cause, key) from error
 
     def _read_error(self, error: Exception, key: str) -> OSError:
         if isinstance(error, _ABSENT) and not _lacks_bucket(error):

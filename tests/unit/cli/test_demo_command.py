@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,7 +28,10 @@ def test_the_demo_without_a_root_leaves_nothing(shell: Shell, tmp_path: Path, mo
     monkeypatch.delenv("PRAVEGA_SPARK_ROOT")
     monkeypatch.setenv("PRAVEGA_SPARK_CONFIG", str(tmp_path / "none"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert "Wrote" in shell.ok("demo", "--seconds", "1s")
+    text = shell.ok("demo", "--seconds", "1s")
+    assert "Wrote" in text
+    assert re.search(r"Committed (1 transaction|\d+ transactions);", text)
+    assert "Committed 1 transactions" not in text
     assert list(tmp_path.iterdir()) == []
 
 

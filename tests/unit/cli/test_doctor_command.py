@@ -119,6 +119,21 @@ def test_versions_that_fit_each_other_are_ok(
     assert str(tmp_path / "ivy/jars") in found["delta jar"]["detail"]
 
 
+def test_clients_of_object_stores_are_shown_where_they_are_installed(
+    installed: dict[str, str], capsys: Any
+) -> None:
+    found = findings(capsys)[1]
+    assert found["botocore"] == {"check": "botocore", "status": "ok", "detail": "1.40"}
+    assert not {"s3fs", "gcsfs", "adlfs"} & set(found)
+    del installed["botocore"]
+    installed.update({"s3fs": "2026.9.0", "gcsfs": "2026.9.1", "adlfs": "2026.9.2"})
+    found = findings(capsys)[1]
+    assert found["botocore"]["status"] == "note"
+    assert found["botocore"]["detail"].endswith("for s3:// roots")
+    shown = {name: found[name]["detail"] for name in ("s3fs", "gcsfs", "adlfs")}
+    assert shown == {"s3fs": "2026.9.0", "gcsfs": "2026.9.1", "adlfs": "2026.9.2"}
+
+
 @pytest.mark.parametrize(
     ("versions", "check", "status", "detail"),
     [

@@ -232,6 +232,7 @@ def test_a_killed_append_with_a_writer_id_is_finished_by_the_next_run(
             "record 1 of the input (line 2) does not have the fields",
         ),
         (b"nothing", ("--format", "parquet"), "cannot be read as Parquet"),
+        (b"nothing", ("--format", "parquet"), "damaged, or has another --format"),
         (b"nothing", ("--format", "arrow"), "cannot be read as Arrow"),
         (b"x", ("--key", "b"), "read as lines"),
         (b"x", ("--format", "csv", "--key-separator", ","), "is for lines"),
@@ -304,9 +305,14 @@ def test_a_damaged_compressed_file_is_named(shell: Shell, tmp_path: Path, cut: i
     (tmp_path / "x.gz").write_bytes(data)
     refused = shell.failed("stream", "append", "s/a", str(tmp_path / "x.gz"))
     assert "x.gz cannot be read as gzip" in refused
-    (tmp_path / "x.csv.zip").write_bytes(b"x")
-    refused = shell.failed("stream", "append", "s/a", str(tmp_path / "x.csv.zip"))
-    assert "is compressed" in refused
+    assert "copy it again, or rename it" in refused
+
+
+def test_a_file_that_no_codec_reads_is_refused_once_it_exists(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "x.csv.zip"
+    assert "does not exist" in shell.failed("stream", "append", "s/a", str(file))
+    file.write_bytes(b"x")
+    assert "is compressed" in shell.failed("stream", "append", "s/a", str(file))
 
 
 def test_files_may_be_urls(shell: Shell, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import re
 import runpy
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -67,17 +68,41 @@ def test_pages_that_the_help_names_exist(job: str, capsys: pytest.CaptureFixture
     assert all((REPOSITORY / page).is_file() for page in pages)
 
 
+@pytest.mark.parametrize("way", ["module", "file", "command"])
 @pytest.mark.parametrize("job", JOBS)
-def test_file_of_the_job_shows_the_same_help(
-    job: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_each_way_to_a_job_shows_the_same_help_and_its_own_name(
+    job: str,
+    way: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    expected = shown(job, capsys)
-    file = str(REPOSITORY / "jobs" / f"{job}.py")
-    monkeypatch.setattr(sys, "argv", [file, "--help"])
-    with pytest.raises(SystemExit) as end:
-        runpy.run_path(file, run_name="__main__")
-    assert end.value.code == 0
-    assert capsys.readouterr().out == expected
+    command = f"pravega-spark-{job.replace('_', '-')}"
+    (tmp_path / command).write_text(
+        f"from pravega_spark.jobs.entry_points import {job}\n{job}()\n"  # as pip writes it
+    )
+    file, name = {
+        "module": (None, f"python -m pravega_spark.jobs.{job}"),
+        "file": (REPOSITORY / "jobs" / f"{job}.py", f"{job}.py"),
+        "command": (tmp_path / command, command),
+    }[way]
+
+    def run(*words: str) -> int | str | None:
+        monkeypatch.setattr(sys, "argv", [str(file), *words])
+        start = partial(runpy.run_path, str(file))
+        if file is None:
+            monkeypatch.delitem(sys.modules, f"pravega_spark.jobs.{job}", raising=False)
+            start = partial(runpy.run_module, f"pravega_spark.jobs.{job}", alter_sys=True)
+        with pytest.raises(SystemExit) as end:
+            start(run_name="__main__")
+        return end.value.code
+
+    assert run("--help") == 0
+    first, _, rest = capsys.readouterr().out.partition("\n")
+    assert first.startswith(f"Usage: {name} [OPTIONS]")
+    assert rest == shown(job, capsys).partition("\n")[2]
+    assert run() == 2
+    assert f"Try '{name} --help' for help." in capsys.readouterr().err
 
 
 def test_every_job_has_a_file_and_an_entry_point() -> None:
