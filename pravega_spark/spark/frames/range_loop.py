@@ -44,7 +44,7 @@ class RangeLoop:
         self._function = function
         self._log = log
         self._schema = read_schema(settings)
-        self._reader = PravegaStreamReader(settings, self._schema)
+        self._reader = PravegaStreamReader(settings, self._schema, is_told=True)
         check_request(settings, self._schema, self._reader.since)
         self._query_id = log.query_id()
         self._start: Offset | None = None

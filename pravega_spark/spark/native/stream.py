@@ -74,7 +74,7 @@ class MicroBatchPlanner(_JavaFunction):
 
     def __init__(self, spark: SparkSession, settings: ReadSettings, columns: NativeColumns) -> None:
         """Take the session, whose JVM calls, and what the frame reads."""
-        self._reader = PravegaStreamReader(settings, columns.schema)
+        self._reader = PravegaStreamReader(settings, columns.schema, is_told=True)
         self._relation = ChunkRelation(spark, settings, columns, streaming=True)
 
     def apply(self, verb: str, argument: str) -> Any:

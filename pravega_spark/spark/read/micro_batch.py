@@ -58,6 +58,7 @@ from pravega_spark.spark.source_offsets import (
     root_id_of,
 )
 from pravega_spark.spark.versions import (
+    HAS_TRIGGERS,
     DataSourceStreamReader,
     InputPartition,
     ReadAllAvailable,
@@ -114,11 +115,16 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Spark 4.0 and 4.1 tell a source neither its trigger nor where a micro-batch begins. That is
     where the last planned one ended: there Spark plans an empty batch at a checkpoint's last offset
     before it asks for more. Trigger.AvailableNow is a single batch there, so the first answer of
-    each run has all that there is.
+    each run has all that there is; a run that repeats a planned batch gets no answer, and says so.
     """
 
-    def __init__(self, settings: ReadSettings, schema: StructType) -> None:
-        """Take the settings and the schema that Spark requests."""
+    def __init__(
+        self, settings: ReadSettings, schema: StructType, *, is_told: bool = False
+    ) -> None:
+        """Take the settings and the schema that Spark requests.
+
+        ``is_told`` is for planners of our own, which tell all of it on every Spark.
+        """
         self.settings = settings
         self._schema = schema
         self._schema_json = schema.json()
@@ -133,6 +139,8 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the last planned micro-batch; of an earlier run where Spark names that."""
         self._has_answered = False
         """Whether a Spark that tells no start has asked for the end of a batch."""
+        self._may_repeat = not (is_told or HAS_TRIGGERS)
+        """Whether a batch that an earlier run planned can be the only one of this run."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the state of the run."""
@@ -200,6 +208,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is None or limit is None:
             if not self._has_answered:
                 self._has_answered, whole = True, not self.settings.limit_first_batch
+                self._may_repeat = False
                 self._warn_of_no_trigger()
             start = self._planned_to or self.initialOffset()
         begin = decode(start)
@@ -219,9 +228,13 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pace.found_nothing()
         return start
 
+    @property
+    def _name(self) -> str:
+        return self.settings.pattern or ", ".join(self.settings.streams)
+
     def _warn_of_no_trigger(self) -> None:
         """Say what a run does otherwise, once."""
-        name = self.settings.pattern or ", ".join(self.settings.streams)
+        name = self._name
         first = (
             "option limitFirstBatch lets the limits hold from the first batch on, and "
             "Trigger.AvailableNow ends with that"
@@ -237,6 +250,18 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             spark_release(),
             first,
             extra=log_fields("read", name),
+        )
+
+    def _warn_of_repeat(self) -> None:
+        """Say, once, that a run begins with a planned batch, with which it may end."""
+        self._may_repeat = False
+        logger.warning(
+            "a query of %s: this run repeats the batch that an earlier run planned and did not "
+            "finish. With Trigger.AvailableNow or Trigger.Once Spark %s ends there: start it once "
+            "more for the rest. A run without an end goes on by itself.",
+            self._name,
+            spark_release(),
+            extra=log_fields("read", self._name),
         )
 
     def _check_order_of_calls(self, begin: StreamOffsets) -> None:
@@ -265,6 +290,8 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, until = decode(start), present(decode(end))
         if self._has_answered and self._planned_to is None:
             self._check_order_of_calls(begin)
+        if self._may_repeat and start != end:
+            self._warn_of_repeat()
         self._planned_to = end
         self.planner.check_root(until, root_id_of(end))
         starts = {name: _batch_start(begin.get(name), offset) for name, offset in until.items()}

@@ -11,8 +11,10 @@ import pytest
 from pravega_spark.errors import IllegalState, TruncatedData
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.manager import StreamManager
+from pravega_spark.spark.frames.reading import read_schema
 from pravega_spark.spark.key_value.change_feed import TableChangeStream
 from pravega_spark.spark.key_value.source import KeyValueDataSource
+from pravega_spark.spark.read import micro_batch
 from pravega_spark.spark.read.micro_batch import PravegaStreamReader
 from pravega_spark.spark.versions import ReadMaxRows
 from tests.harness.small_streams import created, scale
@@ -241,6 +243,52 @@ def test_each_run_says_once_what_it_does_otherwise(
         told.latestOffset(told.initialOffset(), ReadMaxRows(1))
     (record,) = [one for one in caplog.records if "tells a source neither" in one.message]
     assert "a query of s/a" in record.message
+
+
+def repeats(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.message for one in caplog.records if "this run repeats" in one.message]
+
+
+def test_run_that_repeats_a_planned_batch_says_so_once(
+    root: str, query: Query, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(micro_batch, "HAS_TRIGGERS", False)
+    stream = created(root)
+    fill(stream, 0, 5)
+    with caplog.at_level(logging.WARNING):
+        query.start().batch()
+        fill(stream, 5, 10)
+        query.start().batch(fails=True)
+        assert repeats(caplog) == []
+        fill(stream, 10, 15)
+        run = query.start()
+        assert run.batch() == list(range(5, 10))
+        run.reader.partitions(*query.batches)  # as for each use of the frame in a self-join
+        (message,) = repeats(caplog)
+        assert "a query of s/a: this run repeats" in message
+        assert "start it once more for the rest" in message
+        assert run.batch() == list(range(10, 15))
+        assert query.start().batch() is None
+        assert len(repeats(caplog)) == 1
+
+
+@pytest.mark.parametrize("has_triggers", [False, True])
+def test_told_run_that_repeats_a_batch_goes_on_and_says_nothing(
+    root: str,
+    query: Query,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    has_triggers: bool,
+) -> None:
+    monkeypatch.setattr(micro_batch, "HAS_TRIGGERS", has_triggers)
+    fill(created(root), 0, 5)
+    query.start().batch(fails=True)
+    reader = stream_reader(root)
+    if not has_triggers:  # one of our own planners, which tell all
+        reader = PravegaStreamReader(reader.settings, read_schema(reader.settings), is_told=True)
+    with caplog.at_level(logging.WARNING):
+        assert reader.partitions(reader.initialOffset(), query.batches[0])
+    assert repeats(caplog) == []
 
 
 def test_change_feed_is_called_likewise(root: str) -> None:
