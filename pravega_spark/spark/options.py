@@ -295,8 +295,9 @@ OPTIONS: Final = (
         "limitFirstBatch",
         READ | CHANGES,
         boolean,
-        "On Spark 4.0 and 4.1: let the limits hold for a run's first batch, too, with which "
-        "Trigger.AvailableNow ends there; see Spark 4.0 and 4.1.",
+        "On Spark 4.0 and 4.1: let the limits hold for a run's first batch, too. With "
+        "Trigger.AvailableNow it is the only one, and the rest waits for the next run. Spark 4.2 "
+        "and newer ignore the option; see Spark 4.0 and 4.1.",
         default="false",
     ),
     Option(
@@ -398,7 +399,8 @@ OPTIONS: Final = (
         "includeWatermark",
         READ,
         boolean,
-        "Add the column watermark: before it, nothing follows the micro-batch (streaming only).",
+        "Add the column watermark: before it, nothing follows the micro-batch; null while no "
+        "writer has noted a time (streaming only).",
         default="false",
     ),
     Option(
