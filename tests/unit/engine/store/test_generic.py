@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from socket import socket
-from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -139,50 +135,6 @@ def test_other_calls_raise_the_stores_own_errors() -> None:
     for write in (lambda: denied.put("key", b""), lambda: denied.delete(["key"])):
         with pytest.raises(StoreReadOnly, match="denied"):
             write()
-
-
-class Answer(BaseHTTPRequestHandler):
-    """Answers each request with the status that its path names."""
-
-    def do_GET(self) -> None:
-        self.send_response(int(self.path.rpartition("/")[2]))
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    do_HEAD = do_GET
-
-    def log_message(self, *arguments: Any) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture
-def web() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Answer) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
-def test_absence_is_what_a_web_server_says_and_no_other_failure(web: str) -> None:
-    """The driver of HTTP takes each failure for absence, one of the network included."""
-    store = GenericStore(web, {})
-    assert [store.exists(status) for status in ("200", "404", "410")] == [True, False, False]
-    assert store.modified_ms("404") is None
-    for status, kind in (("403", StoreReadOnly), ("503", StoreUnavailable), ("418", StoreError)):
-        with pytest.raises(kind, match=status):
-            store.exists(status)
-        with pytest.raises(kind, match=status):
-            store.modified_ms(status)
-
-
-def test_web_server_that_does_not_answer_says_nothing_of_absence() -> None:
-    with socket() as free:
-        free.bind(("127.0.0.1", 0))  # nobody listens
-        store = GenericStore(f"http://127.0.0.1:{free.getsockname()[1]}", {})
-        with pytest.raises(StoreUnavailable, match="Cannot connect"):
-            store.exists("x.json")
 
 
 def test_certificate_that_is_refused_says_nothing_of_absence() -> None:
