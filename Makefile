@@ -54,13 +54,13 @@ demo: $(FOR_DEMO) $(JAR) ## run the demo, examples/demo.py (ARGS="--help" for it
 	$(BIN)/spark-submit --packages $(DELTA) --conf spark.log.level=ERROR \
 		--driver-java-options '$(SHORT_LIVED)' examples/demo.py $(ARGS)
 
-quick: $(INSTALLED) ## at each save: the tests of pure code and the memory store, about two minutes
+quick: $(INSTALLED) ## at each save: the tests of pure code and the memory store, about a minute
 	$(PYTEST) -m quick tests/unit tests/docs --ignore tests/unit/bench $(ARGS)
 
-check: lint ## lint, then the tests that need neither a JVM nor a server: about six minutes
+check: lint ## lint, then the tests that need neither a JVM nor a server: about five minutes
 	$(PYTEST) -m '$(LIGHT)' $(ARGS)
 
-test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about 25 minutes
+test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about 22 minutes
 	$(PYTEST) -m '$(LIGHT)' $(if $(ARGS),,--cov --cov-report=) $(ARGS)
 	$(HEAVY) -m 'not ($(LIGHT))' $(ARGS)
 	$(if $(ARGS),,$(BIN)/python -m tests.versions --short --workers $(WORKERS))
