@@ -463,7 +463,7 @@ class GenericStore:
         return sorted(found, key=lambda entry: entry.key)
 
     def _raise_hidden(self, error: FileNotFoundError, key: str) -> None:
-        """Raise the failure that a driver took for absence: fsspec's HTTP takes any."""
+        """Raise the failure that a driver took for absence, if it kept it as the cause."""
         cause = error.__cause__
         if isinstance(cause, Exception) and _has_not_looked(cause):
             raise self._read_error(cause, key) from error

@@ -137,11 +137,51 @@ def test_other_calls_raise_the_stores_own_errors() -> None:
             write()
 
 
-def test_certificate_that_is_refused_says_nothing_of_absence() -> None:
+class Answered(Exception):
+    """The error of an SDK that carries the status of an answer."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(str(status))
+        self.status = status
+
+
+def absent_by(cause: Exception) -> GenericStore:
+    """A store whose driver takes a failure for absence."""
     absent = FileNotFoundError("x.json")
-    absent.__cause__ = ConnectionError("CERTIFICATE_VERIFY_FAILED")
+    absent.__cause__ = cause
+    return failing(absent)
+
+
+@pytest.mark.parametrize("status", [404, 410])
+def test_answer_that_nothing_is_there_is_absence(status: int) -> None:
+    store = absent_by(Answered(status))
+    assert not store.exists("x.json")
+    assert store.modified_ms("x.json") is None
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        (Answered(403), StoreReadOnly),
+        (Answered(503), StoreUnavailable),
+        (Answered(418), StoreError),
+        (ConnectionError("nobody listens"), StoreUnavailable),
+    ],
+)
+def test_failure_that_a_driver_takes_for_absence_is_raised(
+    cause: Exception, kind: type[StoreError]
+) -> None:
+    store = absent_by(cause)
+    for call in (store.exists, store.modified_ms):
+        with pytest.raises(kind, match=str(cause)) as refused:
+            call("x.json")
+        assert type(refused.value) is kind
+
+
+def test_certificate_that_is_refused_says_nothing_of_absence() -> None:
+    store = absent_by(ConnectionError("CERTIFICATE_VERIFY_FAILED"))
     with pytest.raises(StoreError, match="CERTIFICATE_VERIFY_FAILED") as refused:
-        failing(absent).exists("x.json")
+        store.exists("x.json")
     assert type(refused.value) is StoreError  # no call again mends it
 
 
