@@ -21,12 +21,18 @@ from pravega_spark.engine.store.s3 import S3Store
 from pravega_spark.engine.store.s3_client import S3Client
 from pravega_spark.errors import (
     StoreError,
-    StoreFull,
     StoreReadOnly,
     StoreRefused,
     StoreUnavailable,
 )
-from tests.harness.fault_proxy import LOSE_ANSWER, LOSE_REQUEST, FaultProxy, Reply, start_proxy
+from tests.harness.fault_proxy import (
+    LOSE_ANSWER,
+    LOSE_REQUEST,
+    REFUSALS,
+    FaultProxy,
+    Reply,
+    start_proxy,
+)
 from tests.harness.s3_server import S3Server
 from tests.harness.tcp_proxy import cut_after_headers
 
@@ -120,16 +126,7 @@ def test_server_error_of_a_create_is_unknown_at_once(
     assert proxy.seen == ["PUT"]
 
 
-@pytest.mark.parametrize(
-    ("reply", "error", "text"),
-    [
-        (Reply(403, "AccessDenied"), StoreReadOnly, "403 AccessDenied"),
-        (Reply(404, "NoSuchBucket"), StoreError, "bucket does not exist"),
-        (Reply(501, "NotImplemented"), StoreRefused, "conditional writes"),
-        (Reply(507, "XMinioStorageFull"), StoreFull, "507"),
-        (Reply(400, "InvalidArgument"), StoreError, "InvalidArgument"),
-    ],
-)
+@pytest.mark.parametrize(("reply", "error", "text"), REFUSALS)
 def test_refusal_is_an_error_with_its_reason(
     store: Store, proxy: FaultProxy, reply: Reply, error: type[StoreError], text: str
 ) -> None:

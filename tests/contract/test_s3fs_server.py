@@ -20,13 +20,12 @@ from pravega_spark.engine.store.generic import GenericStore
 from pravega_spark.engine.store.root_url import RootUrl
 from pravega_spark.errors import (
     StoreError,
-    StoreFull,
     StoreReadOnly,
     StoreRefused,
     StoreUnavailable,
 )
 from tests.harness import racers
-from tests.harness.fault_proxy import LOSE_ANSWER, FaultProxy, Reply, start_proxy
+from tests.harness.fault_proxy import LOSE_ANSWER, REFUSALS, FaultProxy, Reply, start_proxy
 from tests.harness.s3_server import S3Server
 from tests.harness.tcp_proxy import cut_after_headers
 
@@ -121,16 +120,7 @@ def test_own_create_whose_answer_is_lost_comes_back_as_exists_and_is_there(
     assert store.get("log/1.json") == b"mine"
 
 
-@pytest.mark.parametrize(
-    ("reply", "error", "text"),
-    [
-        (Reply(403, "AccessDenied"), StoreReadOnly, "403 AccessDenied"),
-        (Reply(404, "NoSuchBucket"), StoreError, "bucket does not exist"),
-        (Reply(501, "NotImplemented"), StoreRefused, "conditional writes"),
-        (Reply(507, "XMinioStorageFull"), StoreFull, "507"),
-        (Reply(400, "InvalidArgument"), StoreError, "InvalidArgument"),
-    ],
-)
+@pytest.mark.parametrize(("reply", "error", "text"), REFUSALS)
 def test_refusal_is_an_error_with_its_reason(
     store: Store, proxy: FaultProxy, reply: Reply, error: type[StoreError], text: str
 ) -> None:

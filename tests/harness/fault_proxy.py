@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
+
 LOSE_ANSWER = "lose answer"
 LOSE_REQUEST = "lose request"
 
@@ -117,3 +119,14 @@ def start_proxy(endpoint_url: str) -> Iterator[FaultProxy]:
         finally:
             server.shutdown()
             thread.join()
+
+
+REFUSALS = (
+    (Reply(403, "AccessDenied"), StoreReadOnly, "403 AccessDenied"),
+    (Reply(404, "NoSuchBucket"), StoreError, "bucket does not exist"),
+    (Reply(501, "NotImplemented"), StoreRefused, "conditional writes"),
+    (Reply(507, "XMinioStorageFull"), StoreFull, "507"),
+    (Reply(400, "InvalidArgument"), StoreError, "InvalidArgument"),
+)
+"""Answers to a write that had no effect: the error that every client of S3 makes of each, and a
+part of its text."""
