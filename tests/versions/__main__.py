@@ -24,7 +24,7 @@ from xml.etree import ElementTree
 from tests.harness import spark_environments
 from tests.harness.jvm import clean_environment
 from tests.harness.spark_environments import LOWEST, OLDER, REPOSITORY, SPARKS, Spark, run_quietly
-from tests.versions.records import Record, take
+from tests.versions.records import KEPT, PAGE, Record, take
 
 LIGHT = "quick or (contract and not (s3 or slow))"
 """Tests that need no Spark: of pure code and the memory store, and the contract of stores."""
@@ -116,7 +116,10 @@ def record(
         versions["delta"] = spark.delta.rpartition(":")[2]
         java = _output("java", "-XshowSettings:properties", "-version")
         (versions["java"],) = re.findall(r"java\.version = (.+)", java)
-    commit = _output("git", "describe", "--always", "--dirty", "--exclude", "*")
+    # An earlier run's record makes no other code.
+    kept = [f":(exclude){path.relative_to(REPOSITORY)}" for path in (KEPT, PAGE)]
+    changed = _output("git", "status", "--porcelain", "--", ".", *kept)
+    commit = _output("git", "rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
     day = datetime.now(timezone.utc).date().isoformat()
     return Record(name, part.name, day, commit, versions, passed)
 
