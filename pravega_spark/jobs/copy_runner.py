@@ -25,6 +25,7 @@ from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.maintenance.rounds import INTERRUPTED
 from pravega_spark.primitives.printable import printable_lines
 from pravega_spark.spark.jars import kafka_package, start_with_delta
+from pravega_spark.spark.versions import progress_fields
 from pravega_spark.values.units import count_text
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class _Sums:
         if number <= self.last_batch or not rows:
             return None
         self.last_batch, self.batches, self.rows = number, self.batches + 1, self.rows + rows
-        seconds = progress["batchDuration"] / 1_000
+        seconds = progress["durationMs"]["triggerExecution"] / 1_000
         done = f"batch {number}: {count_text(rows, 'row')} in {seconds:.1f} s"
         line = f"{datetime.now():%H:%M:%S} {done}"
         behind = _behind(progress)
@@ -247,7 +248,7 @@ def _follow(
 
 def _print_new(query: StreamingQuery, sums: _Sums) -> None:
     for progress in query.recentProgress:
-        line = sums.add(json.loads(progress.json))
+        line = sums.add(progress_fields(progress))
         if line is not None:
             print(line, flush=True)
 

@@ -20,6 +20,7 @@ imported, for programs that call them without ``format("pravega")``.
 from __future__ import annotations
 
 import functools
+import json
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -82,6 +83,7 @@ __all__ = [
     "datasource",
     "error_condition",
     "java_for",
+    "progress_fields",
     "spark_release",
     "spark_schema",
     "spark_version",
@@ -239,6 +241,12 @@ def error_condition(error: PySparkException) -> str | None:
     condition = getattr(error, "getCondition", None) or error.getErrorClass
     found: str | None = condition()
     return found
+
+
+def progress_fields(progress: Any) -> dict[str, Any]:
+    """Return the fields of a query's progress; Spark 3.5 reports no more than them."""
+    fields: dict[str, Any] = json.loads(progress.json) if hasattr(progress, "json") else progress
+    return fields
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -43,6 +43,7 @@ def lines(folder: Path, name: str, first: int, last: int, at: int) -> None:
     hidden.rename(file)
 
 
+@pytest.mark.versions(since="3.5")
 def test_lines_are_events_as_they_are_with_each_key_in_the_order_of_the_files(
     copies: Copies,
 ) -> None:
@@ -136,6 +137,7 @@ def test_export_and_import_again_make_the_same_events(copies: Copies, kind: str)
     assert Counter(copies.events("s/back")) == Counter(copies.events())
 
 
+@pytest.mark.versions(since="3.5")
 def test_old_files_are_imported_and_changed_ones_end_the_run(copies: Copies) -> None:
     source = copies.folder / "lines"
     given = ["--from", "json", "--path", source]

@@ -105,6 +105,19 @@ def test_job_runs_by_each_launcher(
     assert found["streams"] == 1 if "streams" in found else True
 
 
+@pytest.mark.versions(since="3.5")
+def test_jobs_run_by_command_line_on_each_spark(manager: StreamManager, tmp_path: Path) -> None:
+    root = "--root", tmp_path / "root"
+    lines = tmp_path / "lines"
+    lines.mkdir()
+    (lines / "a.json").write_text('{"n":1}\n{"n":2}\n')
+    words = *root, "--checkpoint", tmp_path / "import", "--path", lines, "--stream", "s/new"
+    assert launch("module", "import_stream", *words, "--from", "json")["rows"] == 2
+    assert [e.data for e in manager.read("s/new")] == [b'{"n":1}', b'{"n":2}']
+    found = launch("submit", "maintenance", *root, "--once")
+    assert (found["failed"], found["streams"], found["rounds"]) == (0, 2, 1)
+
+
 def test_job_runs_over_spark_connect(manager: StreamManager, tmp_path: Path) -> None:
     given = "--root", tmp_path / "root"
     found = launch("module", "compaction", *given, SPARK_REMOTE="local[2]")

@@ -143,7 +143,7 @@ def test_min_partitions_split_a_scaled_stream(make: Make, load: Load) -> None:
         assert sorted(values(frame)) == list(range(200))
 
 
-@pytest.mark.versions
+@pytest.mark.versions(since="4.1")
 def test_pushed_conditions_skip_files_and_give_the_same_rows(
     spark: SparkSession, make: Make, load: Load
 ) -> None:

@@ -52,10 +52,14 @@ def contract(spark: Spark, *, short: bool = False) -> Part:
     """Return the contract part of the tests on Spark, as far as a Spark has what they need.
 
     A test that needs no data source, which Spark 3.5 lacks, says ``versions(since="3.5")``, one
-    that needs Delta ``versions(needs="delta")``. Only their files are imported.
+    of pushed filters, which 4.0 tells no source, ``versions(since="4.1")``, and one that needs
+    Delta ``versions(needs="delta")``. Only their files are imported.
     """
     marks = "versions(short=True)" if short else "versions"
-    marks = 'versions(since="3.5")' if spark.minor == "3.5" else marks
+    if spark.minor == "3.5":
+        marks = 'versions(since="3.5")'
+    elif spark.minor == "4.0":
+        marks = f'{marks} and not versions(since="4.1")'
     marks = marks if spark.delta else f'{marks} and not versions(needs="delta")'
     since = re.compile(r'mark\.versions\(.*since="3\.5"') if spark.minor == "3.5" else _IN_CONTRACT
     found = sorted(

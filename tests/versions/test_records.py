@@ -55,6 +55,7 @@ def test_areas_of_a_report_are_counted_without_what_was_skipped() -> None:
 
 
 def test_spark_has_the_tests_that_it_can_have() -> None:
+    assert contract(SPARKS["4.0"]).marks == 'versions and not versions(since="4.1")'
     assert contract(SPARKS["4.1"]).marks == "versions"
     assert contract(SPARKS["4.3"]).marks == 'versions and not versions(needs="delta")'
     assert contract(SPARKS["3.5"]).marks == 'versions(since="3.5")'
