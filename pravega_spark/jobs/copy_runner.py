@@ -25,7 +25,6 @@ from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.maintenance.rounds import INTERRUPTED
 from pravega_spark.primitives.printable import printable_lines
 from pravega_spark.spark.jars import kafka_package, start_with_delta
-from pravega_spark.spark.versions import progress_fields
 from pravega_spark.values.units import count_text
 
 if TYPE_CHECKING:
@@ -247,6 +246,8 @@ def _follow(
 
 
 def _print_new(query: StreamingQuery, sums: _Sums) -> None:
+    from pravega_spark.spark.versions import progress_fields
+
     for progress in query.recentProgress:
         line = sums.add(progress_fields(progress))
         if line is not None:

@@ -19,7 +19,6 @@ from pravega_spark.key_value.snapshot import TableSnapshot, table_snapshot
 from pravega_spark.spark.jars import start_with_delta
 from pravega_spark.spark.key_value.changed_range import merged_range
 from pravega_spark.spark.option_values import named
-from pravega_spark.spark.versions import spark_release
 from pravega_spark.values.limits import SCAN_CHANGED_BYTES
 from pravega_spark.values.names import folded_path, split_table, table_log
 from pravega_spark.values.segments import segment_text
@@ -98,6 +97,8 @@ def _over_folded(spark: SparkSession, root: str, table: str, found: TableSnapsho
     except Exception as error:  # Spark 4.3 raises the JVM's own
         if "DATA_SOURCE_NOT_FOUND" not in str(error):
             raise
+        from pravega_spark.spark.versions import spark_release
+
         raise IllegalState(
             f"this session has no Delta Lake, which holds the folded entries of table {table}: "
             f"{start_with_delta(spark_release())}. format('pravega_kvt') reads them without it."

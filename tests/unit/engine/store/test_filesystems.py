@@ -181,7 +181,7 @@ class Unable(Own):
 def test_file_system_whose_write_takes_no_mode_is_refused_when_it_is_handed_in(
     tmp_path: Path,
 ) -> None:
-    for given in (Modeless(), ZipFileSystem(tmp_path / "a.zip", mode="w")):
+    for given in (Modeless(), ZipFileSystem(str(tmp_path / "a.zip"), mode="w")):
         with pytest.raises(StoreRefused, match=r"has no native exclusive create.* Use a path or"):
             StreamManager("b/x", filesystem=given)
     StreamManager("given/i", filesystem=Passing()).create_scope("s")
@@ -190,7 +190,7 @@ def test_file_system_whose_write_takes_no_mode_is_refused_when_it_is_handed_in(
 def test_http_is_refused_when_it_is_handed_in() -> None:
     http = pytest.importorskip("fsspec.implementations.http")
     with pytest.raises(StoreRefused, match=r"HTTPFileSystem has no native .* Use a path or"):
-        StreamManager("https://h/x", filesystem=http.HTTPFileSystem())
+        StreamManager("h/x", filesystem=http.HTTPFileSystem())
 
 
 def test_create_that_fails_as_unable_is_refused_with_the_way_on() -> None:

@@ -233,7 +233,7 @@ def test_missing_driver_is_refused_with_what_to_install(monkeypatch: pytest.Monk
         open_store("gs://b/x")
     assert str(it.value).lower().count("install ") == 1
     with pytest.raises(StoreRefused, match=r"driver is missing: .* Install it"):
-        open_store("box://b/x")
+        open_store("dropbox://b/x")
 
 
 def test_explicit_options_are_pickled_and_not_shown() -> None:
