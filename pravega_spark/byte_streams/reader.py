@@ -385,6 +385,11 @@ class ByteStreamReader(NotPicklable, io.RawIOBase):
             finally:
                 super().close()
 
+    def __del__(self) -> None:
+        """Close it, unless its constructor has raised: then it holds nothing."""
+        if hasattr(self, "_windows"):
+            super().__del__()
+
     @contextlib.contextmanager
     def _position_kept_on_errors(self) -> Iterator[None]:
         """Go back to the position of now if the calls inside raise: they hand out nothing."""
