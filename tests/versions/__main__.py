@@ -101,7 +101,8 @@ def outcome(report: str) -> tuple[dict[str, int], list[str]]:
     passed: Counter[str] = Counter()
     skipped = []
     for case in ElementTree.fromstring(report).iter("testcase"):
-        _, folder, *rest = case.get("classname", "").split(".")
+        # A module that is skipped as a whole has no class, and its path as the name.
+        _, folder, *rest = (case.get("classname") or case.get("name", "")).split(".")
         if case.find("skipped") is not None:
             skipped.append(f"{rest[-1]}::{case.get('name')}")
         elif folder == "spark":

@@ -24,6 +24,7 @@ REPORT = """<testsuites><testsuite>
 <testcase classname="tests.spark.test_two_words" name="a"/>
 <testcase classname="tests.unit.engine.test_x.TestY" name="b"/>
 <testcase classname="tests.spark.test_two_words" name="c"><skipped/></testcase>
+<testcase classname="" name="tests.unit.test_none"><skipped/></testcase>
 </testsuite></testsuites>"""
 
 
@@ -70,7 +71,10 @@ def test_record_replaces_that_of_an_earlier_run(
 
 
 def test_areas_of_a_report_are_counted_without_what_was_skipped() -> None:
-    assert outcome(REPORT) == ({"two words": 1, "unit": 1}, ["test_two_words::c"])
+    assert outcome(REPORT) == (
+        {"two words": 1, "unit": 1},
+        ["test_two_words::c", "test_none::tests.unit.test_none"],
+    )
 
 
 def test_spark_has_the_tests_that_it_can_have() -> None:
