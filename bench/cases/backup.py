@@ -38,7 +38,7 @@ def backup_up_to_date(context: Context) -> Iterator[Figure]:
                 f"backup of {streams:,} streams brought up to date, {what} has changed",
                 took[0],
                 "s",
-                "the first backup, processor time",
+                "the first backup, CPU",
                 first[0],
                 took[0] / first[0],
                 note=f"{took[1]:.1f} calls a stream, {first[1]:.1f} for the first; "

@@ -118,7 +118,7 @@ def compaction_speed(context: Context) -> Iterator[Figure]:
         f"compaction of {count:,} events in {files:,} files",
         found["ours"],
         "events/s",
-        "pyarrow in one thread reading the files and writing one, with the same settings",
+        "pyarrow in one thread, the same settings",
         found["pyarrow"],
         note=f"ours: a thread encodes, {READ_AHEAD_PARTS} read; {len(plan)} files after it; "
         f"{compare(meters['ours'], meters['pyarrow'])}",

@@ -152,7 +152,7 @@ def _frame_read(context: Context, stream: str, rows: int) -> Iterator[Figure]:
 
     yield figure(
         "decoded",
-        "ready batches of a source in Python, and the files decoded by pyarrow",
+        "ready batches, and pyarrow's decoding",
         "planning, the columns that are constant in a segment, and the checks of each batch",
     ).within(ratio_at_least=0.9 if rows > 1_000_000 else 0.75)
     yield figure("ready", "ready batches alone", "decoding, which they do not need").within(

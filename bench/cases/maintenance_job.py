@@ -62,7 +62,7 @@ def _process(root: str, names: list[str]) -> Figure:
         f"`jobs/maintenance.py --once`, {len(names):,} streams, {news:,} with news, one process",
         took,
         "s",
-        "its round alone, without the start of Spark and of Python",
+        "its round alone",
         record["seconds"],
         took / record["seconds"],
         limited_by="the start of Spark and of its Python workers",

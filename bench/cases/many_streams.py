@@ -213,7 +213,7 @@ def idle_looks(context: Context) -> Iterator[Figure]:
     used, used_few = (_look(context, names[:count]) for count in (many, few))
     share = used / max(STREAM_REFRESH_SECONDS, used)
     yield Figure(
-        f"an idle look at {many:,} streams on a local disk, processor time of each",
+        f"an idle look at {many:,} streams on a local disk, CPU of each",
         1e6 * used / many,
         "us",
         f"{few:,} streams",

@@ -151,7 +151,7 @@ def many_remote_writers(context: Context) -> Iterator[Figure]:
     for count, target in ((16, 8.0), (64, 24.0)):
         many = _remote(count, warm, seconds)
         yield Figure.of_rounds(
-            f"{count} writers, simulated store with 30 ms a call: appends a second",
+            f"{count} writers, simulated store: appends a second",
             [many.per_second],
             "/s",
             "one such writer",

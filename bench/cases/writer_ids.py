@@ -63,7 +63,7 @@ def writer_ids(context: Context) -> Iterator[Figure]:
         limited_by="eight domains in state files and a few changes in parts for each commit",
     ).within(at_most=1.5 * few.written)
     yield Figure(
-        f"stream_info beside {_MANY:,} ids of writers, processor time",
+        f"stream_info beside {_MANY:,} ids of writers, CPU",
         1e3 * many.info_ms,
         "µs",
         note=f"{1e3 * few.info_ms:.0f} beside {_FEW:,}",
