@@ -145,7 +145,7 @@ def test_long_keys_with_secondary_parts_and_bytes_are_read_and_written(
     assert [bytes(row.key) for row in read("s/blobs", prefix="6100").collect()] == [b"a\x00b"]
 
 
-@pytest.mark.versions
+@pytest.mark.versions(needs="delta")
 def test_frame_of_the_folded_table_is_exact_and_shows_the_same_versions(
     table: Callable[..., KeyValueTable],
     read: Read,

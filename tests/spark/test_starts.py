@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.manager import StreamManager
+from pravega_spark import KeyValueTableConfiguration, StreamManager
+from pravega_spark.key_value.fold import fold
+from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.spark.jars import delta_package, minor, start_with_delta
 from pravega_spark.spark.jvm_start import ivy_folder
 from pravega_spark.spark.versions import spark_release
@@ -35,6 +37,10 @@ spark = pravega_spark.session(delta=False, **conf)
 frame = spark.range(3).selectExpr("'k' AS routing_key", "cast(id AS string) AS event")
 frame.write.format("pravega").mode("append").option("root", given["root"]).save("s/in")
 print(spark.read.format("pravega").option("root", given["root"]).load("s/in").count())
+try:
+    pravega_spark.key_value_frame(spark, "s/stock", root=given["root"])
+except pravega_spark.errors.IllegalState as error:
+    print(error)
 print(spark.conf.get("spark.jars.packages", "no packages"), spark.conf.get("spark.sql.extensions"))
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 print(pravega_spark.session(delta=False, **conf) is spark)
@@ -83,13 +89,21 @@ def test_jar_that_cannot_be_had_is_one_sentence_and_the_process_goes_on_without(
     tmp_path: Path, dead_ivy: dict[str, str]
 ) -> None:
     root = {"root": str(tmp_path / "root")}
-    said, rows, settings, quiet, warning, same = run(_REFUSED + _PLAIN, {**dead_ivy, **root})
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("s")
+    manager.create_key_value_table("s/stock", KeyValueTableConfiguration(key_type="string"))
+    stock = manager.key_value_table("s/stock")
+    stock.put("k", b"v").result()
+    fold(stock._stream, folded_table(stock._stream, stock.configuration))
+    given = {**dead_ivy, **root}
+    said, rows, folded, settings, quiet, warning, same = run(_REFUSED + _PLAIN, given)
     assert said.startswith(
         f"Spark did not start: {delta_package(spark_release())} could not be fetched into "
         f"{tmp_path}/ivy/jars, as the lines above say: name a mirror by "
     )
     assert said.endswith("; session(delta=False) needs none, and format('pravega') works with it.")
     assert (rows, settings) == ("3", "no packages None")
+    assert folded.startswith("this session has no Delta Lake, which holds the folded entries of ")
     assert (quiet, same) == ("True", "True")
     assert warning.startswith("this Spark has no Delta Lake: format('pravega') works, format(")
     assert warning.endswith(f"; {start_with_delta(spark_release())}.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.spark_environments import SPARKS
+from tests.harness.spark_environments import LOWEST, SPARKS
 from tests.versions import records
 from tests.versions.__main__ import contract, outcome
 from tests.versions.records import Record, load, take, written
@@ -30,6 +30,25 @@ REPORT = """<testsuites><testsuite>
 def test_page_is_made_from_the_records() -> None:
     text = records.PAGE.read_text(encoding="utf-8")
     assert written(text, load()) == text
+
+
+def test_every_spark_has_passed_the_contract() -> None:
+    expected = {name: spark.pyspark for name, spark in {**SPARKS, "lowest": LOWEST}.items()}
+    kept = {each.name: each for each in load() if each.part == "spark"}
+    assert {name: each.versions["pyspark"] for name, each in kept.items()} == expected
+    passed = {name: sum(each.passed.values()) for name, each in kept.items()}
+    assert all(count >= 60 for name, count in passed.items() if name != "3.5"), passed
+    assert passed["3.5"] >= 20
+
+
+def test_lowest_versions_and_every_python_have_passed_the_light_tests() -> None:
+    kept = {each.name: each for each in load() if each.part == "light"}
+    assert kept.keys() == {"lowest", "python3.10", "python3.12", "python3.13"}
+    assert all(sum(each.passed.values()) >= 5_000 for each in kept.values())
+
+
+def test_no_record_is_of_changed_code() -> None:
+    assert [each.name for each in load() if each.commit.endswith("-dirty")] == []
 
 
 def test_record_replaces_that_of_an_earlier_run(

@@ -21,6 +21,7 @@ import email.utils
 import functools
 import hashlib
 import http.client
+import os
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -48,6 +49,7 @@ from pravega_spark.engine.store.base import ResponseDate
 from pravega_spark.engine.store.s3_errors import KeysMissing
 from pravega_spark.engine.store.s3_settings import Form, S3Settings
 from pravega_spark.engine.store.supplier_log import taken_failures
+from pravega_spark.errors import InvalidInput
 from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.values.limits import OBJECT_CALLS, OBJECT_HELPERS
 
@@ -270,6 +272,7 @@ class S3Client:
         config, verify = self._settings.config, self._settings.verify(self._session)
         certificate = config.client_cert
         pair = certificate if isinstance(certificate, tuple) else (certificate, None)
+        self._check_files(verify, *pair)
         connect, read = self._settings.timeouts
         given: dict[str, Any] = {
             "num_pools": 2,
@@ -292,6 +295,19 @@ class S3Client:
         headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
         manager = urllib3.ProxyManager(proxy, proxy_headers=headers, **given)
         return checked(manager, self._silence)
+
+    def _check_files(self, *paths: str | bool | None) -> None:
+        """Raise InvalidInput for a missing file; a connection would take it for an outage."""
+        for path in paths:
+            if isinstance(path, str) and not os.path.exists(path) and self._is_encrypted():
+                raise InvalidInput(
+                    f"s3://{self._settings.bucket}: the file of certificates {path} does not "
+                    "exist; client_kwargs.verify, AWS_CA_BUNDLE or config_kwargs.client_cert "
+                    "names it."
+                )
+
+    def _is_encrypted(self) -> bool:
+        return self._forms["ListObjectsV2"].url.startswith("https:")
 
     def call(
         self,

@@ -16,8 +16,10 @@ from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import IllegalState, InvalidInput
 from pravega_spark.key_value.entry import translated
 from pravega_spark.key_value.snapshot import TableSnapshot, table_snapshot
+from pravega_spark.spark.jars import start_with_delta
 from pravega_spark.spark.key_value.changed_range import merged_range
 from pravega_spark.spark.option_values import named
+from pravega_spark.spark.versions import spark_release
 from pravega_spark.values.limits import SCAN_CHANGED_BYTES
 from pravega_spark.values.names import folded_path, split_table, table_log
 from pravega_spark.values.segments import segment_text
@@ -49,8 +51,8 @@ def key_value_frame(
 
     The version is pinned by the call: the newest one, or ``version`` of the change log. The frame
     is the folded Delta table at a version, without the keys that changed after it, and the newest
-    changes of those. Columns are those of ``format("pravega_kvt")``. The session needs Delta.
-    Raises NoSuchTable, and TruncatedData if the version can no longer be read.
+    changes of those. Columns are those of ``format("pravega_kvt")``. Raises IllegalState if the
+    session has no Delta, NoSuchTable, and TruncatedData if the version can no longer be read.
     """
     if former:
         table, root = _reordered("key_value_frame(spark, table, root=root)", table, former, root)
@@ -90,7 +92,16 @@ def _over_folded(spark: SparkSession, root: str, table: str, found: TableSnapsho
 
     assert found.folded is not None
     path = f"{root.rstrip('/')}/{folded_path(found.stream.name)}"
-    rows = spark.read.format("delta").option("versionAsOf", found.folded.version).load(path)
+    reader = spark.read.format("delta").option("versionAsOf", found.folded.version)
+    try:
+        rows = reader.load(path)
+    except Exception as error:  # Spark 4.3 raises the JVM's own
+        if "DATA_SOURCE_NOT_FOUND" not in str(error):
+            raise
+        raise IllegalState(
+            f"this session has no Delta Lake, which holds the folded entries of table {table}: "
+            f"{start_with_delta(spark_release())}. format('pravega_kvt') reads them without it."
+        ) from error
     keys = ["key", "secondary_key"] if found.table.layout.has_secondary else ["key"]
     if found.changes and found.changed_bytes <= SCAN_CHANGED_BYTES:
         rows = _with_few(spark, rows, found, keys)

@@ -250,3 +250,18 @@ def test_child_process_opens_its_own_store(monkeypatch: pytest.MonkeyPatch) -> N
     store = open_store("s3://b/fork")
     monkeypatch.setattr(os, "getpid", lambda: -1)
     assert open_store("s3://b/fork") is not store
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"client_kwargs": {"verify": "/no/such.pem"}},
+        {"config_kwargs": {"client_cert": "/no/such.pem"}},
+        {"config_kwargs": {"client_cert": (__file__, "/no/such.pem")}},
+    ],
+)
+def test_missing_file_of_certificates_is_named(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=r"s3://b: the file of certificates /no/such\.pem does"):
+        StreamManager(
+            "s3://b/r", storage_options={"key": "k", "secret": "s", **options}
+        ).create_scope("s")
