@@ -107,11 +107,12 @@ def _rows(names: Sequence[str], figures: Sequence[Figure]) -> Iterator[str]:
         return
     yield "| | measured | beside | ratio | target |\n| --- | --- | --- | --- | --- |\n"
     for before, figure in zip([None, *shown], shown, strict=False):
-        mine = (figure.name, _value(figure))
+        mine, peer = (figure.name, _value(figure)), _peer(figure)
         if before is not None and (before.name, before.value) == (figure.name, figure.value):
             mine = ("", "")
-        cells = (*mine, _peer(figure), _ratio(figure), _target(figure))
-        yield f"| {' | '.join(cells)} |\n"
+        elif before is not None and before.peer == figure.peer:
+            peer = number(figure.peer_value) if figure.peer else ""
+        yield f"| {' | '.join((*mine, peer, _ratio(figure), _target(figure)))} |\n"
 
 
 def _rows_by_spark(benchmark: str, figures: Sequence[Figure]) -> Iterator[str]:
@@ -149,8 +150,7 @@ def _ratio(figure: Figure) -> str:
 def _target(figure: Figure) -> str:
     if not figure.target:
         return ""
-    text = re.sub(r"([<>]=) ([\d.,]+)x", r"ratio \1 \2", figure.target)
-    text = re.sub(r"\d+\.\d{3,}", lambda found: number(float(found[0])), text)
+    text = re.sub(r"\d+\.\d{3,}", lambda found: number(float(found[0])), figure.target)
     text = text.replace("<= ", "≤").replace(">= ", "≥").replace(" and ", ", ")
     return f"{text}: met" if figure.met else f"{text}: missed. Bound by {figure.limited_by}"
 

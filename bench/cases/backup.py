@@ -35,7 +35,7 @@ def backup_up_to_date(context: Context) -> Iterator[Figure]:
                 _append(manager, name)
             took = _measured(source, target)
             yield Figure(
-                f"backup of {streams:,} streams brought up to date, {what} has changed",
+                f"backup of {streams:,} streams up to date, {what} has changed",
                 took[0],
                 "s",
                 "the first backup, CPU",

@@ -243,7 +243,7 @@ def stored_bytes(context: Context) -> Iterator[Figure]:
         for size in (16 << 10, 1 << 20):
             peer = log_bytes(zip(keys, events.to_pylist(), strict=True), size)
             yield Figure(
-                f"bytes stored of {count:,} events of 100 B after compaction: {what}",
+                f"bytes stored of {count:,} events of 100 B, compacted: {what}",
                 stored / count,
                 "B an event",
                 f"Kafka's log with zstd, batches of {size >> 10} KiB",

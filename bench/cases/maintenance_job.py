@@ -92,7 +92,7 @@ def _rounds(context: Context, count: int, root: str, names: list[str]) -> Iterat
         f"maintenance of {count:,} streams, {news:,} with news, on Spark",
         took,
         "s",
-        "asking for one object of each stream",
+        "one object of each stream",
         floor,
         took / floor,
         note=f"all kinds; in two threads without Spark {plain:.1f} s",

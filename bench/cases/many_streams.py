@@ -119,8 +119,8 @@ _TITLES = {
     "start": ("a query of {} streams, until its first micro-batch is planned", 5.0),
     "first": ("the plan of that micro-batch", 1.0),
     "idle": ("an idle look of a query of {} streams", 1.0),
-    "create": ("a query creates its reader group over {} streams", 6.0),
-    "join": ("a query joins a reader group of {} streams", 1.0),
+    "create": ("a query's group created over {} streams", 6.0),
+    "join": ("a query's group joined, {} streams", 1.0),
     "names": ("subscribePattern, over {} scopes", 5.0),
 }
 

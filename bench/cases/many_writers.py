@@ -87,9 +87,7 @@ def many_writer_processes(context: Context) -> Iterator[Figure]:
         "its p50",
         [1e3 * many.quantile(0.5)],
     ).within(ratio_at_most=10.0)
-    yield Figure(
-        "the same: events of the slowest writer for each of the fastest", many.fairness, "x"
-    ).within(at_least=0.5)
+    yield Figure("the same: slowest writer by fastest", many.fairness, "x").within(at_least=0.5)
 
 
 class _Slowed(Runtime):

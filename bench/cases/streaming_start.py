@@ -148,7 +148,7 @@ def starts_beside_busy_processes(context: Context) -> Iterator[Figure]:
         for busy, seconds in found.items():
             done = [each for each in seconds if each is not None]
             yield Figure(
-                f"start of a query beside {busy} busy processes, {jvm.name}",
+                f"query start beside {busy} busy processes, {jvm.name}",
                 statistics.median(done) if done else math.inf,
                 "s",
                 note=f"{starts - len(done)} of {starts} fail",

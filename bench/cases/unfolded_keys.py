@@ -34,7 +34,7 @@ def unfolded_keys(context: Context) -> Iterator[Figure]:
     few, many = (_measure(context.size(count, count // 20)) for count in (_FEW, _MANY))
     for what, most in (("nothing is folded", None), ("all is folded", 2.0)):
         figure = Figure.of_rounds(
-            f"open a table of {_MANY:,} keys and scan a prefix, {what}, CPU",
+            f"open and scan a prefix of {_MANY:,} keys, {what}, CPU",
             [many[what][0]],
             "ms",
             f"{_FEW:,} keys",

@@ -26,7 +26,7 @@ def test_each_benchmark_has_one_table() -> None:
 
 @pytest.mark.parametrize(
     ("most", "said"),
-    [(2.5, "ratio ≤2.5: met"), (1.5, "ratio ≤1.5: missed. Bound by the disk")],
+    [(2.5, "≤2.5x: met"), (1.5, "≤1.5x: missed. Bound by the disk")],
 )
 def test_row_says_whether_the_target_is_met_or_what_bounds_it(most: float, said: str) -> None:
     figure = replace(
