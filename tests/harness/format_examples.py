@@ -246,6 +246,7 @@ _TEXTS: dict[str, Callable[[_Maker], str]] = {
         "bank/_reader_groups/auditors", lambda row: row["kind"] == "prepared"
     ),
     "lease": lambda made: made.last(f"{GROUP_TABLE}/_leases/reader-1.json"),
+    "silent readers": lambda made: made.last(f"{GROUP_TABLE}/_leases/_silent.json"),
     "history rows": lambda made: made.rows(
         f"{STREAM}/metadata", lambda row: row["name"].startswith("pravega.note")
     ),
