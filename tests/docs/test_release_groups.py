@@ -55,7 +55,7 @@ from pravega_spark.integrity.root_integrity import check_root
 root = sys.argv[1]
 manager = pravega_spark.StreamManager(root)
 found = list(check_root(open_store(root), deep=True))
-print([part.damage or part.rebuilt for part in found if part.damage or part.rebuilt])
+print([part.damage for part in found if part.damage])
 group = manager.reader_group("s/g")
 print(group.expire_readers(), group.online_readers())
 manager.delete_reader_group("s/g")
