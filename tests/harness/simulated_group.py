@@ -489,8 +489,8 @@ class SimulatedGroup:
             self.restart_stream(name, streams[name].start)
         self.configuration = configuration
         self.check_continued(recorded, state, begun)
-        subscribed = {"former_streams": {}, "renewed_streams": frozenset[str]()}
-        self.change(replace(state, phase=Phase.ACTIVE, **subscribed))
+        done = replace(state, former_streams={}, renewed_streams=frozenset())
+        self.change(replace(done, phase=Phase.ACTIVE))
         self.count("begun again" if begun else "update")
 
     def check_continued(
