@@ -106,9 +106,13 @@ def _rows(names: Sequence[str], figures: Sequence[Figure]) -> Iterator[str]:
         yield "Not measured lately.\n"
         return
     yield "| | measured | beside | ratio | target |\n| --- | --- | --- | --- | --- |\n"
-    for figure in shown:
-        cells = (figure.name, _value(figure), _peer(figure), _ratio(figure), _target(figure))
-        yield f"| {' | '.join(cells)} |\n"
+    for before, figure in zip([None, *shown], shown, strict=False):
+        mine, peer = (figure.name, _value(figure)), _peer(figure)
+        if before is not None and (before.name, before.value) == (figure.name, figure.value):
+            mine = ("", "")
+        elif before is not None and before.peer == figure.peer:
+            peer = number(figure.peer_value) if figure.peer else ""
+        yield f"| {' | '.join((*mine, peer, _ratio(figure), _target(figure)))} |\n"
 
 
 def _rows_by_spark(benchmark: str, figures: Sequence[Figure]) -> Iterator[str]:
@@ -129,18 +133,14 @@ def _rows_by_spark(benchmark: str, figures: Sequence[Figure]) -> Iterator[str]:
 
 
 def _value(figure: Figure) -> str:
-    return _plain(number(figure.value, figure.unit))
+    return number(figure.value, figure.unit)
 
 
 def _peer(figure: Figure) -> str:
     if not figure.peer:
         return ""
-    value = _plain(number(figure.peer_value, figure.unit))
+    value = number(figure.peer_value)
     return figure.peer if figure.peer_value is None else f"{figure.peer}: {value}"
-
-
-def _plain(text: str) -> str:
-    return re.sub(r" ?/s\b", " a second", text).strip()
 
 
 def _ratio(figure: Figure) -> str:
@@ -150,8 +150,8 @@ def _ratio(figure: Figure) -> str:
 def _target(figure: Figure) -> str:
     if not figure.target:
         return ""
-    text = re.sub(r"([<>]=) ([\d.,]+)x", r"ratio \1 \2", figure.target)
-    text = _plain(text.replace("<=", "at most").replace(">=", "at least"))
+    text = re.sub(r"\d+\.\d{3,}", lambda found: number(float(found[0])), figure.target)
+    text = text.replace("<= ", "≤").replace(">= ", "≥").replace(" and ", ", ")
     return f"{text}: met" if figure.met else f"{text}: missed. Bound by {figure.limited_by}"
 
 

@@ -417,6 +417,7 @@ class StreamManager(ClosedByBlock):
         """Finish the changes of reader groups, in all scopes, that killed processes left half made.
 
         Afterwards streams keep what each group has to read, and release what a deleted one held.
+        In groups with retention 'automatic' dead readers expire, and what was read is released.
         For the retention job; safe to repeat, and to run twice at the same time. Return the groups
         that cannot be repaired, each with its error.
         """
@@ -426,7 +427,7 @@ class StreamManager(ClosedByBlock):
         return {group: error for group, error in zip(groups, errors, strict=True) if error}
 
     def _repair_group(self, group: str) -> str | None:
-        from pravega_spark.reader_groups.lifecycle import repair_group
+        from pravega_spark.reader_groups.repair import repair_group
 
         store, runtime = self._root
         return repair_group(store, group, self._root.stream, runtime)

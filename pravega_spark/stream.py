@@ -345,8 +345,9 @@ class Stream:
     def retention(self) -> StreamRetention:
         """Return the retention: ``explain`` what a run would delete and keep, or ``run``.
 
-        A run first finishes the changes of reader groups that killed processes left half made, and
-        unsubscribes groups that the root no longer has.
+        A run first finishes the changes of reader groups that killed processes left half made,
+        unsubscribes groups that the root no longer has, and releases what groups with retention
+        'automatic' have read: their dead readers expire.
         """
         from pravega_spark.retention.stream_retention import StreamRetention
 
@@ -354,11 +355,12 @@ class Stream:
         return StreamRetention(self._log(), life, self._repair_groups)
 
     def _repair_groups(self) -> None:
-        from pravega_spark.reader_groups import lifecycle as reader_group_lifecycle
+        from pravega_spark.reader_groups import repair
 
         store, runtime = self._root
-        reader_group_lifecycle.repair_changing_groups(store, self._root.stream, runtime)
-        reader_group_lifecycle.release_absent_groups(self._log(), self._root.stream)
+        repair.repair_changing_groups(store, self._root.stream, runtime)
+        repair.release_absent_groups(self._log(), self._root.stream)
+        repair.release_read(self._log(), self._root.stream)
 
     def subscribers(self) -> list[SubscriberInfo]:
         """Return the subscribers, reader groups and plain ones, by name."""

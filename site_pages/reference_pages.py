@@ -145,10 +145,16 @@ def _options() -> str:
     return text
 
 
-def option_table(use: options.Use) -> str:
-    """Return the options of a use as a table in Markdown."""
+def option_table(use: options.Use, told: options.Use | None = None) -> str:
+    """Return the options of a use as a table in Markdown; those of ``told`` by name alone."""
+    found = options.options_of(use)
+    known = [option for option in found if told is not None and option.use & told]
     lines = ["| option | default | meaning |", "| --- | --- | --- |"]
-    for option in options.options_of(use):
-        names = " ".join(f"`{name}`" for name in (option.name, *option.aliases))
-        lines.append(f"| {names} | {option.default_text} | {option.meaning} |")
+    if known:
+        names = ", ".join(f"`{option.name}`" for option in known)
+        lines[:0] = ["", f"As in the tables above: {names}.", ""]
+    for option in found:
+        if option not in known:
+            names = " ".join(f"`{name}`" for name in (option.name, *option.aliases))
+            lines.append(f"| {names} | {option.default_text} | {option.meaning} |")
     return "\n".join(lines) + "\n"

@@ -35,10 +35,10 @@ def backup_up_to_date(context: Context) -> Iterator[Figure]:
                 _append(manager, name)
             took = _measured(source, target)
             yield Figure(
-                f"backup of {streams:,} streams brought up to date, {what} has changed",
+                f"backup of {streams:,} streams up to date, {what} has changed",
                 took[0],
                 "s",
-                "the first backup, processor time",
+                "the first backup, CPU",
                 first[0],
                 took[0] / first[0],
                 note=f"{took[1]:.1f} calls a stream, {first[1]:.1f} for the first; "

@@ -118,7 +118,7 @@ def compaction_speed(context: Context) -> Iterator[Figure]:
         f"compaction of {count:,} events in {files:,} files",
         found["ours"],
         "events/s",
-        "pyarrow in one thread reading the files and writing one, with the same settings",
+        "pyarrow in one thread, the same settings",
         found["pyarrow"],
         note=f"ours: a thread encodes, {READ_AHEAD_PARTS} read; {len(plan)} files after it; "
         f"{compare(meters['ours'], meters['pyarrow'])}",
@@ -243,7 +243,7 @@ def stored_bytes(context: Context) -> Iterator[Figure]:
         for size in (16 << 10, 1 << 20):
             peer = log_bytes(zip(keys, events.to_pylist(), strict=True), size)
             yield Figure(
-                f"bytes stored of {count:,} events of 100 B after compaction: {what}",
+                f"bytes stored of {count:,} events of 100 B, compacted: {what}",
                 stored / count,
                 "B an event",
                 f"Kafka's log with zstd, batches of {size >> 10} KiB",

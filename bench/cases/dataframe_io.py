@@ -99,14 +99,12 @@ def _typed_write(context: Context, rows: int, rounds: int) -> Iterator[Figure]:
 
     note = (
         "one commit into 4 segments, routed by carrier, with fsync; Spark's write has no fsync; "
-        f"the rows as Arrow into pyarrow's Parquet are {of_floor:.2f}x of it"
+        f"Arrow into pyarrow's Parquet are {of_floor:.2f}x of it"
     )
     yield figure("parquet", "Spark's own Parquet write, zstd", note).within(ratio_at_least=0.7)
     arrow_note = "the least that a sink in Python costs: no routing, no columns of ours, no fsync"
-    yield figure("arrow", "the rows as Arrow into pyarrow's Parquet", arrow_note).within(
-        ratio_at_least=0.93
-    )
-    yield figure("raw", "the same rows as JSON into a stream of bytes", "both with fsync")
+    yield figure("arrow", "Arrow into pyarrow's Parquet", arrow_note).within(ratio_at_least=0.93)
+    yield figure("raw", "as JSON into a stream", "both with fsync")
 
 
 @benchmark(Phase.SPARK)
@@ -152,7 +150,7 @@ def _frame_read(context: Context, stream: str, rows: int) -> Iterator[Figure]:
 
     yield figure(
         "decoded",
-        "ready batches of a source in Python, and the files decoded by pyarrow",
+        "ready batches, and pyarrow's decoding",
         "planning, the columns that are constant in a segment, and the checks of each batch",
     ).within(ratio_at_least=0.9 if rows > 1_000_000 else 0.75)
     yield figure("ready", "ready batches alone", "decoding, which they do not need").within(

@@ -87,7 +87,7 @@ def first_event(context: Context) -> Iterator[Figure]:
     rounds = context.size(20, 3)
     found = interleave(rounds, {"many": many.side(many.first), "few": few.side(few.first)})
     yield Figure.of_rounds(
-        f"the first event of {_MANY:,} chunks of one, processor time",
+        f"the first event of {_MANY:,} chunks of one, CPU",
         found["many"],
         "ms",
         f"of {_FEW} chunks",
@@ -104,7 +104,7 @@ def first_event(context: Context) -> Iterator[Figure]:
         rounds, {"soon": many.side(many.all), "at once": many.side(many.all_at_once)}
     )
     yield Figure.of_rounds(
-        f"all events of {_MANY:,} chunks of one, event by event, processor time",
+        f"all events of {_MANY:,} chunks of one, event by event, CPU",
         found["soon"],
         "ms",
         "by large batches alone",
@@ -133,7 +133,7 @@ def first_event_on_s3(context: Context) -> Iterator[Figure]:
                 )
                 waits = [backlog.waits_of(action) for action in (soon, at_once)]
                 yield Figure.of_rounds(
-                    f"{what} of {count:,} chunks of one, S3 with 30 ms a call",
+                    f"{what} of {count:,} chunks of one, S3",
                     [1e3 * seconds for seconds in found["soon"]],
                     "ms",
                     "by large batches alone",

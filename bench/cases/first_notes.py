@@ -35,7 +35,7 @@ def first_notes(context: Context) -> Iterator[Figure]:
         interleave(3, sides)
         found = interleave(context.size(30, 3), sides)
         yield Figure.of_rounds(
-            f"a writer's first note beside {_MANY:,} others, {when} than theirs, processor time",
+            f"a writer's first note beside {_MANY:,} others, {when} than theirs, CPU",
             found[str(_MANY)],
             "ms",
             f"beside {_FEW} others",

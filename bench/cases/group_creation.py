@@ -32,7 +32,7 @@ def group_creation(context: Context) -> Iterator[Figure]:
     few, *more = _SIZES
     for many in more:
         yield Figure.of_rounds(
-            f"create and delete a group in a scope of {many:,} streams, processor time",
+            f"create and delete a group in a scope of {many:,} streams, CPU",
             found[str(many)],
             "ms",
             f"a scope of {few}",

@@ -47,7 +47,7 @@ def joint_transaction(context: Context) -> Iterator[Figure]:
         "transaction over two streams: begin + 100 events in each + commit, visible, p50",
         found["joint"],
         "ms",
-        "two transactions, one after the other",
+        "two transactions",
         found["two"],
         limited_by="ten waits in sequence, two of them for the decision log; two transactions of "
         "their own take eighteen",

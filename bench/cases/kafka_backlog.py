@@ -45,7 +45,7 @@ def kafka_backlog(context: Context) -> Iterator[Figure]:
             f"{name} over a backlog of {rows:,} events, whole query",
             found[side],
             "events/s",
-            "Spark's Kafka source, a topic of two partitions",
+            "Spark's Kafka source",
             found["kafka"],
             note=f"{compare(meters[side], meters['kafka'])}; the broker's is in the peer's",
             limited_by="decoding; and the broker, which shares the cores with the peer",

@@ -26,7 +26,7 @@ def kafka_import(context: Context) -> Iterator[Figure]:
             side()
         found = interleave(context.size(3, 1), sides)
     figure = Figure.of_rounds(
-        f"a Kafka topic of {rows:,} events of 100 bytes into a stream by Spark, whole query",
+        f"a Kafka topic of {rows:,} events into a stream by Spark",
         found["ours"],
         "events/s",
         "the same into Parquet",

@@ -59,7 +59,7 @@ def kafka_latency(context: Context) -> Iterator[Figure]:
             ("one event acknowledged, local", {n: s.acknowledged for n, s in sides.items()}),
             ("writer to reader in two processes", {n: s.arrived for n, s in sides.items()}),
         ):
-            yield _figure(f"{what}, beside Kafka, {name}", times, share, calls)
+            yield _figure(f"{what}, {name}", times, share, calls)
 
 
 def _sides(

@@ -16,9 +16,9 @@ from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_table import folded_table
 
 Frame = Callable[..., Any]
-_TEXTS = "versions, which are made as texts for each row, and the plan of the version to read"
-_CHANGES = "the driver's way of the changes: out of the log, in order, into the JVM and the tasks"
-_LOOKUPS = "a look-up of each folded row, by a hash of its key, beside that way of the changes"
+_TEXTS = "the texts of versions, made for each row, and the plan"
+_CHANGES = "the driver's way of the changes into the tasks"
+_LOOKUPS = "a look-up of each folded row by its key, and the way of the changes"
 _IN_RANGE, _SPREAD = 0.8, 0.5
 """The targets of a table of which one key in a hundred has changed."""
 _LARGE, _OF_SMALL = 1_000_000, 0.7
@@ -75,12 +75,12 @@ def _of_size(context: Context, keys: int) -> Iterator[Figure]:
     # The first hundredth lies in one range, the keys with these last digits all over the table.
     _write(context, name, _rows(context, 0, keys // 100))
     assert frame().count() == keys
-    changed = "1 % of the keys changed, in a range"
+    changed = "1 % changed in a range"
     yield from _figures(context, keys, changed, _IN_RANGE, _CHANGES, source, frame, delta)
     fold(table._stream, folded_table(table._stream, table.configuration))
     _write(context, name, _rows(context, 0, keys).where("key LIKE '%33'"))
     assert frame().count() == keys
-    changed = "1 % of the keys changed, spread"
+    changed = "1 % changed, spread"
     yield from _figures(context, keys, changed, _SPREAD, _LOOKUPS, source, frame, delta)
 
 
@@ -109,7 +109,7 @@ def _figures(
             ("source", 'format("pravega_kvt")', _WAYS),
         ):
             figure = Figure.of_rounds(
-                f"scan of {keys:,} keys, {what}, {state}: {label}",
+                f"{keys:,} keys, {what}, {state}: {label}",
                 found[name],
                 "entries/s",
                 "Delta of equal rows",

@@ -95,7 +95,7 @@ def large_events(context: Context) -> Iterator[Figure]:
             f"writing a large event of {count} MiB from an iterable, durably",
             rounds["ours"],
             "s",
-            "its bytes to a new plain file, fsynced",
+            "a new plain file, fsynced",
             rounds["file"],
             limited_by="the disk; besides it two digests of each byte, a small file and a commit",
         ).within(ratio_at_most=1.3)
@@ -103,7 +103,7 @@ def large_events(context: Context) -> Iterator[Figure]:
             f"writing a large event of {count} MiB, and then reading it",
             rounds["both"],
             "s",
-            "its bytes to a new plain file, fsynced",
+            "a new plain file, fsynced",
             rounds["file"],
             limited_by="the disk; besides it two digests of each byte, a small file and a commit",
         ).within(ratio_at_most=1.3)
@@ -111,7 +111,7 @@ def large_events(context: Context) -> Iterator[Figure]:
             7, {"ours": lambda: timed(read), "file": lambda: timed(lambda: _plain_read(plain))}
         )
         yield Figure.of_rounds(
-            f"reading a large event of {count} MiB as a file, in pieces of 1 MiB",
+            f"reading one of {count} MiB as a file, in pieces of 1 MiB",
             rounds["ours"],
             "s",
             "the plain file; both from the page cache",
@@ -122,7 +122,7 @@ def large_events(context: Context) -> Iterator[Figure]:
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     before, peak = json.loads(output)
     yield Figure(
-        f"memory of writing and reading a large event of {count} MiB, beyond one of 1 MiB",
+        f"memory for a large event of {count} MiB, beyond one of 1 MiB",
         peak - before,
         "MiB",
         "the process before",

@@ -91,7 +91,7 @@ def split_by_segments(context: Context) -> Iterator[Figure]:
     interleave(2, sides)
     found = interleave(context.size(20, 3), sides)
     yield Figure.of_rounds(
-        "a split in a stream of 1,000 segments, processor time",
+        "a split in a stream of 1,000 segments, CPU",
         found["many"],
         "ms",
         "in a stream of 100 segments",
@@ -221,7 +221,7 @@ def pause_of_a_writer(context: Context) -> Iterator[Figure]:
         "a writer's pause when its segment is split under load, p99",
         percentile(pauses, 0.99),
         "ms",
-        "its longest pause in as long a time without a scale, p99",
+        "its longest pause without a scale, p99",
         percentile(usual, 0.99),
         percentile(pauses, 0.99) / percentile(usual, 0.99),
         note=f"p50 {statistics.median(pauses):.1f} ms against {statistics.median(usual):.1f} ms; "

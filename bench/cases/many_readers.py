@@ -149,7 +149,7 @@ def readers_of_one_group(context: Context) -> Iterator[Figure]:
         f"{many_count} readers in one process, from joining to equal shares",
         [many.used],
         "s",
-        f"processor time of {few_count}",
+        f"CPU of {few_count}",
         [few.used],
         note=f"{many.commits} commits, {calls}; of {few_count}: {few.commits} commits, "
         f"{ {what: few.calls[what] for what in calls} }",

@@ -119,8 +119,8 @@ _TITLES = {
     "start": ("a query of {} streams, until its first micro-batch is planned", 5.0),
     "first": ("the plan of that micro-batch", 1.0),
     "idle": ("an idle look of a query of {} streams", 1.0),
-    "create": ("a query creates its reader group over {} streams", 6.0),
-    "join": ("a query joins a reader group of {} streams", 1.0),
+    "create": ("a query's group created over {} streams", 6.0),
+    "join": ("a query's group joined, {} streams", 1.0),
     "names": ("subscribePattern, over {} scopes", 5.0),
 }
 
@@ -213,7 +213,7 @@ def idle_looks(context: Context) -> Iterator[Figure]:
     used, used_few = (_look(context, names[:count]) for count in (many, few))
     share = used / max(STREAM_REFRESH_SECONDS, used)
     yield Figure(
-        f"an idle look at {many:,} streams on a local disk, processor time of each",
+        f"an idle look at {many:,} streams on a local disk, CPU of each",
         1e6 * used / many,
         "us",
         f"{few:,} streams",

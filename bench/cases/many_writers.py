@@ -87,9 +87,7 @@ def many_writer_processes(context: Context) -> Iterator[Figure]:
         "its p50",
         [1e3 * many.quantile(0.5)],
     ).within(ratio_at_most=10.0)
-    yield Figure(
-        "the same: events of the slowest writer for each of the fastest", many.fairness, "x"
-    ).within(at_least=0.5)
+    yield Figure("the same: slowest writer by fastest", many.fairness, "x").within(at_least=0.5)
 
 
 class _Slowed(Runtime):
@@ -151,7 +149,7 @@ def many_remote_writers(context: Context) -> Iterator[Figure]:
     for count, target in ((16, 8.0), (64, 24.0)):
         many = _remote(count, warm, seconds)
         yield Figure.of_rounds(
-            f"{count} writers, simulated store with 30 ms a call: appends a second",
+            f"{count} writers, simulated store: appends a second",
             [many.per_second],
             "/s",
             "one such writer",

@@ -76,10 +76,10 @@ def _sides(
 def _beside_spark(
     name: str, found: Mapping[str, list[float]], sides: Mapping[str, MeteredReads]
 ) -> Iterator[Figure]:
-    delta = "a Delta table that Spark wrote, equal rows, files and row groups"
+    delta = "a Delta table of equal rows that Spark wrote"
     yield _figure(name, found, sides, "native", "delta", delta).within(ratio_at_least=0.95)
     yield _figure(name, found, sides, "native", "parquet", "plain Parquet that Spark wrote")
-    narrow = "such a Delta table without the four columns that are constant in a file"
+    narrow = "that table without its four constant columns"
     yield _figure(name, found, sides, "native", "narrow", narrow)
 
 

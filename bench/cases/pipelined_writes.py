@@ -72,7 +72,7 @@ def pipelined_writes(context: Context) -> Iterator[Figure]:
         "pipelined durable writes, a future for each event",
         found["ours"],
         "events/s",
-        "one thread: lists to fsynced Parquet, no futures, no log",
+        "one thread: lists to fsynced Parquet",
         found["floor"],
         note=f"best round {max(found['ours']):,.0f}/s; every future is kept",
         limited_by="one interpreter: the caller's loop, its futures (half of that is Python's "
@@ -82,7 +82,7 @@ def pipelined_writes(context: Context) -> Iterator[Figure]:
         "the same, futures dropped, and a flush at the end",
         found["dropped"],
         "events/s",
-        "one thread: lists to fsynced Parquet, no futures, no log",
+        "one thread: lists to fsynced Parquet",
         found["floor"],
         note=f"best round {max(found['dropped']):,.0f}/s",
         limited_by="one interpreter: the caller's loop and the committer's Arrow share the GIL",
@@ -91,7 +91,7 @@ def pipelined_writes(context: Context) -> Iterator[Figure]:
         "durable writes of Arrow rows",
         found["tables"],
         "events/s",
-        "one thread: the same rows to fsynced Parquet, no log",
+        "one thread: the same rows to fsynced Parquet",
         found["table floor"],
         note=f"best round {max(found['tables']):,.0f}/s",
         limited_by="Parquet, zstd and the disk",
@@ -115,7 +115,7 @@ def pipelined_remote_writes(context: Context) -> Iterator[Figure]:
             rates.append(count / timed(lambda: _write_dropped(writer, events, keys, count)))
             cpu.append(1e6 * (time.process_time() - began) / count)
     yield Figure(
-        "one writer, simulated store with 30 ms a call: pipelined writes",
+        "one writer, simulated store: pipelined writes",
         statistics.median(rates),
         "events/s",
         note=f"{statistics.median(cpu):.2f} us of processor time an event; futures are dropped",

@@ -54,14 +54,14 @@ def process_metrics(context: Context) -> Iterator[Figure]:
         }
         found = interleave(context.size(15, 3), sides)
     yield Figure.of_rounds(
-        "lone append in memory with metrics, processor time",
+        "lone append in memory with metrics, CPU",
         found["counted appends"],
         "µs",
         "the same without",
         found["appends"],
     ).within(ratio_at_most=1.1)
     yield Figure.of_rounds(
-        "read of an event of a batch with metrics, processor time",
+        "read of an event of a batch with metrics, CPU",
         found["counted reads"],
         "µs",
         "the same without",

@@ -85,7 +85,7 @@ def plans_of_many_chunks(context: Context) -> Iterator[Figure]:
         }
         found = interleave(rounds, sides)
         yield Figure.of_rounds(
-            f"the plan of {name} of {_MANY:,} chunks, processor time",
+            f"the plan of {name} of {_MANY:,} chunks, CPU",
             found["many"],
             "ms",
             f"{_FEW:,} chunks",

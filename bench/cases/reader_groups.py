@@ -199,9 +199,9 @@ def group_takeover(context: Context) -> Iterator[Figure]:
         seconds = [takeover(context, living, is_new) for _ in range(rounds)]
         count = f"{living} readers" if living > 1 else "a reader"
         yield Figure(
-            f"takeover by {count} that had just joined, a lease after that, slowest"
+            f"takeover by {count} that had just joined, slowest"
             if is_new
-            else f"takeover by {count} of another process, after the dead one's lease, slowest",
+            else f"takeover by {count} after a dead one's lease, slowest",
             max(seconds),
             "s",
             note=f"of {rounds}; p50 {statistics.median(seconds):.2f} s",

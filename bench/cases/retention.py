@@ -77,11 +77,10 @@ def retention_decision(context: Context) -> Iterator[Figure]:
     rounds = context.size(15, 2)
     found = interleave(rounds, {"ours": ours, "peer": peer})
     yield Figure.of_rounds(
-        f"one retention decision, stream of {commits:,} chunks and {samples:,} retention-set "
-        "entries",
+        f"a retention decision, {commits:,} chunks and {samples:,} samples",
         found["ours"],
         "ms",
-        f"the same of {few:,} chunks and {fewer:,} entries",
+        f"{few:,} chunks and {fewer:,} samples",
         found["peer"],
         note=f"with two subscribers and both limits; p90 {percentile(found['ours'], 0.9):.0f} ms; "
         f"opening the stream alone {opening:.1f} ms",

@@ -45,7 +45,7 @@ def s3_append(context: Context) -> Iterator[Figure]:
             times = timed_each(lambda: writer.write_event(EVENT, "key").result(), count)
             calls = bucket.endpoint.calls()
             yield Figure.of_rounds(
-                "lone append of one event, S3 with 30 ms a call, p50",
+                "lone append of one event, S3, p50",
                 [1e3 * percentile(times, 0.5)],
                 "ms",
                 "two calls",
@@ -60,7 +60,7 @@ def s3_append(context: Context) -> Iterator[Figure]:
                 rates.append(count / timed(partial(_pipelined, writer, count)))
         cpu = time.process_time() - cpu
         yield Figure(
-            "one writer, S3 with 30 ms a call: events a second, pipelined",
+            "one writer, S3: events a second, pipelined",
             percentile(rates, 0.5),
             "/s",
             note=f"{bucket.server}; {cpu / sum(count / rate for rate in rates):.2f} cores of the "
@@ -89,7 +89,7 @@ def s3_follower(context: Context) -> Iterator[Figure]:
             calls = bucket.endpoint.calls()
             delays = reader.delays_ms()
     yield Figure.of_rounds(
-        "writer to reader in another process, S3 with 30 ms a call, p50",
+        "writer to reader in another process, S3, p50",
         [percentile(delays, 0.5)],
         "ms",
         "the writer's two calls and the reader's two",

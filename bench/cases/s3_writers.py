@@ -159,7 +159,7 @@ def s3_writers(context: Context) -> Iterator[Figure]:
             manager.create_stream(f"s/{name}", StreamConfiguration(ScalingPolicy.fixed(4)))
         alone = _measure(bucket, "s/alone", 1, 1.0, seconds / 2)
         yield Figure.of_rounds(
-            "a writer alone, S3 with 30 ms a call: p50 of an acknowledgement",
+            "a writer alone, S3: p50 of an acknowledgement",
             [1e3 * alone.quantile(0.5)],
             "ms",
             "two calls",
@@ -171,7 +171,7 @@ def s3_writers(context: Context) -> Iterator[Figure]:
             bare = _measure(bucket, "", count, warm / 2, seconds / 2, "bare puts")
             bound = _bound(count, alone, many, bare)
             yield Figure.of_rounds(
-                f"{count} writers, S3 with 30 ms a call: appends a second",
+                f"{count} writers, S3: appends a second",
                 [many.per_second],
                 "/s",
                 "one such writer",

@@ -37,7 +37,7 @@ def batch_of_many_segments(context: Context) -> Iterator[Figure]:
     few, *more = map(str, _SEGMENTS)
     for many in more:
         yield Figure.of_rounds(
-            f"a batch read of {rows:,} rows in {many} segments, processor time",
+            f"a batch read of {rows:,} rows in {many} segments, CPU",
             found[many],
             "ms",
             f"{few} segments",
@@ -60,7 +60,7 @@ def micro_batch_of_many_streams(context: Context) -> Iterator[Figure]:
     found = interleave(context.size(5, 1), sides)
     few, many = map(str, _STREAMS)
     yield Figure.of_rounds(
-        f"a query of one micro-batch over {many} streams of an event, processor time",
+        f"a query of one micro-batch over {many} streams of an event, CPU",
         found[many],
         "ms",
         f"{few} streams",
@@ -82,7 +82,7 @@ def micro_batches_of_many_scales(context: Context) -> Iterator[Figure]:
     found = interleave(context.size(3, 1), sides)
     few, many = map(str, _SCALES)
     yield Figure.of_rounds(
-        f"a query behind {many} scales with ten events at each, processor time",
+        f"a query behind {many} scales with ten events at each, CPU",
         found[many],
         "ms",
         f"{few} scales",

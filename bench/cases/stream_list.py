@@ -26,7 +26,7 @@ def stream_list(context: Context) -> Iterator[Figure]:
     few, few_calls, _ = _list(context.size(_FEW, 100))
     many, many_calls, seconds = _list(context.size(_MANY, 1_000))
     yield Figure.of_rounds(
-        f"list {_MANY:,} streams, processor time of each",
+        f"list {_MANY:,} streams, CPU of each",
         [many],
         "ms",
         f"{_FEW:,} streams",

@@ -59,8 +59,8 @@ def streaming_backlog(context: Context) -> Iterator[Figure]:
         "Delta's readStream of an equal table",
         found["default"],
         note=compare(meters["ours"], meters["default"]),
-        limited_by="converting Arrow rows into the JVM's, which alone costs what Spark's own "
-        "read of Parquet costs; and the start of the source's Python process",
+        limited_by="converting Arrow rows into the JVM's, and the start of the source's Python "
+        "process",
     )
     yield figure.within(ratio_at_least=0.8)
     yield replace(

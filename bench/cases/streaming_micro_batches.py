@@ -96,7 +96,7 @@ def reader_group_overhead(context: Context) -> Iterator[Figure]:
     found = interleave(context.size(5, 1), {"member": member, "alone": alone})
     ours, peer = found["member"], found["alone"]
     yield Figure(
-        "readerGroup on a streaming query: what a micro-batch costs more",
+        "readerGroup of a query: cost of a micro-batch",
         statistics.median(a - b for a, b in zip(ours, peer, strict=True)),
         "ms",
         "the query without a group, p50",

@@ -32,8 +32,8 @@ from pravega_spark.spark.versions import spark_release
 from pravega_spark.spark.worker_python import DRIVER, INTERPRETER, SCRIPT, WORKERS
 
 _BOUND = {
-    "delta": "the Python process that Spark starts for the source of each query: an empty source "
-    "waits for it, too, and for PySpark's imports, which are slow from the zip archive",
+    "delta": "the Python process that Spark starts for each query's source, and its imports of "
+    "PySpark from the zip archive",
     "empty": "the imports of the package, without which nothing is planned",
 }
 _DELTA = {
@@ -114,7 +114,7 @@ def _figures(jvm: str, found: FirstBatches) -> Iterator[Figure]:
     way = "PySpark from the zip archive" if found.from_archive else "the installed PySpark"
     for side, peer in (("delta", "Delta's readStream"), ("empty", "an empty Python source")):
         yield Figure.of_rounds(
-            f"first batch, {jvm}, beside {peer}",
+            f"first batch, {jvm}",
             found.ms["ours"],
             "ms",
             peer,
@@ -148,7 +148,7 @@ def starts_beside_busy_processes(context: Context) -> Iterator[Figure]:
         for busy, seconds in found.items():
             done = [each for each in seconds if each is not None]
             yield Figure(
-                f"start of a query beside {busy} busy processes, {jvm.name}",
+                f"query start beside {busy} busy processes, {jvm.name}",
                 statistics.median(done) if done else math.inf,
                 "s",
                 note=f"{starts - len(done)} of {starts} fail",

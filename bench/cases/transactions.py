@@ -80,7 +80,7 @@ def small_transaction(context: Context) -> Iterator[Figure]:
         f"begin + {EVENTS} events in {SEGMENTS} segments + commit, visible, p50",
         found["ours"],
         "ms",
-        "the same writes, links, folders and fsyncs, one after the other",
+        "the same writes and fsyncs in sequence",
         found["floor"],
         note=f"p99 {percentile(seen, 0.99):.1f} ms",
         limited_by="ten waits for the disk in sequence, of 13 fsyncs (begin 2, chunks 6, closing "

@@ -36,10 +36,10 @@ def _aggregation(context: Context, rows: int) -> Figure:
     }
     found = interleave(context.size(7, 1), sides)
     return Figure.of_rounds(
-        f"typed native frame of {rows:,} rows, aggregation over 2 of 10 columns",
+        f"typed native frame of {rows:,} rows, 2 of 10 columns aggregated",
         found["typed"],
         "rows/s",
-        "raw native frame, the 2 columns by from_json",
+        "raw native frame, from_json",
         found["raw"],
         note=compare(sides["typed"].meter, sides["raw"].meter),
         limited_by="planning and the tasks of the aggregation, which both sides have: 0.15 s",

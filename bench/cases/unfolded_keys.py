@@ -34,7 +34,7 @@ def unfolded_keys(context: Context) -> Iterator[Figure]:
     few, many = (_measure(context.size(count, count // 20)) for count in (_FEW, _MANY))
     for what, most in (("nothing is folded", None), ("all is folded", 2.0)):
         figure = Figure.of_rounds(
-            f"open a table of {_MANY:,} keys and scan a prefix, {what}, processor time",
+            f"open and scan a prefix of {_MANY:,} keys, {what}, CPU",
             [many[what][0]],
             "ms",
             f"{_FEW:,} keys",
@@ -45,7 +45,7 @@ def unfolded_keys(context: Context) -> Iterator[Figure]:
         yield figure.within(ratio_at_most=most or 15.0)
     for what, opened in (("all", "nothing is folded"), ("a tenth", "a tenth is not folded")):
         yield Figure.of_rounds(
-            f"fold {what} of {_MANY:,} keys, processor time",
+            f"fold {what} of {_MANY:,} keys, CPU",
             [many[what][0]],
             "ms",
             "opening it before",

@@ -45,7 +45,7 @@ def upsert_keys(context: Context) -> Iterator[Figure]:
         note=f"all: {sent:,.0f} B against {sent_few:,.0f} B",
     ).within(at_most=0.05)
     yield Figure(
-        f"memory of Arrow and numpy in the driver that finds no key twice in {many:,} rows",
+        f"memory of the driver that finds no key twice in {many:,} rows",
         most / 2**20,
         "MiB",
         f"{few:,} rows",

@@ -48,7 +48,7 @@ def writer_ids(context: Context) -> Iterator[Figure]:
         limited_by="the commits since the last part of the state, at most 256",
     ).within(at_most=1.2 * few.opened)
     yield Figure(
-        f"reads of a commit beside {_MANY:,} ids of writers, with the work in the background",
+        f"reads of a commit beside {_MANY:,} ids, and its upkeep",
         many.reads,
         "calls",
         note=f"{few.reads:.2f} beside {_FEW:,}; {many.spent_ms:.2f} and {few.spent_ms:.2f} ms of "
@@ -56,14 +56,14 @@ def writer_ids(context: Context) -> Iterator[Figure]:
         limited_by="each commit is read once for the next part or state file",
     ).within(at_most=1.1 * few.reads)
     yield Figure(
-        f"bytes that a commit writes beside {_MANY:,} ids of writers, state files among them",
+        f"bytes of a commit beside {_MANY:,} ids, and its upkeep",
         many.written,
         "bytes",
         note=f"{few.written:.0f} beside {_FEW:,}",
         limited_by="eight domains in state files and a few changes in parts for each commit",
     ).within(at_most=1.5 * few.written)
     yield Figure(
-        f"stream_info beside {_MANY:,} ids of writers, processor time",
+        f"stream_info beside {_MANY:,} ids of writers, CPU",
         1e3 * many.info_ms,
         "µs",
         note=f"{1e3 * few.info_ms:.0f} beside {_FEW:,}",

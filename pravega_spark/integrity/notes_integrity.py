@@ -18,11 +18,9 @@ from pravega_spark.engine.state.due_hints import DUE_FOLDER
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.writing.split_batch import FOLDER as BATCHES_FOLDER
 from pravega_spark.integrity.log_integrity import DamagedObject, Integrity
-from pravega_spark.reader_groups.leases import decode_heartbeat
+from pravega_spark.reader_groups.leases import OLD_CLOCK, decode_heartbeat
+from pravega_spark.reader_groups.silent_readers import SILENT, decode_silences
 from pravega_spark.scaling.rates import decode_rates
-
-_EARLY_CLOCK: Final = "_clock.json"
-"""Early versions left it among the leases."""
 
 
 def _is_json(data: bytes) -> bool:
@@ -42,6 +40,10 @@ def _is_rates(data: bytes) -> bool:
 
 def _is_heartbeat(data: bytes) -> bool:
     return decode_heartbeat(data) is not None
+
+
+def _has_silences(data: bytes) -> bool:
+    return decode_silences(data) is not None
 
 
 _NOTES: Final[dict[str, tuple[Callable[[bytes], bool], str]]] = {
@@ -84,11 +86,16 @@ def _sweep(store: Store, path: str) -> dict[str, Any] | None:
 
 
 def check_leases(store: Store, group_path: str, found: Integrity) -> None:
-    """Check the heartbeats of a group's readers."""
+    """Check the heartbeats of a group's readers, and the record of silent ones."""
     for entry in store.list(f"{group_path}/_leases"):
-        if not entry.key.endswith(f"/{_EARLY_CLOCK}"):
-            way = "its reader writes it again with its next heartbeat; until then it holds nothing"
-            _check(store, entry.key, _is_heartbeat, found.rebuilt, f"it is torn: {way}")
+        name = entry.key.rpartition("/")[2]
+        if name == OLD_CLOCK:
+            continue
+        is_intact, way = _is_heartbeat, "its reader writes it again with its next heartbeat"
+        if name == SILENT:
+            is_intact, way = _has_silences, "the next judge of the leases replaces it"
+        reason = f"it is torn: {way}; until then it holds nothing"
+        _check(store, entry.key, is_intact, found.rebuilt, reason)
 
 
 def check_transaction_lease(store: Store, folder: str, found: Integrity) -> None:

@@ -57,7 +57,7 @@ from pravega_spark.errors import (
 from pravega_spark.maintenance import work as maintenance_work
 from pravega_spark.maintenance.work import RoundTask, WorkOptions, do_task, do_work, stream_hints
 from pravega_spark.primitives.process_locks import new_lock
-from pravega_spark.reader_groups.lifecycle import repair_changing_groups
+from pravega_spark.reader_groups.repair import repair_changing_groups
 from pravega_spark.values.limits import (
     AUTO_EXIT_SECONDS,
     AUTO_FIRST_SECONDS,

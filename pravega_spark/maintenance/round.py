@@ -55,7 +55,7 @@ from pravega_spark.maintenance.work import (
     table_hints,
 )
 from pravega_spark.primitives.process_locks import new_lock
-from pravega_spark.reader_groups.lifecycle import repair_changing_groups
+from pravega_spark.reader_groups.repair import repair_changing_groups
 from pravega_spark.values.checks import check_flag, check_list, is_whole, shown
 from pravega_spark.values.limits import (
     CLAIM_MS,

@@ -51,7 +51,7 @@ from pravega_spark.key_value.fold import NEVER, ensure_subscribed, fold, fold_du
 from pravega_spark.key_value.folded_table import end_folded_life, folded_log, folded_table
 from pravega_spark.key_value.shared_table import table_configuration
 from pravega_spark.maintenance.result import WorkOutcome, swept_work, unit_text
-from pravega_spark.reader_groups.lifecycle import release_absent_groups
+from pravega_spark.reader_groups.repair import release_absent_groups, release_read
 from pravega_spark.reader_groups.settlement import GroupPositions
 from pravega_spark.reader_groups.table import check_has_log
 from pravega_spark.retention.explanation import DataAmount, RetentionExplanation
@@ -407,11 +407,14 @@ def _folding(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkD
 
 def _retention(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:
     given = RetentionOptions(options.flags, root=options.root, sweep=False)
+    holding, errors = 0, dict[str, str]()
     if options.dry_run:
         result = dry_run_retention(stream, given, life=view.life)
     else:
         keep_unfolded(stream, view)
-        release_absent_groups(stream, partial(open_stream, stream.store, runtime=stream.runtime))
+        streams = partial(open_stream, stream.store, runtime=stream.runtime)
+        release_absent_groups(stream, streams)
+        holding, errors = release_read(stream, streams)
         result = run_retention(stream, given, life=view.life)
     explained = result.explanation
     is_moved = explained.cut is not None and (options.dry_run or result.truncated is not None)
@@ -429,7 +432,10 @@ def _retention(stream: StreamLog, view: StreamView, options: WorkOptions) -> Wor
     did += [f"lost unread data: {passed}" for passed in explained.passed]
     newest, settings = stream.view(refresh=False), options.settings(view)
     due_ms = retention_due(newest, explained, settings, stream.now_ms())
-    return WorkDone("; ".join(did), figures, due_ms)
+    if holding or errors:  # their readers come, read and die without a commit of the stream
+        due_ms = ALWAYS
+    failures = {f"reader group {group}": reason for group, reason in errors.items()}
+    return WorkDone("; ".join(did), figures, due_ms, failures)
 
 
 def _watermarks(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:

@@ -34,13 +34,20 @@ class CheckpointFuture:
         pause_seconds: float,
         generation: int,
         checkpoint: Checkpoint,
+        publish: Callable[[GroupState], object],
     ) -> None:
-        """Wait for a checkpoint of a generation, reading the group by ``state``."""
+        """Wait for a checkpoint of a generation, reading the group by ``state``.
+
+        ``publish`` publishes the newest checkpoint of a state, if the group's retention says so.
+        """
         self._state, self._expire_readers, self._runtime = state, expire_readers, runtime
         self._pause_seconds = pause_seconds
         self._generation, self._checkpoint = generation, checkpoint
+        self._publish = publish
         self._found: GroupCheckpoint | None = None
         """The result, kept here because the group retains it only for a while."""
+        self._unpublished: GroupState | None = None
+        """The state that had the result, until its newest checkpoint is published."""
 
     def _poll(self) -> GroupCheckpoint | None:
         if self._found is None:
@@ -63,6 +70,8 @@ class CheckpointFuture:
             )
         if not found.is_complete:
             return None
+        if not found.silent:  # a silent one lies beyond what was acknowledged
+            self._unpublished = state
         return GroupCheckpoint(found.name, state.cuts_of(found.positions))
 
     def _waiting(self) -> str:
@@ -81,6 +90,7 @@ class CheckpointFuture:
     def result(self, timeout: float | None = None) -> GroupCheckpoint:
         """Wait until all readers have answered, and return the checkpoint.
 
+        In a group with retention 'automatic' its streams then need nothing before it any more.
         Raises CheckpointFailed, and TimeoutError after ``timeout`` seconds, which names the readers
         that have not answered.
         """
@@ -98,4 +108,7 @@ class CheckpointFuture:
                 self._expire_readers()
                 expired = now
             runtime.sleep(self._pause_seconds)
+        unpublished, self._unpublished = self._unpublished, None
+        if unpublished is not None:
+            self._publish(unpublished)
         return found

@@ -120,6 +120,11 @@ class ReaderGroupConfiguration:
         return self.retention is not GroupRetention.NONE
 
     @property
+    def releases_at_checkpoints(self) -> bool:
+        """Whether the streams keep what follows the last complete checkpoint, and no more."""
+        return self.retention is GroupRetention.AUTOMATIC
+
+    @property
     def acknowledges_at_checkpoints(self) -> bool:
         """Whether an event counts as processed only when its reader answers a checkpoint."""
         return self.acknowledge is GroupAcknowledgement.CHECKPOINT

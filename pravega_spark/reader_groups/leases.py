@@ -7,7 +7,8 @@ expired too early loses its segments and learns so at its next refresh. Other re
 its last heartbeat, so an early expiry repeats events and never loses one.
 
 A lease does not run out over an outage of the storage (ADR 35): the process that judges it has seen
-the storage answer for a whole lease, or found the same old heartbeat a lease ago.
+the storage answer for a whole lease, or it or another judge found the same old heartbeat a lease
+ago (``silent_readers``).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
@@ -32,6 +33,7 @@ from pravega_spark.errors import InvalidConfiguration, ObjectClosed, StoreError
 from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.reader_groups import transitions
 from pravega_spark.reader_groups.settlement import update_settled
+from pravega_spark.reader_groups.silent_readers import SILENT, Silence, SilentReaders
 from pravega_spark.reader_groups.state import GroupState, Phase, ReaderEntry, SegmentKey
 from pravega_spark.reader_groups.transitions import HeldSegments
 from pravega_spark.values.checks import shown
@@ -39,7 +41,7 @@ from pravega_spark.values.limits import MAX_READER_LEASE_MS, MIN_READER_LEASE_MS
 from pravega_spark.values.segments import parse_segment, segment_text
 from pravega_spark.values.units import parse_duration_ms
 
-_OLD_CLOCK = "_clock.json"
+OLD_CLOCK = "_clock.json"
 """Older versions of this package wrote this object to learn the time; no reader's is named so."""
 _COARSE_MS, _FINE_MS = 1_000, 20
 """Tolerance where a storage reports whole seconds, or clock ticks; no reader expires too early."""
@@ -146,6 +148,8 @@ class ReaderLeases:
         self.expiry_due = 0.0
         """When the next lease may have ended, as far as this process knows."""
         self._look_seconds = math.inf
+        self._recorded = frozenset[str]()
+        """The silent readers that this process has recorded."""
 
     def _key(self, reader: str) -> str:
         return f"{self._folder}/{_file(reader)}"
@@ -183,18 +187,28 @@ class ReaderLeases:
         """Delete the heartbeat of a reader that has left."""
         self._store.delete([self._key(reader)])
 
+    def remove_expired(self, readers: Collection[str]) -> None:
+        """Delete the heartbeats of expired readers, and the record if it names no others."""
+        keys = [self._key(reader) for reader in readers]
+        if self._recorded and self._recorded <= set(readers):
+            keys.append(f"{self._folder}/{SILENT}")
+        self._store.delete(keys)
+
     def remove_all(self) -> None:
         """Delete the heartbeats of a deleted group."""
         self._store.delete([entry.key for entry in self._store.list(self._folder)])
         self._watch.silent.pop(self._folder, None)
 
-    def expired(self, state: GroupState, *, ask_processes: bool = False) -> dict[str, Heartbeat]:
+    def expired(
+        self, state: GroupState, *, ask_processes: bool = False, records: bool = False
+    ) -> dict[str, Heartbeat]:
         """Return the readers whose leases have expired, with their last heartbeats.
 
         A reader without any heartbeat gets its lease now, from the first process that finds it.
         After an outage, and for a judge that has not watched the storage for a whole lease, an old
         lease has to stay old for another lease. ``ask_processes`` adds readers whose processes ran
-        on this machine and have ended.
+        on this machine and have ended. ``records`` is for a judge that may end before: it records
+        old leases for the next one, and goes by such a record.
         """
         if not state.readers:
             return {}
@@ -202,13 +216,17 @@ class ReaderLeases:
         is_coarse = all(time_ms % 1_000 == 0 for time_ms in (now_ms, *listed.values()))
         tolerance_ms = _COARSE_MS if is_coarse else _FINE_MS
         found, remaining, silent = {}, [MAX_READER_LEASE_MS], {}
+        record = self._record(listed) if records else None
         for reader, entry in state.readers.items():
             modified_ms, lease_ms = listed.get(self._key(reader)), entry.lease_ms
             if lease_ms is None:
                 continue
             left_ms = (modified_ms or 0) + lease_ms + tolerance_ms - now_ms + 1
             if modified_ms is not None and left_ms <= 0:
-                silent[reader] = self._silent_since(reader, modified_ms, lease_ms)
+                silence = Silence(entry.number, modified_ms, now_ms)
+                found_ms = now_ms if record is None else record.note(reader, silence)
+                seconds = (now_ms - found_ms) / 1_000
+                silent[reader] = self._silent_since(reader, modified_ms, lease_ms, seconds)
                 left_ms = lease_ms - int(1_000 * (self._runtime.monotonic() - silent[reader][1]))
             is_alive = left_ms > 0
             remaining.append(left_ms if is_alive else lease_ms)
@@ -224,6 +242,8 @@ class ReaderLeases:
                 self.extend(reader, Heartbeat(entry.number, {}))
             else:
                 found[reader] = heartbeat
+        if record is not None:
+            self._recorded = record.save()
         self._next_expiry_ms, self._watch.silent[self._folder] = min(remaining), silent
         leases = (entry.lease_ms for entry in state.readers.values() if entry.lease_ms is not None)
         self._look_seconds = min(leases, default=math.inf) / 1_000 / _LOOKS_PER_LEASE
@@ -272,24 +292,32 @@ class ReaderLeases:
             listed = {entry.key: entry.modified_ms for entry in self._store.list(self._folder)}
         return now_ms, listed
 
-    def _silent_since(self, reader: str, modified_ms: int, lease_ms: int) -> tuple[int, float]:
+    def _record(self, listed: Mapping[str, int]) -> SilentReaders:
+        key = f"{self._folder}/{SILENT}"
+        return SilentReaders(self._store, key, is_listed=key in listed)
+
+    def _silent_since(
+        self, reader: str, modified_ms: int, lease_ms: int, known_for: float
+    ) -> tuple[int, float]:
         """Return an old heartbeat's date, and since when the reader could have written another.
 
-        That is when this judge first found it, or began to watch the storage, or an outage ended.
+        That is when this judge first found it, or began to watch the storage, or an outage ended;
+        or when another judge found it, ``known_for`` seconds ago.
         """
         seconds, watch = lease_ms / 1_000, self._watch
         known = watch.silent.get(self._folder, {})
         known_ms, since = known.get(reader, (modified_ms, math.inf))
         if known_ms != modified_ms:
             since = math.inf
-        since = min(since, self._runtime.monotonic(), watch.watched_since(seconds))
+        now = self._runtime.monotonic()
+        since = min(since, now - known_for, watch.watched_since(seconds))
         return modified_ms, max(since, watch.outage_ended(seconds))
 
     def heartbeat_times_ms(self) -> dict[str, int]:
         """Return the time of each reader's last heartbeat by the storage's clock."""
         listed = self._store.list(self._folder)
         named = ((entry.key.rpartition("/")[2], entry.modified_ms) for entry in listed)
-        return {_reader(name): time_ms for name, time_ms in named if name != _OLD_CLOCK}
+        return {_reader(n): time_ms for n, time_ms in named if n not in (OLD_CLOCK, SILENT)}
 
     def with_heartbeats(self, state: GroupState, runtime: Runtime = SYSTEM) -> GroupState:
         """Return the state with the offsets of all readers' heartbeats recorded."""
@@ -338,14 +366,18 @@ def record_heartbeats(state: GroupState, heartbeats: Heartbeats) -> GroupState:
 
 
 def expire_readers(
-    sync: Synchronizer[GroupState], leases: ReaderLeases, *, ask_processes: bool = False
+    sync: Synchronizer[GroupState],
+    leases: ReaderLeases,
+    *,
+    ask_processes: bool = False,
+    records: bool = False,
 ) -> list[str]:
     """Evict the readers that :meth:`ReaderLeases.expired` finds; return their ids, sorted."""
     with leases.observed():
         known = sync.fetch()
     if known is None or known.state.phase is not Phase.ACTIVE:
         return []
-    expired = leases.expired(known.state, ask_processes=ask_processes)
+    expired = leases.expired(known.state, ask_processes=ask_processes, records=records)
     if not expired:
         return []
 
@@ -355,8 +387,7 @@ def expire_readers(
         return state, None
 
     update_settled(sync, "TAKE OVER", generator, {"readers": ",".join(sorted(expired))})
-    for reader in expired:
-        leases.remove(reader)
+    leases.remove_expired(expired)
     return sorted(expired)
 
 

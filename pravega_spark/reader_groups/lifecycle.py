@@ -34,7 +34,6 @@ from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.root_marker import way_on
 from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
-from pravega_spark.engine.stream.subscribers import listed, unsubscribe
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import (
     ConfigMismatch,
@@ -42,7 +41,6 @@ from pravega_spark.errors import (
     NoSuchReaderGroup,
     NoSuchStream,
     NotFound,
-    PravegaSparkError,
     StaleIdentity,
     StoreReadOnly,
     TruncatedData,
@@ -54,7 +52,7 @@ from pravega_spark.reader_groups.settlement import settle_positions, update_sett
 from pravega_spark.reader_groups.state import Checkpoint, GroupState, Phase, UndecidedPositions
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 from pravega_spark.reader_groups.table import Streams, check_has_log, of_each, open_group_state
-from pravega_spark.values.names import is_group, split_group
+from pravega_spark.values.names import split_group
 from pravega_spark.values.segments import StreamCut
 
 logger = own_logger(__name__)
@@ -551,62 +549,3 @@ def _check_log(state: GroupState, stream: StreamLog) -> None:
     """Raise CorruptLog if a stream that the group reads has lost its log; it may be deleted."""
     with contextlib.suppress(NoSuchStream, StaleIdentity):
         stream.view(life=state.lives[stream.name])
-
-
-_SILENT_MS = 86_400_000
-"""Only the groups of subscribers that published nothing for this long are looked up."""
-
-
-def repair_group(store: Store, group: str, streams: Streams, runtime: Runtime) -> str | None:
-    """Finish a half-made change of a group, if any; return the error if that fails."""
-    try:
-        GroupLifecycle(store, group, streams, runtime).repair()
-    except PravegaSparkError as error:
-        reason = f"{type(error).__name__}: {error}"
-        logger.warning(
-            "failed to repair reader group %s: %s",
-            group,
-            " ".join(reason.split()),
-            extra=log_fields("repair reader group", group=group),
-        )
-        logger.debug(
-            "failed to repair reader group %s",
-            group,
-            exc_info=True,
-            extra=log_fields("repair reader group", group=group),
-        )
-        return reason
-    return None
-
-
-def repair_changing_groups(store: Store, streams: Streams, runtime: Runtime) -> dict[str, str]:
-    """Finish the announced changes of all groups under a root; return the error of each failure."""
-    announcements = ChangeAnnouncements(store, runtime)
-    return announcements.repair(lambda group: repair_group(store, group, streams, runtime))
-
-
-def release_absent_groups(stream: StreamLog, streams: Streams) -> None:
-    """Unsubscribe groups that the root no longer has, so that their data can be truncated.
-
-    These were removed by other means than ``delete_reader_group``: the root has neither a row of
-    the group in its scope nor a log of it. The group is recorded as deleted before the stream
-    unsubscribes it. A concurrent creation of the name then begins in a later generation.
-    Plain subscribers are of no group and stay.
-    """
-    view = stream.view()
-    silent_since_ms = stream.now_ms() - _SILENT_MS
-    for found in listed(view):
-        if not is_group(found.name):
-            continue
-        if max(found.since_ms, found.published_ms or 0) > silent_since_ms:
-            continue
-        group = GroupLifecycle(stream.store, found.name, streams, stream.runtime)
-        ended = group.end_absent(found.generation + 1, ReaderGroupConfiguration([stream.name]))
-        if ended is not None:
-            unsubscribe(stream, found.name, ended.generation, life=view.life)
-            logger.warning(
-                "unsubscribed reader group %s from %s: the root no longer has the group",
-                found.name,
-                stream.name,
-                extra=log_fields("unsubscribe", stream.name, view.version, group=found.name),
-            )

@@ -403,22 +403,8 @@ class ReaderMembership:
         if self._publishing is not None and not self._publishing.done():
             return
         self._publish_due = now + _PUBLISH_SECONDS
-        self._publishing = self._runtime.start(partial(self._publish_last_checkpoint, self.state))
-
-    def _publish_last_checkpoint(self, state: GroupState) -> None:
-        try:
-            self._subscriptions.publish_last_checkpoint(state)
-        except (StoreError, CommitUnknown):
-            pass  # the next publication covers it
-        except Exception as error:
-            logger.warning(
-                "failed to publish a checkpoint of reader group %s; its streams keep more than "
-                "they need to: %s",
-                state.group,
-                error,
-                exc_info=True,
-                extra=log_fields("publish", group=state.group),
-            )
+        publish = partial(self._subscriptions.try_to_publish, self.state)
+        self._publishing = self._runtime.start(publish)
 
     def warn(self, message: str, error: Exception) -> None:
         """Log a message with places for the reader and the error."""
@@ -497,6 +483,8 @@ class ReaderMembership:
                 self._leases.remove(self.reader_id)
         if self._publishing is not None:
             futures.wait([self._publishing])
+        if has_left:
+            self._subscriptions.publish_left(self.sync.local.state)
         owned = self.state.owned_by(self.reader_id)
         is_behind = any(k in owned and offsets[k] > owned[k].offset for k in offsets)
         if is_behind and not has_left:

@@ -216,16 +216,29 @@ class ReaderGroup(NotPicklable):
             if reader_id not in newest.readers:
                 return None, False
             recorded = record_heartbeat(newest, reader_id, heartbeat)
-            return transitions.remove_reader(recorded, reader_id, offsets), True
+            is_lost = position is None
+            return transitions.remove_reader(recorded, reader_id, offsets, is_lost=is_lost), True
 
-        return self._lifecycle.update("READER OFFLINE", generator, {"reader": reader_id})
+        has_left = self._lifecycle.update("READER OFFLINE", generator, {"reader": reader_id})
+        if has_left:
+            self._publish_left()
+        return has_left
+
+    def _publish_left(self) -> None:
+        """Publish what no reader is left to publish, if the group's retention is automatic."""
+        self._lifecycle.subscriptions.publish_left(self._lifecycle.sync.local.state)
 
     def expire_readers(self) -> list[str]:
         """Remove the readers whose leases have expired, and return their ids.
 
-        Readers also do this themselves.
+        Readers also do this themselves, and so does retention for groups with 'automatic'. A
+        process that finds an old lease records that, so that one which comes a lease later expires
+        the reader although it has not watched the storage itself.
         """
-        return expire_readers(self._lifecycle.sync, self._leases)
+        expired = expire_readers(self._lifecycle.sync, self._leases, records=True)
+        if expired:
+            self._publish_left()
+        return expired
 
     def online_readers(self) -> list[str]:
         """Return the ids of the group's readers, sorted."""
@@ -330,6 +343,8 @@ class ReaderGroup(NotPicklable):
             return after, (after.generation, begun)
 
         generation, begun = self._lifecycle.update("CHECKPOINT", generator)
+        if begun.is_complete and not silent:
+            self._publish_left()
         is_local = self._lifecycle.store.is_local
         longest = (POLL_LOCAL_SECONDS if is_local else POLL_REMOTE_SECONDS)[1]
         return CheckpointFuture(
@@ -339,6 +354,7 @@ class ReaderGroup(NotPicklable):
             pause_seconds=longest,
             generation=generation,
             checkpoint=begun,
+            publish=self._lifecycle.subscriptions.try_to_publish,
         )
 
     def cancel_outstanding_checkpoints(self) -> None:

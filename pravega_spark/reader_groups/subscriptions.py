@@ -14,14 +14,15 @@ from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream import subscribers
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import (
+    CommitUnknown,
     CorruptLog,
     GenerationMismatch,
     InvalidStreamCut,
     NoSuchStream,
     NoSuchSubscriber,
     StaleIdentity,
+    StoreError,
 )
-from pravega_spark.reader_groups.configuration import GroupRetention
 from pravega_spark.reader_groups.state import GroupState
 from pravega_spark.reader_groups.table import Streams, of_each
 from pravega_spark.values.segments import StreamCut
@@ -104,17 +105,10 @@ class Subscriptions:
 
     def is_publication_due(self, state: GroupState) -> bool:
         """Return whether retention is automatic and the last checkpoint is unpublished here."""
-        is_automatic = state.configuration.retention is GroupRetention.AUTOMATIC
         last = state.last_checkpoint
-        return (
-            is_automatic
-            and last is not None
-            and self._published
-            != (
-                state.generation,
-                last.number,
-            )
-        )
+        if last is None or not state.configuration.releases_at_checkpoints:
+            return False
+        return self._published != (state.generation, last.number)
 
     def publish_last_checkpoint(self, state: GroupState) -> None:
         """Publish the last checkpoint once, if the group's retention is automatic.
@@ -125,15 +119,39 @@ class Subscriptions:
         if last is None or not self.is_publication_due(state):
             return
         cuts = state.cuts_of(last.positions)
-
-        def publish(stream: StreamLog) -> None:
-            with contextlib.suppress(
-                InvalidStreamCut, GenerationMismatch, NoSuchStream, StaleIdentity
-            ):
-                self._publish_or_warn(state, stream.name, cuts[stream.name])
-
-        of_each(self._streams, cuts, publish)
+        of_each(self._streams, cuts, lambda stream: self.publish_to(stream, state, cuts))
         self._published = state.generation, last.number
+
+    def try_to_publish(self, state: GroupState) -> None:
+        """Publish the last checkpoint; one that cannot be published now is published later.
+
+        The next publication, or retention, covers it.
+        """
+        try:
+            self.publish_last_checkpoint(state)
+        except (StoreError, CommitUnknown):
+            pass
+        except Exception as error:
+            logger.warning(
+                "failed to publish a checkpoint of reader group %s; its streams keep more than "
+                "they need to: %s",
+                state.group,
+                error,
+                exc_info=True,
+                extra=log_fields("publish", group=state.group),
+            )
+
+    def publish_left(self, state: GroupState) -> None:
+        """Publish the last checkpoint of a group that no reader is left to publish for."""
+        if not state.readers:
+            self.try_to_publish(state)
+
+    def publish_to(
+        self, stream: StreamLog, state: GroupState, cuts: Mapping[str, StreamCut]
+    ) -> None:
+        """Publish the cut of one stream; a newer one, and one of another generation, stays."""
+        with contextlib.suppress(InvalidStreamCut, GenerationMismatch, NoSuchStream, StaleIdentity):
+            self._publish_or_warn(state, stream.name, cuts[stream.name])
 
     def _publish_or_warn(self, state: GroupState, name: str, cut: StreamCut) -> None:
         try:

@@ -10,6 +10,9 @@ a reader has answered it acquires no segment, and a segment that it releases is 
 checkpoint at that offset. So a checkpoint has positions of the segments that the state had when it
 began, and they cover all keys.
 
+Where streams keep what follows the last checkpoint, the change that takes the last reader away
+completes one of what was acknowledged, since no reader is left that begins one.
+
 **Finds** are what readers found on their way and have to tell. A find is in the state from the
 step's own commit on, so neither an error nor a crash between the step and the call that tells it
 loses it. It belongs to one reader, of the segment that lost events or of a part of the deleted
@@ -335,12 +338,17 @@ def owned_offsets(state: GroupState, reader: str, held: HeldSegments) -> dict[Se
 
 
 def remove_reader(
-    state: GroupState, reader: str, offsets: Mapping[SegmentKey, int] | None = None
+    state: GroupState,
+    reader: str,
+    offsets: Mapping[SegmentKey, int] | None = None,
+    *,
+    is_lost: bool = False,
 ) -> GroupState:
     """Remove a reader from the group and unassign its segments.
 
     Other readers continue at the given offsets, or at the recorded offset of a segment without a
-    given one. A reader that is not in the group changes nothing. Raises UndecidedPositions.
+    given one. Of a reader that ``is_lost`` the application has said nothing. One that is not in the
+    group changes nothing. Raises UndecidedPositions.
     """
     if reader not in state.readers:
         return state
@@ -353,7 +361,24 @@ def remove_reader(
     state = record_release(state, reader, final)
     readers = {name: entry for name, entry in state.readers.items() if name != reader}
     state = replace(_unassign(state, final), readers=readers)
-    return drop_reader(state, reader)
+    return without_readers(drop_reader(state, reader), was_lost=is_lost)
+
+
+def without_readers(state: GroupState, *, was_lost: bool = True) -> GroupState:
+    """Return the state with a checkpoint of what was acknowledged, if no reader is left to make it.
+
+    Only of a group whose streams keep what follows its last checkpoint, and none at the positions
+    that this has. Without an interval the application makes the checkpoints, so none is made for a
+    last reader that ``was_lost``.
+    """
+    configuration, last = state.configuration, state.last_checkpoint
+    is_due = configuration.checkpoint_ms is not None or not was_lost
+    if state.readers or not (configuration.releases_at_checkpoints and is_due):
+        return state
+    positions = dict(state.positions())
+    if state.next_number == 1 or (last is not None and positions == dict(last.positions)):
+        return state  # nobody has read since
+    return add_complete(state, f"automatic-{state.next_number}")
 
 
 def evict(
@@ -363,7 +388,7 @@ def evict(
     entry = state.readers.get(reader)
     if entry is None or entry.number != number:
         return state
-    return remove_reader(record_offsets(state, reader, number, held or {}), reader)
+    return remove_reader(record_offsets(state, reader, number, held or {}), reader, is_lost=True)
 
 
 def remove_readers(state: GroupState) -> GroupState:

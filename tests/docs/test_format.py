@@ -79,7 +79,7 @@ PLACEHOLDERS = {
     "transaction": "[0-9a-f]{32}",
     "record": "[a-z]+",
     "name": "[^/]+",
-    "lease": "[^/]+",
+    "lease": r"(?!_silent\.json)[^/]+",
     "scope": "[^/_][^/]*",
     "stream": "(?:_kv_tables/)?[^/_][^/]*",
     "group": "[^/]+",

@@ -18,11 +18,11 @@ PAGE = Path(__file__).parents[2] / "docs/monitoring.md"
 
 
 def _table(metrics: Iterable[Metric]) -> str:
-    lines = ["| metric | labels | meaning | Pravega |", "| --- | --- | --- | --- |"]
+    lines = ["| metric{labels} | meaning | Pravega |", "| --- | --- | --- |"]
     for metric in metrics:
-        labels = " ".join(f"`{label}`" for label in metric.labels)
+        labels = f"{{{','.join(metric.labels)}}}" if metric.labels else ""
         names = ", ".join(f"`{name}`" for name in metric.pravega.split(", ") if name)
-        lines.append(f"| `{metric.name}` | {labels} | {metric.meaning} | {names} |")
+        lines.append(f"| `{metric.name}{labels}` | {metric.meaning} | {names} |")
     return "\n".join(lines) + "\n"
 
 

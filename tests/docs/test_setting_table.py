@@ -25,14 +25,11 @@ READ_BY = {
     "timestamp_aggregation_timeout": "`event_time(stream).update`, `includeWatermark`",
     "maintain": "a `StreamManager` that was opened without `maintain`",
 }
-"""The calls that read a setting; a retention run sweeps, too."""
+"""The calls that read a setting, besides maintenance; a retention run sweeps, too."""
 
 
 def _readers(name: str) -> str:
-    calls = READ_BY.get(name, '`maintain="auto"`')
-    if name == "maintain":
-        return calls
-    return f"{calls}; maintenance{' with `--interval`' if name.endswith('_interval') else ''}"
+    return READ_BY.get(name, '`maintain="auto"`, `--interval`')
 
 
 def _table() -> str:

@@ -14,7 +14,7 @@ PAGE = (REPOSITORY / "docs/troubleshooting.md").read_text(encoding="utf-8")
 NOT_OURS = "Not an error of this package"
 ENTRY = re.compile(r"^#{2,3} ([^\n]+)\n(.*?)(?=^#{2,3} |\Z)", re.MULTILINE | re.DOTALL)
 ENTRIES = dict(ENTRY.findall(PAGE))
-ROW = re.compile(r"^\| `([^|]+)` \|([^|]+)\|([^|]+)\|$", re.MULTILINE)
+ITEM = re.compile(r"^- `([^`\n]+)`: \S", re.MULTILINE)
 
 
 def test_every_error_has_an_entry_in_the_order_of_the_tree() -> None:
@@ -31,7 +31,9 @@ def test_every_error_has_an_entry_in_the_order_of_the_tree() -> None:
 @pytest.mark.parametrize("name", error_classes())
 def test_messages_of_an_entry_are_those_of_the_code(name: str) -> None:
     raised = messages().get(name, [])
-    shown = [row[0] for row in ROW.findall(ENTRIES[name])]
+    shown = ITEM.findall(ENTRIES[name])
+    lines = [line for line in ENTRIES[name].splitlines() if line.startswith(("- ", "|"))]
+    assert len(shown) == len(lines), "a line is no message with its cause or way on"
     written = [text for text in raised if text.strip("… .,:;()")]
     assert bool(shown) == bool(written), f"{name}: {written}"
     assert [text for text in shown if not any(text in message for message in raised)] == []

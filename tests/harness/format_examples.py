@@ -49,7 +49,7 @@ class _Maker:
         text = text.replace(str(self.story.folder / ROOT), "/data/streams")
         text = re.sub(r'"storage": \["[^"]*"\]', '"storage": ["ext4 5a157c6739a7cd2f"]', text)
         process = "host-1/5e4b2a6c-90d1-4f0e-8a57-3c1d8b6e2f90/pid:[4026531836] 4711 95359"
-        text = re.sub(r'"process":"[^"]*"', f'"process":"{process}"', text)
+        text = re.sub(r'"process":"[^"]+"', f'"process":"{process}"', text)
         text = text.replace(f" on {socket.gethostname()}, process ", " on host-1, process ")
         return "\n".join(part for line in text.splitlines() for part in _broken(line))
 
@@ -246,6 +246,7 @@ _TEXTS: dict[str, Callable[[_Maker], str]] = {
         "bank/_reader_groups/auditors", lambda row: row["kind"] == "prepared"
     ),
     "lease": lambda made: made.last(f"{GROUP_TABLE}/_leases/reader-1.json"),
+    "silent readers": lambda made: made.last(f"{GROUP_TABLE}/_leases/_silent.json"),
     "history rows": lambda made: made.rows(
         f"{STREAM}/metadata", lambda row: row["name"].startswith("pravega.note")
     ),

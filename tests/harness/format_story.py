@@ -250,6 +250,8 @@ def _read_in_a_group(manager: StreamManager, clock: Clock) -> None:
             reader.read_next_event(timeout=1.0)
             clock.sleep(30)
         assert future.done()
+        clock.sleep(90)
+        assert group.expire_readers() == [], "the first judge records that the reader is silent"
     clock.sleep(60)
 
 

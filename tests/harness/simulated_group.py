@@ -22,7 +22,7 @@ from pravega_spark.errors import (
 from pravega_spark.reader_groups import segments, transitions
 from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration, StreamCutRange
 from pravega_spark.reader_groups.lifecycle import continued_generation
-from pravega_spark.reader_groups.state import GroupState, SegmentKey, check_state
+from pravega_spark.reader_groups.state import GroupState, Phase, SegmentKey, check_state
 from pravega_spark.reader_groups.step import Marker, ReaderView, reader_step
 from pravega_spark.reader_groups.table import GroupCodec
 from pravega_spark.values.segments import StreamCut
@@ -76,7 +76,9 @@ class SimulatedGroup:
                     reader.move(stream, dice.randrange(32), dice.choice((0, 1, 5)))
                 end = reader.cut(stream)
             spans[name] = (start.cut(stream), end)
-        self.configuration = ReaderGroupConfiguration(spans, acknowledge=acknowledge)
+        self.configuration = ReaderGroupConfiguration(
+            spans, acknowledge=acknowledge, retention="automatic"
+        )
         self.buffers = self.configuration.acknowledges_at_checkpoints
         self.state: GroupState = segments.begin("nyc/g", 0, self.configuration, self.streams)
         self.readers: dict[str, LocalReader] = {}
@@ -157,6 +159,12 @@ class SimulatedGroup:
             if end is not None and end.is_bound:
                 allowed = self.wanted(name) | self.skipped | self.truncated(stream)
                 assert self.before(stream, state.cut(name)) <= allowed
+        if before.readers and not state.readers and state.generation == before.generation:
+            assert state.last_checkpoint is not None
+            assert dict(state.last_checkpoint.positions) == dict(state.positions()), (
+                "nobody is left to make a checkpoint of what was acknowledged"
+            )
+            self.count("left alone")
         known = {c.number for c in before.checkpoints if c.is_complete}
         for checkpoint in state.checkpoints:
             if checkpoint.is_complete and checkpoint.number not in known:
@@ -481,7 +489,8 @@ class SimulatedGroup:
             self.restart_stream(name, streams[name].start)
         self.configuration = configuration
         self.check_continued(recorded, state, begun)
-        self.change(state)
+        done = replace(state, former_streams={}, renewed_streams=frozenset())
+        self.change(replace(done, phase=Phase.ACTIVE))
         self.count("begun again" if begun else "update")
 
     def check_continued(

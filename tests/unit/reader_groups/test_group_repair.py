@@ -6,7 +6,7 @@ from pravega_spark.engine.kinds import GROUP
 from pravega_spark.engine.state.scopes import Scope
 from pravega_spark.engine.stream.subscribers import listed, subscribe
 from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.lifecycle import release_absent_groups
+from pravega_spark.reader_groups.repair import release_absent_groups
 from tests.harness.group_world import NAME, World
 
 HOLDING = ReaderGroupConfiguration([NAME], retention="manual")

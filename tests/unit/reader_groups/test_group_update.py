@@ -25,15 +25,18 @@ from pravega_spark.errors import (
     PravegaSparkError,
     ReinitializationRequired,
     StaleIdentity,
+    StoreError,
     TruncatedData,
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.reader_groups.configuration import GroupRetention
-from pravega_spark.reader_groups.lifecycle import FOLDER, repair_changing_groups
+from pravega_spark.reader_groups.lifecycle import FOLDER
+from pravega_spark.reader_groups.repair import repair_changing_groups
 from pravega_spark.reader_groups.state import Phase, SegmentKey
 from pravega_spark.txn import lifecycle as txn_lifecycle
 from pravega_spark.values.segments import END, NOT_REACHED, StreamCut
 from tests.harness.failpoints import at_failpoint
+from tests.harness.fault_plans import Rule
 from tests.harness.group_world import NAME, OpenGroup, World, drain
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import scale
@@ -703,8 +706,9 @@ def test_updates_resets_and_readers_race_and_every_change_counts() -> None:
 def test_late_calls_of_the_generation_before_change_no_subscription() -> None:
     world = two_streams()
     group = world.created(streams=[NAME], retention="automatic")
+    world.store.rules.add(Rule(StoreError("down"), "put_if_absent", "s/t/events/_delta_log/*"))
     read(group, 3)
-    group.initiate_checkpoint("c").result(0)
+    world.store.rules.clear()
     before = group.state()
     group.update(refresh="1 s")
     group.lifecycle.subscriptions.publish_last_checkpoint(before)

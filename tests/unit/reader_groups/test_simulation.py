@@ -23,6 +23,7 @@ EVERYTHING = {
     "expired",
     "evicted",
     "left",
+    "left alone",
     "marker",
     "read",
     "repeated",
