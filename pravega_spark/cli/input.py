@@ -29,6 +29,7 @@ from pravega_spark.config.stream_schema import StreamSchema
 from pravega_spark.errors import InvalidInput, StoreError, StoreRefused
 from pravega_spark.schemas.row_json import finite_or_text
 from pravega_spark.values.checks import is_whole, shown
+from pravega_spark.values.times import iso_time
 
 if TYPE_CHECKING:
     from pravega_spark.engine.store import Store
@@ -508,7 +509,7 @@ def _nested(value: Any, wanted: type) -> Any:
 def _time(text: str) -> datetime:
     if _PAST_MICROSECONDS.search(text):
         raise ValueError(text)
-    return datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
+    return iso_time(text)
 
 
 def _digits(text: str) -> str:

@@ -38,7 +38,7 @@ def parse_timestamp(what: str, text: str) -> Timestamp:
     try:
         if text.startswith("-"):
             return Timestamp(ago_ms=parse_duration_ms(what, text[1:]))
-        found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+        found = iso_time(text)
     except (ValueError, InvalidInput):
         raise InvalidInput(
             f"{what}: {shown(text)} is not a time; write milliseconds since 1970, "
@@ -48,6 +48,17 @@ def parse_timestamp(what: str, text: str) -> Timestamp:
         found = found.replace(tzinfo=timezone.utc)
     since = found - datetime(1970, 1, 1, tzinfo=timezone.utc)
     return Timestamp((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
+
+
+def iso_time(text: str) -> datetime:
+    """Parse an ISO-8601 time or date, to microseconds; raises ValueError.
+
+    Before Python 3.11 the standard library knows no Z, and fractions of 3 or 6 digits alone.
+    """
+    with_offset = re.sub(r"[zZ]$", "+00:00", text)
+    return datetime.fromisoformat(
+        re.sub(r"[.,](\d+)", lambda digits: f".{digits[1][:6]:0<6}", with_offset, count=1)
+    )
 
 
 def utc_text(time_ms: int, precision: str = "seconds") -> str:

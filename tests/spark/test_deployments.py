@@ -3,40 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager
-from tests.harness import failpoints, jvm, spark_jars
+from tests.harness import failpoints, spark_jars
 from tests.harness.s3_server import S3Server
+from tests.harness.spark_cluster import PROJECT, cluster, environment
 from tests.harness.tiers import only_long
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-PROJECT = Path(__file__).parents[2]
 APPLICATIONS = PROJECT / "tests/harness"
-SPARK_HOME = Path(pyspark.__file__).parent
-
-
-def environment() -> dict[str, str]:
-    """Return the environment of a new Spark: this interpreter, loopback, no inherited settings."""
-    return jvm.clean_environment(
-        SPARK_HOME=str(SPARK_HOME),
-        PYSPARK_PYTHON=sys.executable,
-        PYSPARK_DRIVER_PYTHON=sys.executable,
-        PYTHONPATH=str(PROJECT),
-    )
 
 
 def attempt(app: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -60,57 +44,6 @@ def run(app: str, *arguments: str, **variables: str) -> dict[str, Any]:
     return found
 
 
-@contextmanager
-def spark_class(log: Path, *arguments: str) -> Iterator[None]:
-    """Run one of Spark's servers, and terminate its process at the end."""
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            [str(SPARK_HOME / "bin/spark-class"), *arguments],
-            env={**environment(), "SPARK_DAEMON_MEMORY": "256m"},
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            yield
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def wait_for(log: Path, pattern: str) -> re.Match[str]:
-    """Wait until a server's log matches a pattern."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        found = re.search(pattern, log.read_text())
-        if found is not None:
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"{log} never matched {pattern!r}: {log.read_text()[-2000:]}")
-
-
-@contextmanager
-def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a master and two workers from the installed package; yield the master's URL."""
-    folder = tmp_path_factory.mktemp("cluster")
-    local = ("--host", "127.0.0.1", "--webui-port", "0")
-    with ExitStack() as stack:
-        log = folder / "master.log"
-        kind = "org.apache.spark.deploy.master.Master"
-        stack.enter_context(spark_class(log, kind, *local, "--port", "0"))
-        url = wait_for(log, r"Starting Spark master at (spark://\S+)")[1]
-        kind = "org.apache.spark.deploy.worker.Worker"
-        for name in ("worker-1", "worker-2"):
-            sizes = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / name))
-            log = folder / f"{name}.log"
-            stack.enter_context(spark_class(log, kind, *local, *sizes, url))
-            wait_for(log, "Successfully registered with master")
-        yield url
-
-
 @dataclass(frozen=True)
 class ClusterRun:
     """A root into which an application of the cluster has written, and what it printed."""
@@ -121,9 +54,9 @@ class ClusterRun:
 
 @pytest.fixture(scope="module")
 def cluster_run(tmp_path_factory: pytest.TempPathFactory) -> ClusterRun:
-    root = tmp_path_factory.mktemp("cluster") / "root"
-    with master(tmp_path_factory) as url:
-        return ClusterRun(root, run("cluster_app.py", url, str(root)))
+    folder = tmp_path_factory.mktemp("cluster")
+    with cluster(folder) as started:
+        return ClusterRun(folder / "root", run("cluster_app.py", started.url, str(folder / "root")))
 
 
 def test_retried_and_speculative_tasks_of_a_cluster_write_every_event_once(

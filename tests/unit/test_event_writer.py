@@ -453,9 +453,9 @@ def test_exception_of_a_with_block_hides_the_writers_own() -> None:
 def test_callback_that_fails_or_writes_does_not_stop_the_writer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    _, stream = stream_of()
+    store, stream = stream_of()
     seen: list[Any] = []
-    with EventStreamWriter(stream, buffer_bytes=10) as writer:
+    with Paused(store) as paused, EventStreamWriter(stream, buffer_bytes=10) as writer:
 
         def fail(future: Any) -> None:
             raise ValueError("in a callback")
@@ -470,6 +470,7 @@ def test_callback_that_fails_or_writes_does_not_stop_the_writer(
         future = writer.write_event(b"a", "k")
         future.add_done_callback(fail)
         future.add_done_callback(write_and_flush)
+        paused.release()
         future.result(WAIT)
         while len(seen) < 2:
             time.sleep(0.001)

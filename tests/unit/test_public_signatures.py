@@ -8,17 +8,22 @@ import inspect
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import GenericAlias, ModuleType
 
 import pytest
 
 import pravega_spark
 
+
+def is_class(value: object) -> bool:
+    """Return whether a value is a class; Python 3.10 takes ``Callable[...]`` for one."""
+    return inspect.isclass(value) and not isinstance(value, GenericAlias)
+
+
 PUBLIC = sorted(
     name
     for name in pravega_spark.__all__
-    if inspect.isclass(getattr(pravega_spark, name))
-    or inspect.isfunction(getattr(pravega_spark, name))
+    if is_class(getattr(pravega_spark, name)) or inspect.isfunction(getattr(pravega_spark, name))
 )
 
 
@@ -73,7 +78,7 @@ def classes_in(name: str) -> Iterator[tuple[str, str]]:
         for part in ast.walk(annotation):
             if isinstance(part, ast.Name) and part.id in ours(module):
                 home = importlib.import_module(ours(module)[part.id])
-                if inspect.isclass(getattr(home, part.id)) or part.id in ALIASES:
+                if is_class(getattr(home, part.id)) or part.id in ALIASES:
                     yield part.id, member
 
 

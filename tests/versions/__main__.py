@@ -102,7 +102,7 @@ def outcome(report: str) -> tuple[dict[str, int], list[str]]:
     skipped = []
     for case in ElementTree.fromstring(report).iter("testcase"):
         # A module that is skipped as a whole has no class, and its path as the name.
-        _, folder, *rest = (case.get("classname") or case.get("name", "")).split(".")
+        _, folder, *rest = (case.get("classname") or case.get("name") or "").split(".")
         if case.find("skipped") is not None:
             skipped.append(f"{rest[-1]}::{case.get('name')}")
         elif folder == "spark":
