@@ -295,9 +295,8 @@ OPTIONS: Final = (
         "limitFirstBatch",
         READ | CHANGES,
         boolean,
-        "On Spark 4.0 and 4.1: let the limits hold for a run's first batch, too. With "
-        "Trigger.AvailableNow it is the only one, and the rest waits for the next run. Spark 4.2 "
-        "and newer ignore the option; see Spark 4.0 and 4.1.",
+        "On Spark 4.0 and 4.1: let the limits hold for a run's first batch, too; see Spark 4.0 and "
+        "4.1.",
         default="false",
     ),
     Option(
