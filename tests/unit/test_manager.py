@@ -192,7 +192,8 @@ def test_concurrent_creators_converge_on_the_stream_of_one_of_them(store: Spy) -
 
     (winner,) = [count for count, created in results.items() if created]
     info = manager_of(store).stream_info("s/t")
-    assert (len(info.segments), info.version) == (winner, 0)
+    # A creator that finds the winner's row without a log draws the stream's life before.
+    assert (len(info.segments), info.version) in [(winner, 0), (winner, 1)]
     assert manager_of(store).list_streams("s", tag=f"t{winner}") == ["s/t"]
 
 

@@ -88,11 +88,11 @@ def test_versions_that_the_readme_calls_tested_are_those_of_the_constraints() ->
 
 def test_readme_accepts_the_python_and_arrow_that_the_package_declares() -> None:
     (python,) = _found("pyproject.toml", r'^requires-python = ">=(.+)"$')
-    (arrow,) = _found("pyproject.toml", r'"pyarrow>=(\d+)"')
+    (arrow,) = _found("pyproject.toml", r'"pyarrow>=([\d.]+)"')
     listed = _found("pyproject.toml", r'Python :: (3\.\d+)"')
     newest = max(listed, key=lambda version: int(version.removeprefix("3.")))
     assert python in listed
     for page in ("README.md", "CONTRIBUTING.md", "Makefile", "docs/quickstart.md"):
         assert _found(page, r"Python (3\.\d+ to 3\.\d+)") == {f"{python} to {newest}"}, page
     assert _found("docs/limits.md", r"^\| Python \| (\S+ to \S+)") == {f"{python} to {newest}"}
-    assert _found("README.md", r"pyarrow (\S+) or newer") == {arrow}
+    assert _found("README.md", r"pyarrow of at least (\S+)") == {arrow}
