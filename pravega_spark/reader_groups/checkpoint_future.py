@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from pravega_spark.engine.runtime.json_codec import to_json
 from pravega_spark.engine.runtime.system import Runtime
-from pravega_spark.errors import CheckpointFailed
+from pravega_spark.errors import CheckpointFailed, InvalidInput
 from pravega_spark.reader_groups.state import Checkpoint, GroupState
-from pravega_spark.values.checks import check_timeout
+from pravega_spark.values.checks import check_timeout, shown
+from pravega_spark.values.names import check_checkpoint
 from pravega_spark.values.segments import StreamCut
 
 _EXPIRE_SECONDS = 5.0
@@ -17,10 +20,34 @@ _EXPIRE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class GroupCheckpoint:
-    """A complete checkpoint: the group's cut of each stream."""
+    """A complete checkpoint: the group's cut of each stream.
+
+    ``str`` makes a text of it, to keep beside what it covers, and ``parse`` reads that.
+    """
 
     name: str
     stream_cuts: Mapping[str, StreamCut]
+
+    def __str__(self) -> str:
+        cuts = [str(self.stream_cuts[stream]) for stream in sorted(self.stream_cuts)]
+        return to_json({"checkpoint": self.name, "cuts": cuts})
+
+    @classmethod
+    def parse(cls, text: str) -> GroupCheckpoint:
+        """Return the checkpoint of a text made by ``str``; raise InvalidInput for any other."""
+        try:
+            record = json.loads(text)
+            cuts = [StreamCut.parse(cut) for cut in record["cuts"]]
+            name = check_checkpoint(record["checkpoint"])
+        except (ValueError, TypeError, KeyError, RecursionError, InvalidInput):
+            cuts, name = [], ""
+        found = {cut.stream: cut for cut in cuts if cut.is_bound}
+        if not cuts or len(found) < len(cuts):
+            raise InvalidInput(
+                f"{shown(text)} is not a checkpoint of a reader group: pass the text that "
+                "`str(checkpoint)` made, whole."
+            )
+        return cls(name, found)
 
 
 class CheckpointFuture:

@@ -290,7 +290,8 @@ class ReaderGroup(NotPicklable):
     def publish(self, cuts: Mapping[str, StreamCut | str]) -> None:
         """Allow streams to truncate before these cuts; for a group with retention 'manual'.
 
-        Other streams stay as they are. Raises IllegalState for a group of another retention,
+        Other streams stay as they are; one of which the group has published no cut yet keeps
+        everything, and a warning is logged. Raises IllegalState for a group of another retention,
         InvalidStreamCut for a cut behind the last published one.
         """
         state = self._state()
@@ -300,7 +301,9 @@ class ReaderGroup(NotPicklable):
                 f"{state.configuration.retention.value!r}; only a group with 'manual' publishes "
                 "cuts by this call. Update it to that retention."
             )
-        self._lifecycle.subscriptions.publish(state, cuts_of(state, cuts))
+        given = cuts_of(state, cuts)
+        self._lifecycle.subscriptions.publish(state, given)
+        self._lifecycle.subscriptions.warn_of_uncut(state, given.keys())
 
     def lag(self) -> GroupLag:
         """Return the unread events, bytes and seconds from the readers' last reported offsets.

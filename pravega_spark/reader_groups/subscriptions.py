@@ -7,7 +7,7 @@ or come late: a stream ignores a call whose generation is not newer.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
@@ -39,6 +39,8 @@ class Subscriptions:
         self._published = 0, 0
         """Generation and number of the last checkpoint that was published here."""
         self._warned: set[str] = set()
+        self._asked = set[tuple[int, str]]()
+        """Generations and streams of which it was asked whether the group has published a cut."""
 
     def subscribe(self, state: GroupState) -> None:
         """Subscribe the group to its streams, and unsubscribe it from former ones.
@@ -102,6 +104,31 @@ class Subscriptions:
             subscribers.publish(stream, state.group, state.generation, clipped.cut, life=view.life)
 
         of_each(self._streams, stream_cuts, publish)
+
+    def warn_of_uncut(self, state: GroupState, named: Collection[str]) -> None:
+        """Warn of each stream that a group of retention 'manual' has never published a cut of.
+
+        Such a stream keeps everything. Asks each stream that is not named once in a generation.
+        """
+        others = {s for s in state.lives.keys() - named if (state.generation, s) not in self._asked}
+
+        def is_uncut(stream: StreamLog) -> bool:
+            with contextlib.suppress(NoSuchStream, StaleIdentity):
+                known = stream.view(life=state.lives[stream.name]).subscriber(state.group)
+                return known is not None and not known.removed and known.published is None
+            return False
+
+        for name, uncut in of_each(self._streams, others, is_uncut).items():
+            self._asked.add((state.generation, name))
+            if uncut:
+                logger.warning(
+                    "reader group %s has published no cut of %s yet, so that stream keeps all that "
+                    "the group has not read and all that it has: name it in `publish`, too, or "
+                    "remove it from the group.",
+                    state.group,
+                    name,
+                    extra=log_fields("publish", name, group=state.group),
+                )
 
     def is_publication_due(self, state: GroupState) -> bool:
         """Return whether retention is automatic and the last checkpoint is unpublished here."""
