@@ -23,6 +23,8 @@ class SimulatedClock(Runtime):
     ``wall_ms`` is the time of day, ``elapsed`` the other clock in seconds; both may be set.
     """
 
+    has_threads = False
+
     def __init__(self, seed: int = 0) -> None:
         self.wall_ms: float = BEGIN_MS
         self.elapsed = 1_000.0

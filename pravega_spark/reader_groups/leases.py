@@ -37,7 +37,11 @@ from pravega_spark.reader_groups.silent_readers import SILENT, Silence, SilentRe
 from pravega_spark.reader_groups.state import GroupState, Phase, ReaderEntry, SegmentKey
 from pravega_spark.reader_groups.transitions import HeldSegments
 from pravega_spark.values.checks import shown
-from pravega_spark.values.limits import MAX_READER_LEASE_MS, MIN_READER_LEASE_MS
+from pravega_spark.values.limits import (
+    MAX_POLL_INTERVAL,
+    MAX_READER_LEASE_MS,
+    MIN_READER_LEASE_MS,
+)
 from pravega_spark.values.segments import parse_segment, segment_text
 from pravega_spark.values.units import parse_duration_ms
 
@@ -103,11 +107,14 @@ def parse_reader_lease_ms(lease: str | float | None) -> int | None:
 def parse_max_poll_interval_ms(interval: str | float | None, lease_ms: int | None) -> int | None:
     """Return a ``max_poll_interval`` in milliseconds; raise InvalidConfiguration if it is invalid.
 
-    It is longer than the lease, which a reader's calls extend that long anyway.
+    It is longer than the lease, which a reader's calls extend that long anyway. The default counts
+    as the lease where that is longer, and as none where there is none.
     """
-    if interval is None:
+    if interval is None or (interval == MAX_POLL_INTERVAL and lease_ms is None):
         return None
     interval_ms = parse_duration_ms("max_poll_interval", interval)
+    if lease_ms is not None and interval == MAX_POLL_INTERVAL:
+        return max(interval_ms, lease_ms)
     if lease_ms is None:
         raise InvalidConfiguration(
             f"a reader without a lease never expires, so max_poll_interval {shown(interval)} would "
@@ -394,6 +401,9 @@ def expire_readers(
 _HEARTBEATS_PER_LEASE = 3
 _MAX_HEARTBEAT_LEASE_SECONDS = 60.0
 """A longer lease, or none, gives heartbeats as often as this one, since they report offsets."""
+_LATE_FRACTION = 0.4
+"""The part of a lease in which no heartbeat came although the reader's calls write three: its
+application is busy. Later, an outage that nobody need notice could cost the lease (ADR 35)."""
 
 
 class OwnLease:
@@ -461,9 +471,15 @@ class OwnLease:
         """Return whether other readers may have expired this one."""
         return self.is_lost or now >= self._ends_at
 
-    def seconds_to_heartbeat(self) -> float:
-        """Return the seconds until any heartbeat is due; negative if it is overdue."""
-        return self.sent_at + self._interval - self._runtime.monotonic()
+    def seconds_to_extension(self) -> float:
+        """Return the seconds until calls have been late with a heartbeat; negative after that."""
+        late = max(self._interval, self._seconds * _LATE_FRACTION)
+        return self.sent_at + late - self._runtime.monotonic()
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the reader has left its group, or is no longer in it."""
+        return self._has_left or self.is_lost
 
     @property
     def ends_at(self) -> float:

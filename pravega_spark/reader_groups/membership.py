@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
-import weakref
 from collections.abc import Collection, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, replace
@@ -22,7 +20,6 @@ from pravega_spark.errors import (
     CommitUnknown,
     IllegalState,
     NoSuchStream,
-    ObjectClosed,
     PravegaSparkError,
     ReinitializationRequired,
     StoreError,
@@ -215,13 +212,13 @@ class ReaderMembership:
         """Join the group. Raises IllegalState if it has a live reader of that id."""
         log = sync.table.log
         self.sync, self._streams, self.reader_id = sync, streams, reader_id
-        self._runtime = log.runtime
+        self.runtime = log.runtime
         self._leases = leases = leases_of(sync)
         self._subscriptions = subscriptions
         self.number, began = self._join(lease_ms)
         self.lease = OwnLease(
             leases=leases,
-            runtime=self._runtime,
+            runtime=self.runtime,
             reader_id=reader_id,
             number=self.number,
             lease_ms=lease_ms,
@@ -251,14 +248,14 @@ class ReaderMembership:
             return after, after.readers[self.reader_id].number
 
         parameters = {"reader": self.reader_id}
-        began = self._runtime.monotonic()
+        began = self.runtime.monotonic()
         try:
             return self.sync.update("JOIN", generator, parameters), began
         except IllegalState:
             expired = expire_readers(self.sync, self._leases, ask_processes=True)
             if self.reader_id not in expired:
                 raise
-            began = self._runtime.monotonic()
+            began = self.runtime.monotonic()
             return self.sync.update("JOIN", generator, parameters), began
 
     # ---------------------------------------------------------------------------------- refreshing
@@ -290,7 +287,7 @@ class ReaderMembership:
             self.lease.lose()
             raise
         except (StoreError, CommitUnknown) as error:
-            if self.lease.has_ended(self._runtime.monotonic()) or selector.behind_head:
+            if self.lease.has_ended(self.runtime.monotonic()) or selector.behind_head:
                 raise
             if not self.refreshes.is_unreachable:
                 logger.warning(
@@ -304,7 +301,7 @@ class ReaderMembership:
             return False, None
         finally:
             self._is_in_storage = False
-            self.called_at = self._runtime.monotonic()
+            self.called_at = self.runtime.monotonic()
         self.refreshes.schedule(now, self.state.configuration.refresh_ms / 1_000)
         selector.polled_in_background = read.streams
         self._publish(now)
@@ -404,7 +401,7 @@ class ReaderMembership:
             return
         self._publish_due = now + _PUBLISH_SECONDS
         publish = partial(self._subscriptions.try_to_publish, self.state)
-        self._publishing = self._runtime.start(publish)
+        self._publishing = self.runtime.start(publish)
 
     def warn(self, message: str, error: Exception) -> None:
         """Log a message with places for the reader and the error."""
@@ -432,6 +429,13 @@ class ReaderMembership:
         self.lease.extend()
         sent_at = self.lease.sent_at
         self.sync.fetch()
+        self.confirm(sent_at)
+
+    def confirm(self, sent_at: float) -> None:
+        """Take a heartbeat of that time for proved, since the state, read after it, has the reader.
+
+        Raises ReinitializationRequired if it has not.
+        """
         try:
             self.sync.local.state.reader_entry(self.reader_id, self.number)
         except ReinitializationRequired:
@@ -446,15 +450,7 @@ class ReaderMembership:
 
         An outage is not the application's time.
         """
-        return 0.0 if self._is_in_storage else self._runtime.monotonic() - self.called_at
-
-    def extend_if_due(self) -> None:
-        """Extend the lease if no call has done so in time; for the lease extender's thread.
-
-        The storage calls run in the background, so that a process does not exit amid them.
-        """
-        if self.lease.seconds_to_heartbeat() <= 0:
-            self._runtime.start(self.keep_alive).result()
+        return 0.0 if self._is_in_storage else self.runtime.monotonic() - self.called_at
 
     def leave(self, offsets: Mapping[SegmentKey, int], untold: Mapping[int, Find]) -> None:
         """Leave the group; other readers continue at these offsets, and tell what is untold.
@@ -570,61 +566,3 @@ class UntoldFinds:
 def _order(found: Find) -> tuple[bool, str, int]:
     """Return whether a find is a loss, and its stream and life: deletions are told first."""
     return found.lost is not None, found.stream, 0 if found.lost is None else found.lost.life
-
-
-class LeaseExtender:
-    """A thread that extends a reader's lease between two calls of its application.
-
-    It extends the lease when a heartbeat is due that no call has written, until the last call is
-    longer ago than the maximum. Then the reader expires, as one that hangs. The thread ends when
-    the reader leaves, is evicted or is collected, and with the process: it is a daemon, and does
-    not survive a fork.
-    """
-
-    def __init__(self, membership: ReaderMembership, max_poll_seconds: float) -> None:
-        self._stopped = stopped = threading.Event()
-        reader = weakref.ref(membership, lambda _: stopped.set())
-        self.thread = threading.Thread(
-            target=_extend_until_stopped,
-            args=(reader, stopped, max_poll_seconds),
-            name="pravega-lease",
-            daemon=True,
-        )
-        self.thread.start()
-
-    def stop(self) -> None:
-        """End the thread; it writes no heartbeat after the reader has left."""
-        self._stopped.set()
-
-
-def _extend_until_stopped(
-    reader: weakref.ref[ReaderMembership], stopped: threading.Event, max_poll_seconds: float
-) -> None:
-    is_busy, pause = True, 0.0
-    while not stopped.wait(pause):
-        membership = reader()
-        if membership is None or membership.lease.is_lost:
-            return
-        was_busy, is_busy = is_busy, membership.idle_seconds <= max_poll_seconds
-        try:
-            if is_busy:
-                membership.extend_if_due()
-        except (ReinitializationRequired, ObjectClosed):
-            return
-        except Exception as error:
-            logger.warning(
-                "failed to extend the lease of %s: %s",
-                membership,
-                error,
-                extra=log_fields("extend lease", group=membership.state.group),
-            )
-        if was_busy and not is_busy:
-            logger.warning(
-                "%s has made no call for %g s, its max_poll_interval; its lease is no longer "
-                "extended",
-                membership,
-                max_poll_seconds,
-                extra=log_fields("extend lease", group=membership.state.group),
-            )
-        pause = max(membership.lease.seconds_to_heartbeat(), _RETRY_SECONDS)
-        del membership

@@ -21,8 +21,9 @@ from pravega_spark.errors import (
     ObjectClosed,
     ReinitializationRequired,
 )
+from pravega_spark.reader_groups import lease_extender
 from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.membership import LeaseExtender, ReaderMembership, UntoldFinds
+from pravega_spark.reader_groups.membership import ReaderMembership, UntoldFinds
 from pravega_spark.reader_groups.position import EventRead, EventsRead, Position
 from pravega_spark.reader_groups.selector import (
     SegmentBuffer,
@@ -104,10 +105,9 @@ class EventStreamReader(NotPicklable):
     An event counts as processed when the application asks for the next one, or closes the reader.
     In a group with ``acknowledge="checkpoint"`` it does so when the reader answers a checkpoint, or
     is closed: store your results at each marker, and before closing. With "transaction" it does so
-    when a transaction that was begun with the reader commits, and never otherwise. Call often
-    enough: a reader that makes no call for longer than its lease expires, and other readers
-    continue from its last recorded position. If a batch takes longer, call ``keep_alive``, or
-    create the reader with a ``max_poll_interval``.
+    when a transaction that was begun with the reader commits, and never otherwise. A reader that
+    makes no call for longer than its ``max_poll_interval`` and its lease expires, and other readers
+    continue from its last recorded position.
     """
 
     _NOT_PICKLABLE = "a reader of a group cannot be pickled; create it where it is used."
@@ -141,9 +141,8 @@ class EventStreamReader(NotPicklable):
         self._finds = UntoldFinds(streams, membership, self._selector)
         self.participant = ReaderTransaction(membership, self._selector, self._check_usable)
         self._windows = GroupWindows(streams)
-        self._extender: LeaseExtender | None = None
         if max_poll_interval_ms is not None:
-            self._extender = LeaseExtender(membership, max_poll_interval_ms / 1_000)
+            lease_extender.EXTENDER.add(membership, max_poll_interval_ms / 1_000)
 
     # ----------------------------------------------------------------------------- public methods
 
@@ -334,8 +333,7 @@ class EventStreamReader(NotPicklable):
     def _end(self) -> None:
         self.is_closed = True
         self._selector.end()
-        if self._extender is not None:
-            self._extender.stop()
+        lease_extender.EXTENDER.look()
 
     # ------------------------------------------------------------------------------------ reading
 

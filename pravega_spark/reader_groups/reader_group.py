@@ -35,7 +35,12 @@ from pravega_spark.reader_groups.transaction import check_may_move
 from pravega_spark.values.checks import check_list, check_timeout
 from pravega_spark.values.events import Deserializer
 from pravega_spark.values.handles import NotPicklable
-from pravega_spark.values.limits import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS, READER_LEASE
+from pravega_spark.values.limits import (
+    MAX_POLL_INTERVAL,
+    POLL_LOCAL_SECONDS,
+    POLL_REMOTE_SECONDS,
+    READER_LEASE,
+)
 from pravega_spark.values.names import check_checkpoint, check_name
 from pravega_spark.values.segments import StreamCut
 from pravega_spark.values.units import parse_duration_ms
@@ -154,17 +159,18 @@ class ReaderGroup(NotPicklable):
         reader_id: str,
         *,
         lease: str | float | None = READER_LEASE,
-        max_poll_interval: str | float | None = None,
+        max_poll_interval: str | float | None = MAX_POLL_INTERVAL,
         deserializer: Deserializer | None = None,
     ) -> EventStreamReader:
         """Add a reader to the group. Raises IllegalState if it has a live reader of that id.
 
-        A reader that makes no call for longer than its ``lease`` expires. With ``lease=None`` it
-        never does, as in Pravega: if its process crashes, call ``reader_offline``.
+        A reader whose process ends expires after its ``lease``. With ``lease=None`` it never does,
+        as in Pravega: if its process crashes, call ``reader_offline``.
 
-        With a ``max_poll_interval`` (Kafka's term) a thread extends the lease between two calls, so
-        that a reader may process an event or a batch for that long, while a crashed process still
-        expires after its lease. The thread leaves out a reader that makes no call for longer.
+        A reader may process an event or a batch for ``max_poll_interval`` (Kafka's term), by
+        default five minutes or the lease, if that is longer: a thread of the process extends its
+        lease between two calls. One that makes no call for longer hangs, and expires. With None its
+        calls alone extend the lease.
 
         Raises InvalidConfiguration for a ``lease`` or ``max_poll_interval`` out of its limits, and
         InvalidName, also for the reader name of streaming queries.

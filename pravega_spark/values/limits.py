@@ -218,6 +218,8 @@ MOST_OUTSTANDING_CHECKPOINTS = 10_000
 KEPT_CHECKPOINTS = 8
 """Complete checkpoints retained for callers that wait, and as many silent ones."""
 READER_LEASE = "60 s"
+MAX_POLL_INTERVAL = "5 minutes"
+"""How long a reader may be busy with one event; its lease, if that is longer."""
 MIN_READER_LEASE_MS, MAX_READER_LEASE_MS = 5_000, 86_400_000
 QUERY_LEASE_MS = 30_000
 """The lease of a streaming query in its group."""

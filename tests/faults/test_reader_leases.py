@@ -100,7 +100,7 @@ def is_ended_by(begin: Begin, end: signal.Signals, **options: Any) -> None:
 
 LIVES: dict[str, Callable[[Begin], None]] = {
     "keep_alive": partial(works_for_two_leases, keep_alive=True),
-    "max_poll_interval": partial(works_for_two_leases, max_poll_interval="60 s"),
+    "max_poll_interval": works_for_two_leases,  # the default one
     "hangs": hangs_longer_than_max_poll_interval,
     "killed": partial(is_ended_by, end=signal.SIGKILL),
     "stopped": partial(is_ended_by, end=signal.SIGSTOP, max_poll_interval="1 hour"),

@@ -39,6 +39,9 @@ _SIGNAL_SECONDS = 1.0
 class Runtime:
     """The system's clocks and randomness."""
 
+    has_threads = True
+    """Whether its clocks go on, and other threads run, while the application computes."""
+
     def now_ms(self) -> int:
         """Return the wall clock in ms since 1970; it may jump."""
         return time.time_ns() // 1_000_000

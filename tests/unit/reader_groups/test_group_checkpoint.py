@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pravega_spark.errors import InvalidInput
@@ -40,10 +42,10 @@ CUT = str(StreamCut(NAME, 1, {0: 3}))
         '{"checkpoint":"c"}',
         '{"checkpoint":"c","cuts":[]}',
         '{"checkpoint":"c","cuts":["earliest"]}',
-        '{"checkpoint":"","cuts":["%s"]}' % CUT,
-        '{"checkpoint":7,"cuts":["%s"]}' % CUT,
-        '{"checkpoint":"c","cuts":["%s","%s"]}' % (CUT, CUT),
-        '{"checkpoint":"c","cuts":["%s"]}' % CUT[:-1],
+        json.dumps({"checkpoint": "", "cuts": [CUT]}),
+        json.dumps({"checkpoint": 7, "cuts": [CUT]}),
+        json.dumps({"checkpoint": "c", "cuts": [CUT, CUT]}),
+        json.dumps({"checkpoint": "c", "cuts": [CUT[:-1]]}),
         '{"checkpoint":"c","cuts":[[]]}',
         "[" * 100_000,
         None,

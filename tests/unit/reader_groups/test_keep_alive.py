@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from pravega_spark.errors import (
     ReinitializationRequired,
     StoreError,
 )
+from pravega_spark.reader_groups import lease_extender
+from pravega_spark.reader_groups.lease_extender import LeaseExtender
 from pravega_spark.reader_groups.reader import EventStreamReader
 from tests.harness.fake_runtime import SkippingRuntime
 from tests.harness.fault_plans import Rule
@@ -262,7 +265,7 @@ def test_heartbeats_of_two_threads_never_go_back() -> None:
     [
         ("30 s", "30 s", "is longer than the reader's lease, 30 s"),
         ("30 s", "2 days", "at most 86400 s"),
-        (None, "5 minutes", "a reader without a lease never expires"),
+        (None, "6 minutes", "a reader without a lease never expires"),
         ("30 s", "soon", "max_poll_interval"),
     ],
 )
@@ -275,16 +278,20 @@ def test_max_poll_interval_out_of_its_limits_is_refused(
     assert group.online_readers() == []
 
 
+@pytest.fixture(autouse=True)
+def extender(monkeypatch: pytest.MonkeyPatch) -> LeaseExtender:
+    """The extender of the test's readers alone."""
+    made = LeaseExtender()
+    monkeypatch.setattr(lease_extender, "EXTENDER", made)
+    return made
+
+
 def extending(world: World) -> tuple[EventStreamReader, threading.Thread]:
-    before = lease_threads()
     reader = world.created().create_reader("a", lease="30 s", max_poll_interval="2 minutes")
-    (thread,) = lease_threads() - before
+    thread = lease_extender.EXTENDER.thread
+    assert thread is not None
     assert thread.daemon
     return reader, thread
-
-
-def lease_threads() -> set[threading.Thread]:
-    return {one for one in threading.enumerate() if one.name == "pravega-lease"}
 
 
 def test_thread_ends_with_close() -> None:
@@ -315,17 +322,88 @@ def test_thread_ends_when_the_reader_is_evicted() -> None:
     assert not thread.is_alive()
 
 
-def test_reader_without_max_poll_interval_has_no_thread() -> None:
-    before = lease_threads()
-    reader = World().created().create_reader("a")
-    assert lease_threads() <= before
-    reader.close()
+@pytest.mark.parametrize("options", [{"max_poll_interval": None}, {"lease": None}])
+def test_reader_that_no_interval_extends_has_no_thread(
+    options: dict[str, Any], extender: LeaseExtender
+) -> None:
+    World(clock=SkippingRuntime()).created().create_reader("a", **options)
+    assert extender.thread is None
+
+
+@pytest.mark.parametrize(("lease", "seconds"), [("60 s", 300), ("10 minutes", 600)])
+def test_default_is_five_minutes_or_the_lease(
+    lease: str, seconds: int, monkeypatch: pytest.MonkeyPatch, extender: LeaseExtender
+) -> None:
+    given: list[float] = []
+    monkeypatch.setattr(extender, "add", lambda membership, length: given.append(length))
+    World().created().create_reader("a", lease=lease)
+    assert given == [seconds]
+
+
+def test_hundred_readers_of_a_process_have_one_thread(extender: LeaseExtender) -> None:
+    clock = SkippingRuntime()
+    world = World(clock=clock)
+    group = world.created()
+    before = threading.active_count()
+    readers = [group.create_reader(f"r{n}", lease="1 hour") for n in range(100)]
+    world.store.calls.clear()
+    clock.skip(1_500)
+    extender.look()
+    wait_for(lambda: world.store.count("get", "_delta_log") > 0)
+    assert threading.active_count() <= before + 2, "the extender, and one call in the background"
+    assert world.store.count("put", HEARTBEATS) == 100
+    assert world.store.count("get", "_delta_log") == 1, "one read of the state proves all of them"
+    clock.skip(2_200)
+    assert not any(membership_of(one).lease.has_ended(clock.monotonic()) for one in readers)
+
+
+def test_group_that_hangs_delays_no_other(extender: LeaseExtender) -> None:
+    clock = SkippingRuntime()
+    worlds = [World(clock=clock) for _ in range(3)]
+    readers = [world.created().create_reader("a", lease="1 hour") for world in worlds]
+    go_on = threading.Event()
+
+    def hang(operation: str, key: str) -> None:
+        if operation == "put":
+            go_on.wait(60)
+
+    worlds[0].store.hook = hang
+    for _ in range(2):
+        for world in worlds:
+            world.store.calls.clear()
+        clock.skip(1_500)
+        extender.look()
+        for world in worlds[1:]:
+            wait_for(partial(world.store.count, "get", "_delta_log"))
+    for reader in readers[1:]:
+        assert not membership_of(reader).lease.has_ended(clock.monotonic())
+    go_on.set()
+
+
+def test_active_reader_costs_no_call_more(extender: LeaseExtender) -> None:
+    calls = []
+    for interval in (None, "5 minutes"):
+        clock = SkippingRuntime()
+        world = World(clock=clock)
+        world.write(200)
+        reader = world.created().create_reader("a", lease="1 hour", max_poll_interval=interval)
+        world.store.calls.clear()
+        for _ in range(100):
+            clock.skip(25)
+            extender.look()
+            reader.read_next_event(0)
+            if membership_of(reader).refreshes.is_running:
+                membership_of(reader).refreshes.wait()
+        calls.append(world.store.count("put", HEARTBEATS))
+        reader.close()
+    assert calls[0] == calls[1] >= 50
 
 
 def wait_for_heartbeat(world: World, clock: SkippingRuntime, skipped: float) -> None:
-    """Wait until a reader's thread, which looks at the clock every 1.7 s, writes a heartbeat."""
+    """Wait until the thread writes a heartbeat."""
     before = world.store.count("put", HEARTBEATS)
     clock.skip(skipped)
+    lease_extender.EXTENDER.look()
     wait_for(lambda: world.store.count("put", HEARTBEATS) > before)
 
 
@@ -342,7 +420,8 @@ def test_thread_extends_the_lease_only_until_the_interval_is_over(
     for _ in range(3):
         wait_for_heartbeat(world, clock, 4)
         assert group.expire_readers() == []
-    clock.skip(10)
+    clock.skip(25)
+    lease_extender.EXTENDER.look()
     wait_for(lambda: "its max_poll_interval" in caplog.text)
     assert "reader a of reader group s/g has made no call for 20 s" in caplog.text
     assert expired_after(group, 6, clock.skip) == ["a"]
@@ -359,7 +438,7 @@ def test_reader_that_calls_again_is_extended_again() -> None:
     reader = group.create_reader("a", lease="5 s", max_poll_interval="20 s")
     found = [read(reader)]
     clock.skip(25)
-    time.sleep(2)
+    lease_extender.EXTENDER.look()
     found.append(read(reader))
     for _ in range(2):
         wait_for_heartbeat(world, clock, 4)
@@ -375,6 +454,7 @@ def test_thread_continues_after_a_failure(caplog: pytest.LogCaptureFixture) -> N
     read(reader)
     world.store.rules.add(Rule(StoreError("down"), "put", "*/_leases/a.json"))
     clock.skip(3)
+    lease_extender.EXTENDER.look()
     wait_for(lambda: "failed to extend the lease of reader a" in caplog.text)
     world.store.rules.clear()
     wait_for_heartbeat(world, clock, 0)
