@@ -231,7 +231,7 @@ class EventStreamReader(NotPicklable):
     def keep_alive(self) -> None:
         """Extend the lease although the application asks for no event yet; moves no position.
 
-        For a batch that takes longer than the lease: call it about three times in each. The event
+        For a batch that takes longer than ``max_poll_interval``: call it once in each. The event
         in hand stays unprocessed. Costs two storage calls: one overwrites the heartbeat, and one
         reads the group's state. Any thread may call it, at any time.
 
