@@ -36,6 +36,7 @@ from pravega_spark.engine.writing.queue import WriteQueue
 from pravega_spark.engine.writing.stage import RoutedEvents
 from pravega_spark.errors import IllegalState, InvalidInput, ObjectClosed, PravegaSparkError
 from pravega_spark.primitives.process_locks import new_rlock
+from pravega_spark.txn.open_look import look_at
 from pravega_spark.values.checks import check_flag, check_timeout, check_whole, shown
 from pravega_spark.values.handles import NotPicklable
 from pravega_spark.values.limits import BLOCK_BYTES, BYTE_BUFFER_BYTES, WRITER_EVENT_BYTES
@@ -362,6 +363,7 @@ class ByteStreamWriter(NotPicklable, io.RawIOBase):
             )
         if fencing_token is not None:
             check_fencing_token("fencing_token", fencing_token)
+        look_at(stream)
         self._segment = ByteSegment(stream, life=life)
         self._writer_id = writer_id
         self._committer = ByteCommitter(

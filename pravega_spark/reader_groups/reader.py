@@ -36,6 +36,7 @@ from pravega_spark.reader_groups.step import Marker
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 from pravega_spark.reader_groups.table import Streams
 from pravega_spark.reader_groups.transaction import ReaderTransaction, check_may_move
+from pravega_spark.txn.open_look import look_at
 from pravega_spark.values.checks import check_function, check_timeout, check_whole
 from pravega_spark.values.events import Deserializer, Event
 from pravega_spark.values.handles import NotPicklable
@@ -137,6 +138,8 @@ class EventStreamReader(NotPicklable):
         self._shown: Marker | None = None
         membership = ReaderMembership(sync, streams, reader_id, lease_ms, subscriptions)
         self._membership = membership
+        for name in membership.state.lives:
+            look_at(streams(name), self, lambda reader: reader.is_closed)
         self._selector = SegmentSelector(streams, lambda: membership.state, reader_id)
         self._finds = UntoldFinds(streams, membership, self._selector)
         self.participant = ReaderTransaction(membership, self._selector, self._check_usable)

@@ -201,6 +201,12 @@ TRANSACTION_BUFFER_BYTES = 128 * MIB
 """The bytes of columns that a transaction's handle holds while they do not fill a chunk."""
 KEEP_COMPLETED = "24 hours"
 """How long the outcome of a transaction is kept, as in Pravega."""
+DECIDED_SECONDS = 1.0
+"""How long a decision of this process waits for others that share its commit to the log."""
+DECIDED_RETRY_SECONDS = 4.0
+"""The pause before a decision that could not be carried out is tried again."""
+OPEN_LOOK_SECONDS = 2.0
+"""How often a process looks, in memory, whether an open transaction is older than its lease."""
 TRANSACTION_SWEEP_SECONDS = 30.0
 """A writer checks for abandoned transactions of others at most this often."""
 
