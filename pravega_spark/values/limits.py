@@ -74,8 +74,11 @@ TIMESTAMP_AGGREGATION_TIMEOUT = "5 minutes"
 """A writer that notes no time for this long no longer holds the watermark back."""
 MAX_WATERMARKS = 256
 """Watermarks in a stream's log before every second one of the older half leaves it."""
+RECORD_WATERMARK_SECONDS = 9.5
+"""Writers record the watermark with a note about every 10 s, as Pravega computes it; a little less,
+so that notes of every 5 s meet it."""
 WATERMARKS_INTERVAL = "60 s"
-"""How often the watermarks of streams with news are recorded."""
+"""How often maintenance records the watermarks of streams with news, and drops silent writers."""
 
 # Byte streams
 
