@@ -22,6 +22,7 @@ from pravega_spark.errors import InvalidConfiguration, ObjectClosed, PravegaSpar
 from pravega_spark.primitives.process_locks import new_rlock
 from pravega_spark.txn import commit, leases, lifecycle, settlement, sweeper
 from pravega_spark.txn.decision_log import JointRecord
+from pravega_spark.txn.open_look import look_at
 from pravega_spark.txn.owed import owed_commits
 from pravega_spark.txn.transaction import Transaction, id_of, keep_alive, mark_unshared
 from pravega_spark.values.checks import check_flag, check_function, shown
@@ -196,6 +197,7 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
         if view.record.state is not StreamState.ACTIVE:
             raise sealed_error(view)
         self._stream = stream
+        look_at(stream)
         self._life = view.life
         self._times = times
         self._serializer = serializer

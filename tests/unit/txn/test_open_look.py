@@ -13,6 +13,10 @@ from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.errors import StoreError, StoreReadOnly
 from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.reader_groups.settlement import GroupPositions
+from pravega_spark.txn import lifecycle
+from pravega_spark.txn.decision_log import DecisionLog
+from pravega_spark.txn.joint import JointTransaction
 from pravega_spark.txn.open_look import look_at
 from pravega_spark.txn.transaction import Transaction
 from tests.harness.failpoints import at_failpoint
@@ -229,6 +233,28 @@ def test_writer_carries_it_out(manager: StreamManager) -> None:
     killed_after_deciding(root_of(manager).store, b"1")
     with manager.create_writer("s/t") as writer:
         writer.write_event(b"appended").result(60)
+        wait_for_event(manager)
+
+
+@pytest.mark.check
+def test_transactional_writer_carries_out_parts_of_joint_transactions(
+    manager: StreamManager,
+) -> None:
+    """A commit of a transaction finds decisions of its stream, and no others."""
+    manager.create_stream("s/u", StreamConfiguration())
+    runtime, decisions = FakeRuntime(), DecisionLog(root_of(manager).store, FakeRuntime())
+    token, names = runtime.token(), ("s/t", "s/u")
+    record = decisions.begin(token, dict.fromkeys(names, 1), 10_000)
+    parts = {}
+    for name in names:
+        stream = StreamLog(decisions.store, name, runtime)
+        opened = lifecycle.begin(stream, 1, lease_ms=100, execution_ms=10_000, joint_token=token)
+        parts[name] = Transaction(stream, opened.transaction_id)
+        parts[name].write_event(b"1")
+    positions = GroupPositions(decisions.store, runtime)
+    joint = JointTransaction(decisions, record, parts, runtime, positions)
+    kill_commit(runtime, joint.commit, "joint.decided")
+    with manager.create_transactional_writer("s/t") as writer, writer.begin_transaction():
         wait_for_event(manager)
 
 
