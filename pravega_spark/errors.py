@@ -370,6 +370,19 @@ class CheckpointFailed(IllegalState):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
+class PositionOvertaken(IllegalState):
+    """Since a reader returned this position, others have had its segments, as far as is known.
+
+    Nothing was changed. ``ranges`` are the events after the position that the reader was handed and
+    that its group will not read again; those whose owners no record names count, too.
+    """
+
+    group: str | None = None
+    reader: str | None = None
+    ranges: tuple[Any, ...] = ()  # of SegmentRange
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class TableSealed(IllegalState):
     """The key-value table was sealed: it can be read, and accepts no more changes."""
 

@@ -152,7 +152,7 @@ class EventStreamReader(NotPicklable):
     @property
     def position(self) -> Position:
         """The position after the last event that was handed out."""
-        return Position(self._selector.next_offsets)
+        return Position(self._selector.next_offsets, self._membership.state.next_number)
 
     def read_next_event(self, timeout: float | None = None) -> EventRead:
         """Return the next event, waiting up to ``timeout`` seconds (None: without limit).
@@ -167,7 +167,7 @@ class EventStreamReader(NotPicklable):
         the group was reset, updated or deleted, or the reader's lease expired.
         """
         marker, is_completed, event = self._next_event(timeout)
-        return EventRead(event, Position(self._selector.next_offsets), marker, is_completed)
+        return EventRead(event, self.position, marker, is_completed)
 
     def _next_event(self, timeout: float | None) -> tuple[str | None, bool, Event | None]:
         marker, is_completed, event = self._next(timeout, SegmentBuffer.next_event)
@@ -261,20 +261,29 @@ class EventStreamReader(NotPicklable):
     def close_at(self, position: Position | str) -> None:
         """Leave the group; other readers continue at ``position``, which came with an event.
 
-        Segments of the position that the reader has finished or released since then stay as they
-        are. Raises InvalidInput for an invalid position, or one ahead of the events handed out, and
-        ReinitializationRequired if the reader is no longer in the group; IllegalState where
-        transactions acknowledge events.
+        Everything after it that this reader was handed is read again, also of segments that it has
+        acquired, released or finished since. Raises PositionOvertaken where other readers have had
+        these segments since, with the ranges, and TruncatedData where the head has passed the
+        position; then the reader is still open. Raises InvalidInput for an invalid position, or one
+        ahead of the events handed out, and ReinitializationRequired if the reader is no longer in
+        the group, which takes the position by ``reader_offline``; IllegalState where transactions
+        acknowledge events.
         """
-        check_may_move(self._membership.state)
-        offsets, handed_out = Position.of(position).offsets, self._selector.next_offsets
-        for key, offset in offsets.items():
+        membership, selector = self._membership, self._selector
+        check_may_move(membership.state)
+        given, handed_out = Position.of(position), selector.next_offsets
+        for key, offset in given.offsets.items():
             if offset > handed_out.get(key, offset):
                 raise InvalidInput(
                     f"reader {self.reader_id} has handed out {key} up to {handed_out[key]}; it "
                     f"cannot be closed at {offset}. Pass a position that it has returned."
                 )
-        self._leave(offsets)
+        if self.is_closed and not self._is_leaving:
+            return
+        self._guard.check()
+        membership.check_position(given, selector)
+        self._leave(given.offsets, lambda state: membership.at_position(state, given, selector))
+        membership.warn_if_behind(given)
 
     def __enter__(self) -> EventStreamReader:
         """Return the reader, which the end of the block closes."""
@@ -315,14 +324,18 @@ class EventStreamReader(NotPicklable):
                 raise
             self._membership.warn("closed %s; its last events may be read again: %s", error)
 
-    def _leave(self, offsets: Mapping[SegmentKey, int]) -> None:
+    def _leave(
+        self,
+        offsets: Mapping[SegmentKey, int],
+        at: Callable[[GroupState], GroupState] | None = None,
+    ) -> None:
         if self.is_closed and not self._is_leaving:
             return
         self._guard.check()
         self._end()
         self._is_leaving = True
         try:
-            self._membership.leave(offsets, self._finds.untold)
+            self._membership.leave(offsets, self._finds.untold, at)
         except ReinitializationRequired:
             self._is_leaving = False
             raise

@@ -226,6 +226,10 @@ MAX_OUTSTANDING_CHECKPOINTS = 3
 MOST_OUTSTANDING_CHECKPOINTS = 10_000
 KEPT_CHECKPOINTS = 8
 """Complete checkpoints retained for callers that wait, and as many silent ones."""
+KEPT_OWNERS = 4
+"""Last owners of a segment that a group's state records."""
+KEPT_FINISHED = 64
+"""Finished segments of a stream whose owners the state keeps; more if it has many in reach."""
 READER_LEASE = "60 s"
 MAX_POLL_INTERVAL = "5 minutes"
 """How long a reader may be busy with one event; its lease, if that is longer."""

@@ -49,7 +49,7 @@ def test_event_has_its_pointer_and_the_position_after_it() -> None:
     assert first.event is not None
     assert second.event is not None
     assert (first.event.data, str(first.event.pointer)) == (0, "s/t@1:0#0=0")
-    assert str(first.position) == '{"s/t":{"0#0":1}}'
+    assert str(first.position) == '{"s/t":{"0#0":1},"number":3}'
     assert Position.parse(str(second.position)) == second.position == reader.position
     assert first.position != second.position
     with pytest.raises(InvalidInput, match="not a position"):
