@@ -216,8 +216,10 @@ class _Return:
                 at = self.frontier.offset_in(given_up)
                 if end := lineage.end(given_up) if at == END else at:
                     self.lost.append(self._range(self._key(given_up), 0, end))
-            gone = map(self._key, self.frontier.go_back(segment, wanted))
-            self.revived[key] = wanted, frozenset(gone)
+            self.revived[key] = (
+                wanted,
+                frozenset(map(self._key, self.frontier.go_back(segment, wanted))),
+            )
         else:
             self.is_overtaken = True
 

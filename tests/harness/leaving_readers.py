@@ -284,7 +284,7 @@ class LeavingReaders:
             if any(o > handed_out.get(k, o) for k, o in position.offsets.items()):
                 return  # refused before anything else
             state = transitions.record_offsets(state, name, local.number, local.held)
-        elif is_closing:
+        elif is_closing and entry is not None:
             state = transitions.record_offsets(state, name, entry.number, self.heartbeat(name))
         mine = {
             event

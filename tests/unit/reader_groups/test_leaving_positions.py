@@ -16,6 +16,7 @@ import pytest
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.layout.frontier import Frontier
+from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.errors import (
     InvalidInput,
@@ -293,7 +294,7 @@ def test_record_of_owners_is_bounded() -> None:
         state = replace(state, owners={**state.owners, key: owned}, next_number=number + 2)
         stream.append(key.segment_id, 1)
         stream.scale([key.segment_id], [(0.0, 1.0)])
-        frontier = Frontier(going_back.locate(stream, state.cut(stream.stream)))
+        frontier = Frontier(locate(stream, state.cut(stream.stream)))
         frontier.offsets[key.segment_id] = 1
         frontier.advance()
         state = segments.with_frontier(state, stream.stream, frontier)
