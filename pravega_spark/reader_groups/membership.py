@@ -210,13 +210,15 @@ class ReaderMembership:
         reader_id: str,
         lease_ms: int | None,
         subscriptions: Subscriptions,
+        *,
+        shows_automatic: bool = False,
     ) -> None:
         """Join the group. Raises IllegalState if it has a live reader of that id."""
         log = sync.table.log
         self.sync, self._streams, self.reader_id = sync, streams, reader_id
         self.runtime = log.runtime
         self._leases = leases = leases_of(sync)
-        self._subscriptions = subscriptions
+        self._subscriptions, self._shows_automatic = subscriptions, shows_automatic
         self.number, began = self._join(lease_ms)
         self.lease = OwnLease(
             leases=leases,
@@ -343,6 +345,7 @@ class ReaderMembership:
             behind_head=frozenset(selector.behind_head),
             unread=selector.unread(),
             told=self.told,
+            shows_automatic=self._shows_automatic,
         )
 
     def _step(

@@ -123,6 +123,7 @@ class EventStreamReader(NotPicklable):
         max_poll_interval_ms: int | None = None,
         subscriptions: Subscriptions,
         deserializer: Deserializer | None = None,
+        automatic_markers: bool = False,
     ) -> None:
         """Join the group. Raises IllegalState if it has a live reader of that id."""
         self.reader_id = check_name("reader", reader_id)
@@ -136,7 +137,9 @@ class EventStreamReader(NotPicklable):
         self._is_leaving = False
         """Whether a close has begun, and has not said to the group that the reader is gone."""
         self._shown: Marker | None = None
-        membership = ReaderMembership(sync, streams, reader_id, lease_ms, subscriptions)
+        membership = ReaderMembership(
+            sync, streams, reader_id, lease_ms, subscriptions, shows_automatic=automatic_markers
+        )
         self._membership = membership
         for name in membership.state.lives:
             look_at(streams(name), self, lambda reader: reader.is_closed)
@@ -157,9 +160,11 @@ class EventStreamReader(NotPicklable):
     def read_next_event(self, timeout: float | None = None) -> EventRead:
         """Return the next event, waiting up to ``timeout`` seconds (None: without limit).
 
-        Returns the marker of a checkpoint instead if one is due. The next call answers it: until
-        then the application must have stored its results. Returns neither if the time is up or the
-        group has read everything.
+        Returns the marker of a checkpoint instead if somebody has initiated one. The next call
+        answers it: until then the application must have stored its results. So a loop over events
+        goes on after a marker. Automatic checkpoints have markers where checkpoints acknowledge
+        events, and for a reader that was created with them. Returns neither if the time is up or
+        the group has read everything.
 
         Raises TruncatedData once if events of the group were truncated before they were read; the
         next call continues at the head. Raises NoSuchStream once if a stream of the group was

@@ -33,7 +33,7 @@ from pravega_spark.reader_groups.reader import EventStreamReader
 from pravega_spark.reader_groups.selector import views_of
 from pravega_spark.reader_groups.state import Checkpoint, GroupState, SegmentKey
 from pravega_spark.reader_groups.transaction import check_may_move
-from pravega_spark.values.checks import check_list, check_timeout
+from pravega_spark.values.checks import check_flag, check_list, check_timeout
 from pravega_spark.values.events import Deserializer
 from pravega_spark.values.handles import NotPicklable
 from pravega_spark.values.limits import (
@@ -162,6 +162,7 @@ class ReaderGroup(NotPicklable):
         lease: str | float | None = READER_LEASE,
         max_poll_interval: str | float | None = MAX_POLL_INTERVAL,
         deserializer: Deserializer | None = None,
+        automatic_markers: bool = False,
     ) -> EventStreamReader:
         """Add a reader to the group. Raises IllegalState if it has a live reader of that id.
 
@@ -172,6 +173,10 @@ class ReaderGroup(NotPicklable):
         default five minutes or the lease, if that is longer: a thread of the process extends its
         lease between two calls. One that makes no call for longer hangs, and expires. With None its
         calls alone extend the lease.
+
+        With ``automatic_markers`` the reader sees the markers of automatic checkpoints, too: for an
+        application that keeps events or results and stores them at markers. The group does not
+        record that. Where checkpoints acknowledge events, every reader sees them.
 
         Raises InvalidConfiguration for a ``lease`` or ``max_poll_interval`` out of its limits, and
         InvalidName, also for the reader name of streaming queries.
@@ -191,6 +196,7 @@ class ReaderGroup(NotPicklable):
             max_poll_interval_ms=max_poll_interval_ms,
             subscriptions=self._lifecycle.subscriptions,
             deserializer=deserializer,
+            automatic_markers=check_flag("automatic_markers", automatic_markers),
         )
         self._on_open(reader, lambda opened: opened.is_closed)
         return reader

@@ -477,7 +477,7 @@ def test_automatic_checkpoints_come_at_their_interval_while_offsets_move() -> No
     world = World()
     world.write(100)
     group = world.created(checkpoint_interval="10 s")
-    reader = group.create_reader("a")
+    reader = group.create_reader("a", automatic_markers=True)
     markers = []
     for _ in range(30):
         world.runtime.sleep(1)
