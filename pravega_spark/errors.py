@@ -33,6 +33,7 @@
     │   ├── ConfigMismatch
     │   ├── BatchConflict
     │   ├── CheckpointFailed
+    │   ├── PositionOvertaken
     │   ├── TableSealed
     │   └── ObjectClosed
     ├── TryAgain                         wait or refresh, then call again; nothing was done
