@@ -63,6 +63,8 @@ def _submit(*words: str, options: str) -> subprocess.CompletedProcess[str]:
 
 def is_recorded() -> bool:
     """Return whether a JVM of this environment maps the archive."""
+    if not archive(Path(sys.prefix)).exists():  # of that the JVM would say nothing
+        return False
     options = f"{VARIABLES['SPARK_SUBMIT_OPTS']} -Xlog:cds*=warning:stderr"
     done = _submit("--version", options=options)
     return done.returncode == 0 and "shared archive" not in done.stderr
