@@ -317,8 +317,8 @@ AUTO_SHARE_FRACTION = 0.25
 """The part of its time that such a process may spend on that."""
 AUTO_WAKE_SECONDS = 30.0
 """It looks about this often what is due."""
-AUTO_FIRST_SECONDS = 10.0
-"""It first looks about this long after it opened the root, so that short processes never do."""
+AUTO_FIRST_SECONDS = 60.0
+"""It first looks this long, or half as long again, after it opened the root: short ones never."""
 AUTO_SLACK = 1.25
 """It leaves a run to scheduled jobs until this many intervals have passed."""
 AUTO_SETTINGS_SECONDS = 300.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark import StreamManager, __version__
+from pravega_spark import SettingOrigin, StreamConfiguration, StreamManager, __version__
 from pravega_spark.engine.state.scopes import Scope
 from pravega_spark.engine.state.state_table import TableChange
 from pravega_spark.engine.store import open_store
@@ -16,6 +16,7 @@ from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.integrity.root_integrity import check_root
 from pravega_spark.txn.open_look import look_at
 from tests.harness.fake_runtime import FakeRuntime
+from pravega_spark.maintenance.auto import VARIABLE
 from tests.harness.releases import run_release
 from tests.harness.transaction_world import killed_after_deciding
 
@@ -232,3 +233,42 @@ def test_previous_release_goes_on_from_the_watermarks_that_writers_record(tmp_pa
     assert [one.lower_us for one in after if one.version is not None][:3] == recorded
     assert after[-1].lower_us == 1_000_000_000
     assert [one.damage for one in check_root(store, deep=True) if one.damage] == []
+
+
+SET_UP = """
+import sys
+import pravega_spark
+manager = pravega_spark.StreamManager(sys.argv[1])
+print(manager.settings().summary())
+print(manager.stream_settings("s/off").summary(["maintain"]))
+with manager.create_writer("s/off") as writer:
+    writer.write_event(b"old", routing_key="k").result()
+manager.update_stream("s/off", settings={"grace": "2 hours"})
+print(manager.maintain().failures, manager.update_settings(grace="3 hours").summary())
+manager.backup(sys.argv[2])
+copy = pravega_spark.StreamManager(sys.argv[2])
+print(copy.settings().summary(), copy.restore().failed)
+"""
+
+
+def test_previous_release_opens_a_root_whose_applications_maintain_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE)
+    root = tmp_path / "root"
+    manager = StreamManager(root, maintain="off")
+    manager.create_scope("s")
+    manager.create_stream("s/off", StreamConfiguration(settings={"maintain": "off"}))
+    assert run_release("0.1.0", SET_UP, root, tmp_path / "copy").splitlines() == [
+        "maintain=auto (root)",
+        "maintain=off (stream)",
+        "{} grace=3 hours (root), maintain=auto (root)",
+        "grace=3 hours (root) {}",
+    ]
+    kept = StreamManager(root, maintain="off")
+    assert kept.settings().summary() == "grace=3 hours (root)"
+    assert kept.settings().origin("maintain") is SettingOrigin.SET_UP
+    given = kept.stream_info("s/off").configuration.settings
+    assert given == {"maintain": "off", "grace": 7_200_000}
+    assert [found.damage for found in check_root(open_store(str(root))) if found.damage] == []
+    assert StreamManager(tmp_path / "copy").settings().maintain == "off"
