@@ -59,9 +59,10 @@ TABLES = {
     ),
     "size and age": "looks_at_many_streams writer_ids long_life event_time first_notes",
     "maintenance": (
-        "maintenance_job compaction_speed append_while_compacting write_amplification "
-        "stored_bytes chunk_bytes chunk_files chunk_files_40m retention_decision retention_job "
-        "truncation backup_up_to_date process_metrics"
+        "maintenance_job appends_beside_maintenance idle_maintenance compaction_speed "
+        "append_while_compacting write_amplification stored_bytes chunk_bytes chunk_files "
+        "chunk_files_40m retention_decision retention_job truncation backup_up_to_date "
+        "process_metrics"
     ),
 }
 """By a table's name: its benchmarks, in the order of its rows."""
