@@ -14,9 +14,9 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import IllegalState
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.integrity.root_integrity import check_root
+from pravega_spark.maintenance.auto import VARIABLE
 from pravega_spark.txn.open_look import look_at
 from tests.harness.fake_runtime import FakeRuntime
-from pravega_spark.maintenance.auto import VARIABLE
 from tests.harness.releases import run_release
 from tests.harness.transaction_world import killed_after_deciding
 
