@@ -239,7 +239,10 @@ class BlockQueue(WriteQueue):
             if held.data or size - at < BLOCK_BYTES:
                 assert isinstance(held.data, bytearray)
                 end = min(size, at + BLOCK_BYTES - len(held.data))
-                held.data += data[at:end]
+                try:
+                    held.data += data[at:end]
+                except BufferError:  # the frame of an interrupted call still looks at it
+                    held.data = held.data + data[at:end]
                 if len(held.data) == BLOCK_BYTES:
                     self._send_held()
             else:
