@@ -47,7 +47,7 @@ TABLES = {
     ),
     "object stores": (
         "s3_append s3_follower s3_writers many_remote_writers pipelined_remote_writes "
-        "first_event_on_s3"
+        "first_event_on_s3 shared_chunks"
     ),
     "reader groups": (
         "group_reading group_join group_checkpoint group_takeover group_refresh group_creation "

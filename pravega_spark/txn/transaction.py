@@ -319,7 +319,8 @@ class TransactionBuffer:
             oldest = columns[segment_id].slice(0, rows[segment_id])
             chunk_name = f"{name}-{segment_id}"
             target = stream.store, stream.path, folder, segment_id
-            return stage(*target, oldest, name=chunk_name, key=stream.chunk_key)
+            recent = stream.recent_of_writes
+            return stage(*target, oldest, name=chunk_name, key=stream.chunk_key, recent=recent)
 
         staged = list(self.staged)
         found = stream.runtime.each(stage_oldest, list(rows))

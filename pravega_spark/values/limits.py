@@ -110,6 +110,10 @@ PREFETCH_BYTES = 8 * MIB
 PREFETCH_CHUNKS = 64
 PREFETCH_CHUNK_BYTES = 1 * MIB
 """Files of at most this size are fetched complete, several in one call."""
+CHUNK_CACHE = "64 MiB"
+"""What a process keeps of such files of an object store, for all of its readers."""
+CHUNK_CACHE_READ_SECONDS = 60.0
+"""So long after its last read a stream counts as read, so that its new files are kept."""
 READ_AHEAD_PARTS = 2
 READ_AHEAD_BYTES = 4 * MIB
 """The parts, and the bytes of events of each, that a merge reads while it writes earlier ones."""

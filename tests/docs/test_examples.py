@@ -48,6 +48,7 @@ MUST_RUN = {
     "docs/settings.md": 2,
     "docs/shared-state.md": 4,
     "docs/spark.md": 5,
+    "docs/storage.md": 1,
     "docs/spark-frames.md": 6,
     "docs/time.md": 8,
     "docs/transactions.md": 10,
