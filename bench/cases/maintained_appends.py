@@ -28,16 +28,16 @@ from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.maintenance.shares import MaintenanceShares
 from pravega_spark.values.limits import AUTO_WAKE_SECONDS
 
-_INTERVAL = "40 s"
+_INTERVAL = "20 s"
 """With a quarter of it left to jobs, each kind runs in each minute."""
 _KEPT = StreamConfiguration(retention=RetentionPolicy.by_size("1 MiB"))
 
 
 @benchmark()
 def appends_beside_maintenance(context: Context) -> Iterator[Figure]:
-    """Lone durable appends back to back, in minutes with maintenance and without, in turn.
+    """Lone durable appends back to back, in half minutes with maintenance and without.
 
-    Each kind of work runs in each of the minutes, also those that a root does each half an hour.
+    Each kind of work runs in each of them, also those that a root does each half an hour.
     With compaction is what somebody gets who has chosen "auto"; without is what new roots do. A
     sweep reads each commit once, so what it costs is shown apart from the rest.
     """
@@ -73,7 +73,7 @@ class _Minutes:
     def __init__(
         self, context: Context, store: CountingStore, title: str, kinds: Sequence[MaintenanceKind]
     ) -> None:
-        self.seconds, self.rounds = context.size(60, 3), context.size(2, 1)
+        self.seconds, self.rounds = context.size(30, 3), context.size(2, 1)
         self.store = store
         self.title = title
         self.kinds = kinds
