@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick check test spark-versions long mutants lint docs bench dist clean
+.PHONY: help setup demo quick check test spark-versions long mutants lint classes docs bench dist clean
 
 # The first interpreter that runs (a pyenv shim may not), is new enough, and can make an environment.
 PYTHON ?= $(shell for python in python3.12 python3.11 python3.10 python3; do \
@@ -29,8 +29,6 @@ INSTALLED := $(VENV)/.installed
 FOR_DEMO := $(VENV)/.installed-demo
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 JAR := $(VENV)/.jar
-# The classes of Spark, which the JVMs of the tests map into memory: each starts in half the time.
-CLASSES := $(VENV)/spark-classes.jsa
 # For a JVM that ends within a minute or two, what the optimizing compiler costs is never earned.
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 # A broker of Kafka, Spark's connector, Hadoop's client for S3; the tests that need them are skipped without.
@@ -60,7 +58,7 @@ quick: $(INSTALLED) ## at each save: the tests of pure code and the memory store
 check: lint ## lint, then the tests that need neither a JVM nor a server: about five minutes
 	$(PYTEST) -m '$(LIGHT)' $(ARGS)
 
-test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about 22 minutes
+test: lint classes ## lint, then every test (ARGS="-k name" to choose): about 22 minutes
 	$(PYTEST) -m '$(LIGHT)' $(if $(ARGS),,--cov --cov-report=) $(ARGS)
 	$(HEAVY) -m 'not ($(LIGHT))' $(ARGS)
 	$(if $(ARGS),,$(BIN)/python -m tests.versions --short --workers $(WORKERS))
@@ -68,14 +66,15 @@ test: lint $(CLASSES) ## lint, then every test (ARGS="-k name" to choose): about
 spark-versions: setup ## the contract of the tests on Spark 3.5, 4.0, 4.1, 4.2 and 4.3, and on the lowest versions of libraries; keeps records (ARGS="4.1" to choose): about half an hour
 	$(BIN)/python -m tests.versions --workers $(WORKERS) $(ARGS)
 
-long: setup $(CLASSES) ## the tests that have a long form, at full size: about an hour
+long: setup classes ## the tests that have a long form, at full size: about an hour
 	PRAVEGA_SPARK_TESTS=long $(PYTEST) -m long $(IN_ORDER) $(ARGS)
 
 mutants: $(INSTALLED) ## place small faults in copies, one at a time, which the tests of their promises catch (ARGS="--help"): about five minutes
 	$(BIN)/python -m tests.mutants --workers $(WORKERS) $(ARGS)
 
-$(CLASSES): $(JAR)
-	$(BIN)/python -m tests.harness.jvm
+# The classes of Spark, which the JVMs of the tests map into memory, unless this Java finds them recorded.
+classes: $(JAR)
+	@$(BIN)/python -m tests.harness.jvm
 
 lint: setup ## ruff, mypy, and the layers
 	$(BIN)/ruff check .

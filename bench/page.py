@@ -47,7 +47,7 @@ TABLES = {
     ),
     "object stores": (
         "s3_append s3_follower s3_writers many_remote_writers pipelined_remote_writes "
-        "first_event_on_s3"
+        "first_event_on_s3 shared_chunks"
     ),
     "reader groups": (
         "group_reading group_join group_checkpoint group_takeover group_refresh group_creation "
@@ -59,9 +59,10 @@ TABLES = {
     ),
     "size and age": "looks_at_many_streams writer_ids long_life event_time first_notes",
     "maintenance": (
-        "maintenance_job compaction_speed append_while_compacting write_amplification "
-        "stored_bytes chunk_bytes chunk_files chunk_files_40m retention_decision retention_job "
-        "truncation backup_up_to_date process_metrics"
+        "maintenance_job appends_beside_maintenance idle_maintenance compaction_speed "
+        "append_while_compacting write_amplification stored_bytes chunk_bytes chunk_files "
+        "chunk_files_40m retention_decision retention_job truncation backup_up_to_date "
+        "process_metrics"
     ),
 }
 """By a table's name: its benchmarks, in the order of its rows."""

@@ -126,7 +126,7 @@ def consume(name):
     """Read all events and publish that the group needs them no longer."""
     group = groups[name]
     with group.create_reader("reader") as reader:
-        while reader.read_events(timeout=0).events.num_rows:
+        while (read := reader.read_events(timeout=0)).events.num_rows or read.checkpoint:
             pass
     group.publish(group.stream_cuts())
 

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from pravega_spark.event_writer import EventStreamWriter
     from pravega_spark.key_value.change_log import KeyChange, KeyChanges, TableChangeLog
     from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+    from pravega_spark.key_value.description import KeyValueTableInfo
     from pravega_spark.key_value.entry import KeyVersion, PutFuture, TableEntry
     from pravega_spark.key_value.key_value_table import KeyValueTable
     from pravega_spark.key_value.keys import KeyType
@@ -94,7 +95,7 @@ if TYPE_CHECKING:
     from pravega_spark.reader_groups.reader import EventStreamReader
     from pravega_spark.reader_groups.reader_group import ReaderGroup
     from pravega_spark.reader_groups.state import SegmentKey
-    from pravega_spark.retention.decision import RetentionRule
+    from pravega_spark.retention.decision import RetentionEntry, RetentionRule
     from pravega_spark.retention.explanation import (
         DataAmount,
         PassedSubscriber,
@@ -190,6 +191,7 @@ __all__ = [
     "KeyType",
     "KeyValueTable",
     "KeyValueTableConfiguration",
+    "KeyValueTableInfo",
     "KeyVersion",
     "KindResult",
     "LimitUnit",
@@ -211,6 +213,7 @@ __all__ = [
     "RestoreResult",
     "RestoredTable",
     "RetentionClaim",
+    "RetentionEntry",
     "RetentionExplanation",
     "RetentionPolicy",
     "RetentionResult",
@@ -332,6 +335,7 @@ _HOMES = {
     "KeyType": "key_value.keys",
     "KeyValueTable": "key_value.key_value_table",
     "KeyValueTableConfiguration": "key_value.configuration",
+    "KeyValueTableInfo": "key_value.description",
     "KeyVersion": "key_value.entry",
     "KindResult": "maintenance.result",
     "LimitUnit": "config.policies",
@@ -353,6 +357,7 @@ _HOMES = {
     "RestoreResult": "backup.root_restore",
     "RestoredTable": "backup.restore",
     "RetentionClaim": "retention.explanation",
+    "RetentionEntry": "retention.decision",
     "RetentionExplanation": "retention.explanation",
     "RetentionPolicy": "config.policies",
     "RetentionResult": "retention.run",

@@ -33,6 +33,7 @@
     │   ├── ConfigMismatch
     │   ├── BatchConflict
     │   ├── CheckpointFailed
+    │   ├── PositionOvertaken
     │   ├── TableSealed
     │   └── ObjectClosed
     ├── TryAgain                         wait or refresh, then call again; nothing was done
@@ -367,6 +368,19 @@ class CheckpointFailed(IllegalState):
     group: str | None = None
     generation: int | None = None
     checkpoint: str | None = None
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PositionOvertaken(IllegalState):
+    """Since a reader returned this position, others have had its segments, as far as is known.
+
+    Nothing was changed. ``ranges`` are the events after the position that the reader was handed and
+    that its group will not read again; those whose owners no record names count, too.
+    """
+
+    group: str | None = None
+    reader: str | None = None
+    ranges: tuple[Any, ...] = ()  # of SegmentRange
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

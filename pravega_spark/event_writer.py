@@ -41,6 +41,7 @@ from pravega_spark.errors import (
     InvalidInput,
     ObjectClosed,
 )
+from pravega_spark.txn.open_look import look_at
 from pravega_spark.values.checks import check_flag, check_time_us, check_timeout
 from pravega_spark.values.handles import ClosedByBlock, NotPicklable
 from pravega_spark.values.limits import (
@@ -95,6 +96,7 @@ class EventStreamWriter(ClosedByBlock, NotPicklable):
             event_format=view.event_format,
         )
         self._stream = stream
+        look_at(stream)
         self._committer = BatchCommitter(
             stream, writer_id, life=view.life, fencing_token=fencing_token
         )

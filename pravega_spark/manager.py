@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
@@ -17,6 +16,7 @@ from pravega_spark.config.root_settings import (
     AUTO,
     MAINTAIN,
     NOTHING_GIVEN,
+    OFF,
     EffectiveSettings,
     decide_settings,
     parse_changes,
@@ -26,17 +26,19 @@ from pravega_spark.engine.kinds import GROUP, STREAM, TABLE
 from pravega_spark.engine.log import clock
 from pravega_spark.engine.log.sweep import SweepResult, add_results
 from pravega_spark.engine.root import Root
+from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.engine.state.maintenance_table import describe, intervals_ms, open_maintenance
 from pravega_spark.engine.state.scopes import ACTIVE, DELETED, DELETING, row_name
 from pravega_spark.engine.state.settings_table import open_settings
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.probe import ensure_probed
-from pravega_spark.engine.store.root_marker import bind_root, token_of
+from pravega_spark.engine.store.root_marker import bind_root, some_scopes, token_of
 from pravega_spark.engine.store.root_url import FileSystem, RootUrl
+from pravega_spark.engine.stream.overdue_maintenance import tell_if_unmaintained
 from pravega_spark.errors import InvalidConfiguration, InvalidInput
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
-from pravega_spark.maintenance.setting import when_auto
+from pravega_spark.maintenance import auto
 from pravega_spark.reader_groups.configuration import (
     GroupAcknowledgement,
     GroupRetention,
@@ -69,7 +71,6 @@ if TYPE_CHECKING:  # each verb imports the layer that does it, so that others ne
     from pravega_spark.engine.writing.encode import Serializer
     from pravega_spark.key_value.key_value_table import KeyValueTable
     from pravega_spark.key_value.lifecycle import TableLifecycle
-    from pravega_spark.maintenance.auto import IsClosed
     from pravega_spark.maintenance.result import MaintenanceResult
     from pravega_spark.reader_groups.lifecycle import GroupLifecycle
     from pravega_spark.reader_groups.reader_group import ReaderGroup
@@ -131,8 +132,8 @@ class StreamManager(ClosedByBlock):
 
         With ``maintain="auto"`` this process does a part of the root's maintenance in the
         background, until the manager, and every writer and reader made with it, is closed or
-        collected. With "off" it does not, and by default the root's setting decides. ``runtime``
-        is for tests.
+        collected. With "off" it does not, and by default the root's setting decides, unless the
+        variable PRAVEGA_SPARK_MAINTAIN is "off". ``runtime`` is for tests.
         """
         if not isinstance(root, (str, os.PathLike)):
             raise InvalidInput(f"a root is a path or a URL, got {shown(root)}.")
@@ -142,10 +143,10 @@ class StreamManager(ClosedByBlock):
         self._root = Root(open_store(root, **self._options), runtime)
         if maintain is not None:
             MAINTAIN.parse("maintain", maintain)
-        self._maintain = maintain
+        self._maintain = auto.wanted(maintain)
         self._is_closed = False
         if maintain == AUTO:
-            self._begin_maintenance(self, lambda manager: manager._is_closed)
+            self._begin_maintenance(self, _is_closed)
 
     def close(self) -> None:
         """End the background maintenance for which this manager was opened.
@@ -154,22 +155,16 @@ class StreamManager(ClosedByBlock):
         """
         self._is_closed = True
 
-    def _begin_maintenance(self, user: object, is_closed: IsClosed) -> None:
-        """Maintain the root while this user is open, if the manager or the root says so."""
-        if self._maintain == AUTO:
-            from pravega_spark.maintenance.auto import maintain_while_open
+    def _begin_maintenance(self, user: object, is_closed: auto.IsClosed) -> None:
+        """Maintain the root while this user is open, if the manager or the root says so.
 
-            maintain_while_open(self._root.store, user, is_closed)
-        elif self._maintain is None and self._root.runtime is SYSTEM:
-            store, known = self._root.store, weakref.ref(user)
-
-            def begin() -> None:
-                from pravega_spark.maintenance.auto import maintain_while_open
-
-                if (found := known()) is not None:
-                    maintain_while_open(store, found, is_closed, by_setting=True)
-
-            when_auto(store, begin)
+        By the root's setting, the manager counts as open, too, once it has opened something.
+        """
+        if self._maintain == AUTO or self._root.runtime is SYSTEM:
+            store, maintain = self._root.store, self._maintain
+            auto.maintain_while_open(store, user, is_closed, maintain=maintain)
+            if user is not self:
+                auto.maintain_while_open(store, self, _is_closed, maintain=maintain)
 
     @property
     def root(self) -> str:
@@ -191,6 +186,20 @@ class StreamManager(ClosedByBlock):
         ensure_probed(*self._root)
         return clock.confirm_clock(*self._root, limit)
 
+    def _set_up(self) -> None:
+        """Probe the storage; a root that never had a scope or a setting gets ``maintain="auto"``.
+
+        That comes before the first scope, so a root whose set-up was killed gets it by the next.
+        """
+        ensure_probed(*self._root)
+        clock.begin_record(*self._root)
+        if auto.wanted(None) == OFF:
+            return
+        settings = open_settings(*self._root)
+        if not settings.exists() and not some_scopes(self._root.store):
+            failpoint("root.set_up")
+            settings.set_up("maintain", AUTO)
+
     # Settings
 
     def settings(self) -> EffectiveSettings:
@@ -208,8 +217,7 @@ class StreamManager(ClosedByBlock):
         run or check. Raises InvalidConfiguration.
         """
         parsed = parse_changes(changes)
-        ensure_probed(*self._root)
-        clock.begin_record(*self._root)
+        self._set_up()
         return decide_settings(open_settings(*self._root).update(parsed))
 
     def maintenance(self) -> list[MaintenanceInfo]:
@@ -261,8 +269,7 @@ class StreamManager(ClosedByBlock):
         Raises InvalidName, and StoreRefused for storage that cannot hold streams.
         """
         check_scope(scope)
-        ensure_probed(*self._root)
-        clock.begin_record(*self._root)
+        self._set_up()
         made = self._root.scope(scope)
         made.check_has_index()
         return made.create()
@@ -385,16 +392,18 @@ class StreamManager(ClosedByBlock):
         from pravega_spark.reader_groups.reader_group import ReaderGroup
 
         lifecycle = self._group_lifecycle(group)
-        lifecycle.create(
-            ReaderGroupConfiguration(
-                streams,
-                retention=retention,
-                refresh=refresh,
-                checkpoint_interval=checkpoint_interval,
-                max_outstanding_checkpoints=max_outstanding_checkpoints,
-                acknowledge=acknowledge,
-            )
+        configuration = ReaderGroupConfiguration(
+            streams,
+            retention=retention,
+            refresh=refresh,
+            checkpoint_interval=checkpoint_interval,
+            max_outstanding_checkpoints=max_outstanding_checkpoints,
+            acknowledge=acknowledge,
         )
+        lifecycle.create(configuration)
+        if configuration.retention is not GroupRetention.NONE:
+            what = f"the retention of reader group {group}"
+            tell_if_unmaintained(*self._root, what, [MaintenanceKind.RETENTION])
         return ReaderGroup(lifecycle, self._begin_maintenance)
 
     def reader_group(self, group: str) -> ReaderGroup:
@@ -669,6 +678,10 @@ class StreamManager(ClosedByBlock):
 def root_of(manager: StreamManager) -> Root:
     """Return what a manager works on, for the rooms above it that do more than its verbs."""
     return manager._root
+
+
+def _is_closed(manager: StreamManager) -> bool:
+    return manager._is_closed
 
 
 def _manager(root: str, options: dict[str, Any], token: str | None = None) -> StreamManager:

@@ -50,6 +50,7 @@ from pravega_spark.engine.stream.configuration import (
     stream_settings,
 )
 from pravega_spark.engine.stream.lifecycle import claim_life, forestall, has_begun
+from pravega_spark.engine.stream.overdue_maintenance import needed_kinds, tell_if_unmaintained
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.saved_cuts import SavedCut
 from pravega_spark.engine.stream.stored_bytes import StorageInfo, stored_bytes
@@ -152,9 +153,9 @@ class Stream:
     def create(self, configuration: StreamConfiguration | None = None) -> bool:
         """Create the stream; False if it exists. Concurrent creators converge on one stream.
 
-        One of them gets True, and the stream has its configuration. Raises NoSuchScope,
-        InvalidSchema for columns that Parquet cannot write, and CorruptLog if the stream exists and
-        has lost its log.
+        One of them gets True, and the stream has its configuration. Logs a warning if it has a
+        policy that nobody carries out. Raises NoSuchScope, InvalidSchema for columns that Parquet
+        cannot write, and CorruptLog if the stream exists and has lost its log.
         """
         wanted = StreamConfiguration() if configuration is None else configuration
         configuration = check_configuration(wanted)
@@ -169,6 +170,9 @@ class Stream:
             return False
         claimed, row = found
         life = row["life"]
+        needed = needed_kinds(configuration)
+        if claimed and needed:
+            tell_if_unmaintained(*self._root, f"the policy of stream {self._name}", needed)
         if lifecycle.create(log, life, row_configuration(row)):
             return claimed
         return repair.repair(log, scope) and claimed and has_begun(log, life)

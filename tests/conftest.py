@@ -18,6 +18,8 @@ from tests.harness.tiers import IS_LONG, LONG_TIMEOUT_SECONDS, sized, use_memory
 use_memory_for_files()
 # By default Spark's workers run the first `python3` on the path.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+# A test is of what it names: only those of maintenance by the root's setting take this back.
+os.environ["PRAVEGA_SPARK_MAINTAIN"] = "off"
 for _name, _value in jvm.VARIABLES.items():
     os.environ.setdefault(_name, _value)
 

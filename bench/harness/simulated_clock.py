@@ -29,6 +29,7 @@ class SimulatedClock(Runtime):
         self.wall_ms: float = BEGIN_MS
         self.elapsed = 1_000.0
         self._random = random.Random(seed)
+        self._later: list[tuple[float, Callable[[], object]]] = []
 
     def now_ms(self) -> int:
         return int(self.wall_ms)
@@ -63,6 +64,20 @@ class SimulatedClock(Runtime):
 
     def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         return [function(item) for item in items]
+
+    def later(self, seconds: float, function: Callable[[], object]) -> None:
+        """Keep the function for :meth:`run_later`: a simulation says when the background works."""
+        self._later.append((self.elapsed + seconds, function))
+
+    def run_later(self, seconds: float = 0.0) -> None:
+        """Sleep so long, and meanwhile run each function that :meth:`later` got when it is due."""
+        until = self.elapsed + seconds
+        while due := [item for item in self._later if item[0] <= until]:
+            first = min(due, key=lambda item: item[0])
+            self._later.remove(first)
+            self.sleep(max(0.0, first[0] - self.elapsed))
+            first[1]()
+        self.sleep(until - self.elapsed)
 
     def start(self, function: Callable[[], Any]) -> Future[Any]:
         future: Future[Any] = Future()

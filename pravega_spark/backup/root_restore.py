@@ -16,6 +16,7 @@ from pravega_spark.backup.restore import (
     restore_folded,
     restore_table,
 )
+from pravega_spark.config.root_settings import OFF, SettingChanges
 from pravega_spark.engine.kinds import GROUP, KINDS, STREAM, TABLE
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit import Log
@@ -26,7 +27,7 @@ from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.state.due_hints import drop_hints
 from pravega_spark.engine.state.maintenance_table import MAINTENANCE_TABLE
 from pravega_spark.engine.state.scopes import DELETED, Scope
-from pravega_spark.engine.state.settings_table import SETTINGS_TABLE
+from pravega_spark.engine.state.settings_table import SETTINGS_TABLE, SettingsTable
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.store.root_marker import (
@@ -48,6 +49,7 @@ from pravega_spark.errors import (
     NoSuchScope,
     NoSuchStream,
     PravegaSparkError,
+    without_credentials,
 )
 from pravega_spark.key_value.folded_record import FoldedRecord, check_present
 from pravega_spark.reader_groups.settlement import GroupPositions
@@ -111,6 +113,7 @@ def restore_stream(store: Store, stream: str, runtime: Runtime) -> RestoredTable
         drop_hints(store)
         _carry_out_decided(store, runtime)
         done = _restore_events(store, stream, runtime)
+        _turn_off(store, runtime)
         index = Scope(store, scope, runtime)
         for path in (f"{stream}/metadata", index.table.log.path):
             if _has_table(store, path):
@@ -135,6 +138,7 @@ def restore_root(store: Store, runtime: Runtime) -> RestoreResult:
         read_root(store, refresh=True)
         drop_hints(store)
         run.restore_tables_of_root()
+        _turn_off(store, runtime)
         _carry_out_decided(store, runtime)
         for scope in scopes:
             run.restore_scope(scope)
@@ -222,6 +226,22 @@ class _RootRestore:
         if done is not None:
             self.tables.append(done)
         return done
+
+
+def _turn_off(store: Store, runtime: Runtime) -> None:
+    """Keep applications from maintaining the root, and say so: policies would delete the restored.
+
+    Damaged settings do not let them, either.
+    """
+    with contextlib.suppress(Damaged):
+        SettingsTable(store, runtime).update(SettingChanges({"maintain": OFF}))
+    logger.warning(
+        "%s was restored, so the applications that use it do not maintain it: its setting maintain "
+        "is off, and no policy takes effect. Look at what was restored, then let them, by "
+        "update_settings(maintain='auto').",
+        without_credentials(store.url),
+        extra=log_fields("restore", root=without_credentials(store.url)),
+    )
 
 
 def _has_scope(store: Store, name: str) -> bool:

@@ -36,6 +36,7 @@ from pravega_spark.engine.writing.queue import WriteQueue
 from pravega_spark.engine.writing.stage import RoutedEvents
 from pravega_spark.errors import IllegalState, InvalidInput, ObjectClosed, PravegaSparkError
 from pravega_spark.primitives.process_locks import new_rlock
+from pravega_spark.txn.open_look import look_at
 from pravega_spark.values.checks import check_flag, check_timeout, check_whole, shown
 from pravega_spark.values.handles import NotPicklable
 from pravega_spark.values.limits import BLOCK_BYTES, BYTE_BUFFER_BYTES, WRITER_EVENT_BYTES
@@ -238,7 +239,10 @@ class BlockQueue(WriteQueue):
             if held.data or size - at < BLOCK_BYTES:
                 assert isinstance(held.data, bytearray)
                 end = min(size, at + BLOCK_BYTES - len(held.data))
-                held.data += data[at:end]
+                try:
+                    held.data += data[at:end]
+                except BufferError:  # the frame of an interrupted call still looks at it
+                    held.data = held.data + data[at:end]
                 if len(held.data) == BLOCK_BYTES:
                     self._send_held()
             else:
@@ -362,6 +366,7 @@ class ByteStreamWriter(NotPicklable, io.RawIOBase):
             )
         if fencing_token is not None:
             check_fencing_token("fencing_token", fencing_token)
+        look_at(stream)
         self._segment = ByteSegment(stream, life=life)
         self._writer_id = writer_id
         self._committer = ByteCommitter(

@@ -24,6 +24,7 @@ from pravega_spark.cli.output import TABLE, output_option, show_table, show_valu
 from pravega_spark.cli.root_option import config_path, new_root, root_option, root_profile
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.values.package import install_extra
+from pravega_spark.values.times import utc_text
 from pravega_spark.values.units import time_text
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def _root(root: str | None, url: str) -> Iterator[Finding]:
         ("root", lambda: _marker(store)),
         ("exclusive creates", lambda: _creates(store)),
         ("clock", lambda: _clock(store)),
+        ("maintenance", lambda: _maintenance(store)),
     ):
         yield _looked(check, look)
 
@@ -144,6 +146,34 @@ def _clock(store: Store) -> Finding:
         text = f"differs from the storage's by {time_text(skew)}: set it; the storage's counts"
         return Finding("clock", NOTE, text)
     return Finding("clock", GOOD, f"within {skew:.1f} s of the storage's")
+
+
+def _maintenance(store: Store) -> Finding:
+    """Look whether anybody does the maintenance of the root, and which kinds are overdue."""
+    from pravega_spark.config.root_settings import AUTO, decide_settings
+    from pravega_spark.engine.runtime.system import SYSTEM
+    from pravega_spark.engine.state.settings_table import open_settings
+    from pravega_spark.engine.store.root_marker import read_root, root_restored_ms
+    from pravega_spark.engine.stream.overdue_maintenance import (
+        DEFAULT_KINDS,
+        overdue_kinds,
+        unmaintained,
+    )
+
+    if read_root(store) is None:
+        return Finding("maintenance", NOTE, "applications will do it in a root that is set up now")
+    settings = decide_settings(open_settings(store).read())
+    late = unmaintained(store, SYSTEM, settings, DEFAULT_KINDS)
+    if late is not None:
+        restored_ms = root_restored_ms(store)
+        since = "" if restored_ms is None else f"; it was restored at {utc_text(restored_ms)}"
+        return Finding("maintenance", NOTE, late + since)
+    late = overdue_kinds(store, SYSTEM, settings, DEFAULT_KINDS)
+    if late:
+        text = f"{late}: applications do it, a minute after they opened the root"
+        return Finding("maintenance", NOTE, text)
+    by = "applications do it" if settings.maintain == AUTO else "jobs do it"
+    return Finding("maintenance", GOOD, f"{by}; no kind is overdue")
 
 
 def _line(error: Exception) -> str:

@@ -174,11 +174,14 @@ def root_profile(root: str | None) -> Profile:
     return found
 
 
-def open_root(root: str | None) -> OpenedRoot:
-    """Open the root that exists; UsageError without one, InvalidInput without our marker."""
+def open_root(root: str | None, *, maintain: bool = False) -> OpenedRoot:
+    """Open the root that exists; UsageError without one, InvalidInput without our marker.
+
+    Only with ``maintain`` does this process maintain it, whatever the root's setting is.
+    """
     from pravega_spark.engine.store.root_marker import MARKER_KEY, missing_marker
 
-    found = new_root(root)
+    found = new_root(root, maintain=maintain)
     if not found.store.exists(MARKER_KEY):
         raise missing_marker(found.store)
     return found
@@ -193,14 +196,17 @@ def check_begun(store: Store, streams: Iterable[str]) -> None:
         repair.check_begun(open_stream(store, name))
 
 
-def new_root(root: str | None) -> OpenedRoot:
+def new_root(root: str | None, *, maintain: bool = False) -> OpenedRoot:
     """Open a root that the first scope may make."""
+    from pravega_spark.config.root_settings import AUTO, OFF
     from pravega_spark.engine.store import open_store
     from pravega_spark.manager import StreamManager
 
     profile = root_profile(root)
     options = dict(profile.storage_options)
-    manager = StreamManager(profile.root, storage_options=options or None)
+    manager = StreamManager(
+        profile.root, storage_options=options or None, maintain=AUTO if maintain else OFF
+    )
     context = click.get_current_context(silent=True)
     if context is not None:
         context.meta[OPENED] = manager

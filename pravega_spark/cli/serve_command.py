@@ -45,6 +45,9 @@ from pravega_spark.values.package import install_extra
     help="The pause between looks at the root while a page is open.",
 )
 @click.option("--hide-events", is_flag=True, help="Show no payloads and no routing keys.")
+@click.option(
+    "--maintain", is_flag=True, help="Also do the maintenance of the root that is due meanwhile."
+)
 @root_option
 def serve(
     root: str | None,
@@ -55,11 +58,13 @@ def serve(
     allowed_hosts: Sequence[str],
     poll: float,
     hide_events: bool,
+    maintain: bool,
 ) -> None:
     """Show the root as a page and by REST, at http://127.0.0.1:9091/ until Ctrl-C.
 
-    It only reads, and asks the storage only while somebody looks. If a token file or the variable
-    PRAVEGA_SPARK_SERVE_TOKEN gives a token, every request must send it.
+    It only reads, and asks the storage only while somebody looks, unless --maintain says more. If
+    a token file or the variable PRAVEGA_SPARK_SERVE_TOKEN gives a token, every request must send
+    it.
     """
     try:
         from pravega_spark.errors import without_credentials
@@ -84,7 +89,7 @@ def serve(
         hide_events=hide_events,
     )
 
-    manager = open_root(root).manager
+    manager = open_root(root, maintain=maintain).manager
 
     def on_start(url: str) -> None:
         changes = "with changes" if allow_changes else "read-only"

@@ -1,4 +1,4 @@
-"""``pravega-spark settings``: the settings that hold for a root, or for streams."""
+"""``pravega-spark settings``: the settings that hold for a root, or for streams; and changes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,21 @@ _HEADINGS = ("STREAM", "SETTING", "VALUE", "ORIGIN", "DEFAULT")
 
 @click.command("settings")
 @click.argument("streams", nargs=-1, metavar="[STREAM]...")
+@click.option(
+    "--setting",
+    "changes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Give the root a setting before they are shown; may be repeated. Without a value the "
+    "default holds again. `stream update --setting` gives a stream its own.",
+)
 @root_option
 @output_option
-def settings(streams: Sequence[str], root: str | None, output: str) -> None:
+def settings(streams: Sequence[str], changes: Sequence[str], root: str | None, output: str) -> None:
     """Show the settings of the root, or those that hold for each STREAM (scope/stream)."""
     manager, _ = open_root(root)
+    if changes:
+        manager.update_settings(**parse_settings(changes))
     rows = [
         row
         for name in streams
@@ -37,6 +47,17 @@ def settings(streams: Sequence[str], root: str | None, output: str) -> None:
         show_value([dict(zip(keys, row, strict=True)) for row in rows], output)
     else:
         show_table(_HEADINGS, rows)
+
+
+def parse_settings(given: Sequence[str]) -> dict[str, str | None]:
+    """Return ``NAME=VALUE`` as settings; without a value the setting is not given any more."""
+    pairs = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise click.UsageError(f"--setting {text!r} must be NAME=VALUE.")
+        pairs[name.strip()] = value.strip() or None
+    return pairs
 
 
 def _rows(

@@ -24,6 +24,7 @@ from pravega_spark.config.policy_texts import retention_text, scaling_text
 from pravega_spark.config.root_settings import rule_of
 from pravega_spark.config.stream_schema import StreamSchema
 from pravega_spark.engine.store import Store
+from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
 from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.view import StreamView
@@ -115,7 +116,8 @@ def show_summaries(store: Store, found: Sequence[str], output: str) -> None:
 def described(manager: StreamManager, name: str) -> dict[str, Any]:
     """Return all that is shown of a stream: its cost does not grow with its events."""
     info = manager.stream_info(name)
-    view, configuration = root_of(manager).stream(name).view(refresh=False), info.configuration
+    log, configuration = root_of(manager).stream(name), info.configuration
+    view = log.view(refresh=False)
     encryption = configuration.encryption
     return {
         **_summary(view, info.size_bytes),
@@ -135,6 +137,7 @@ def described(manager: StreamManager, name: str) -> dict[str, Any]:
         "tail": str(info.tail),
         "segment_list": _segment_records(manager, info),
         "subscribers": _subscriber_records(manager, info),
+        "overdue": list(overdue_maintenance(log, view).values()),
     }
 
 
@@ -200,7 +203,8 @@ def _subscriber_records(manager: StreamManager, info: StreamInfo) -> list[dict[s
 
 def show_stream(record: dict[str, Any]) -> None:
     """Print the sections of a stream: a block, its segments, and its subscribers if it has any."""
-    show_record(record, _DETAILS, TABLE)
+    overdue = (TableColumn("OVERDUE", "overdue", "; ".join),) if record["overdue"] else ()
+    show_record(record, (*_DETAILS, *overdue), TABLE)
     for columns, records in (
         (_COLUMNS, record["columns"]),
         (_SEGMENTS, record["segment_list"]),

@@ -21,6 +21,7 @@ from pravega_spark.cli.output import (
     yes_option,
 )
 from pravega_spark.cli.root_option import check_begun, open_root, root_option
+from pravega_spark.cli.settings_command import parse_settings
 from pravega_spark.values.units import count_text
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -70,17 +71,6 @@ def configuration_options(command: _Command) -> _Command:
     for option in reversed(options):
         command = option(command)
     return command
-
-
-def parse_settings(given: Sequence[str]) -> dict[str, str | None]:
-    """Return ``NAME=VALUE`` as settings; an empty value means the root's again."""
-    pairs = {}
-    for text in given:
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise click.UsageError(f"--setting {text!r} must be NAME=VALUE.")
-        pairs[name.strip()] = value.strip() or None
-    return pairs
 
 
 # ---------------------------------------------------------------------------------------- create

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -51,6 +51,8 @@ class SettingOrigin(enum.Enum):
     """The place that decides a setting."""
 
     DEFAULT = "default"
+    SET_UP = "set-up"
+    """The root, since it was set up: nobody has chosen the value."""
     ROOT = "root"
     STREAM = "stream"
     FLAG = "flag"
@@ -72,11 +74,15 @@ def _interval(default: str, kind: str) -> Any:
     return _duration(default, "1 s", meaning, of_streams=False)
 
 
+OFF: Final = "off"
 AUTO: Final = "auto"
 """The setting ``maintain`` by which processes that use the root do its maintenance."""
 MAINTAIN: Final = ChoiceRule(
-    "off", ("off", AUTO), False, "whether processes that use the root do its maintenance, too"
+    OFF, (OFF, AUTO), (OFF,), "whether processes that use the root do its maintenance, too"
 )
+SET_UP: Final = "set_up"
+"""The name, beside those of settings, under which a root keeps the name of the setting that was
+given when the root was set up, and not changed since."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -146,8 +152,8 @@ class EffectiveSettings:
         return rule_of(name).text(self.value(name))
 
     def summary(self, names: Iterable[str] | None = None) -> str:
-        """Return what was given, as ``grace=2 hours (root), retain=1 day (flag)``."""
-        given = dict(self.origins)
+        """Return what somebody gave, as ``grace=2 hours (root), retain=1 day (flag)``."""
+        given = {n: origin for n, origin in self.origins if origin is not SettingOrigin.SET_UP}
         wanted = [name for name in SETTING_NAMES if names is None or name in names]
         return ", ".join(f"{n}={self.text(n)} ({given[n].value})" for n in wanted if n in given)
 
@@ -201,7 +207,8 @@ def decide_settings(
         for name in SETTING_NAMES:
             if name in given:
                 values[_FIELDS[name].name] = given[name]
-                origins[name] = origin
+                is_set_up = origin is SettingOrigin.ROOT and root.get(SET_UP) == name
+                origins[name] = SettingOrigin.SET_UP if is_set_up else origin
     return EffectiveSettings(**values, origins=tuple(sorted(origins.items())))
 
 
@@ -252,6 +259,11 @@ class SettingChanges:
     cleared: tuple[str, ...] = ()
     """The settings that are no longer given."""
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The settings that are given or no longer given."""
+        return frozenset({*self.values, *self.cleared})
+
     def apply(self, given: GivenSettings) -> dict[str, SettingValue]:
         """Return what is given after the changes."""
         kept = {name: value for name, value in given.items() if name not in self.cleared}
@@ -300,6 +312,9 @@ def parse_changes(changes: Mapping[str, object], *, of_streams: bool = False) ->
     Raises InvalidConfiguration for an unknown name, and for a value out of its limits.
     """
     rules = {name: rule_of(name, of_streams=of_streams) for name in changes}
+    for name, rule in rules.items():
+        if of_streams and isinstance(rule, ChoiceRule):
+            rules[name] = replace(rule, choices=rule.stream_choices)
     values = {
         name: rules[name].parse(name, value) for name, value in changes.items() if value is not None
     }
@@ -329,13 +344,15 @@ def parse_flags(flags: Mapping[str, object]) -> dict[str, SettingValue]:
 
 
 def decode_given(stored: Iterable[tuple[str, object]]) -> dict[str, SettingValue]:
-    """Return stored settings by name, without those that only a newer version knows.
+    """Return stored settings, and SET_UP, by name, without those that only a newer version knows.
 
     Raises ValueError for a value that breaks the rule of its type.
     """
     found: dict[str, SettingValue] = {}
     for name, value in stored:
-        if name in _FIELDS:
+        if name == SET_UP:
+            found[name] = str(value)
+        elif name in _FIELDS:
             try:
                 found[name] = _rule(name).decode(value)
             except ValueError as error:

@@ -118,9 +118,14 @@ class ChoiceRule:
 
     default: str
     choices: tuple[str, ...]
-    of_streams: bool
-    """Whether a stream's configuration may override it."""
+    stream_choices: tuple[str, ...]
+    """Those that a stream's configuration may give; none if it may not override the setting."""
     meaning: str
+
+    @property
+    def of_streams(self) -> bool:
+        """Whether a stream's configuration may override it."""
+        return bool(self.stream_choices)
 
     def parse(self, name: str, given: object, *, is_bounded: bool = True) -> SettingValue:
         """Return a given word; raise InvalidConfiguration for anything else."""

@@ -21,6 +21,7 @@ from pravega_spark.engine.stream.watermarks import (
     mark_changes,
     mark_of,
     marks_of,
+    pace_of,
     window_at,
 )
 from pravega_spark.engine.writing.append import sealed_error
@@ -131,7 +132,8 @@ class StreamTime:
             if known is not None:
                 _check_forward(view, known, time_us, cut)
             mark = WriterMark(name, time_us, cut, view.version + 1)
-            return Body("NOTE TIME", {"writer": name}, domains=mark_changes(view, [mark])), mark
+            domains = mark_changes(view, [mark], pace_of(self._stream))
+            return Body("NOTE TIME", {"writer": name}, domains=domains), mark
 
         return self._stream.commit(decide, life=self._life).value
 

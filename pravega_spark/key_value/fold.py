@@ -213,10 +213,16 @@ def _publish(stream: StreamLog, cut: StreamCut) -> bool:
         return False
 
 
-def dated_entries(stream: StreamLog, rng: SegmentRange, *, has_ttl: bool) -> Iterator[pa.Table]:
-    """Yield the changes of a range of the log; with a ttl their times are those of the commits."""
+def dated_entries(
+    stream: StreamLog, rng: SegmentRange, *, has_ttl: bool, shared: bool = False
+) -> Iterator[pa.Table]:
+    """Yield the changes of a range of the log; with a ttl their times are those of the commits.
+
+    Unless it is ``shared`` with other readers of the process, the read is of the storage itself.
+    """
     times = ChangeTimes(stream, rng) if has_ttl else None
-    for batch in read_range(stream, rng, columns=("offset", "timestamp", "event")):
+    columns = "offset", "timestamp", "event"
+    for batch in read_range(stream, rng, columns=columns, shared=shared):
         times_us = None if times is None else times.of(batch)
         yield entries_of_events(rng.segment_id, batch, times_us)
 

@@ -21,6 +21,7 @@ from pravega_spark.key_value.changes import (
     value_of,
 )
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
+from pravega_spark.key_value.description import KeyValueTableInfo, describe_table
 from pravega_spark.key_value.entry import KeyVersion, PutFuture, TableEntry, of_table, translated
 from pravega_spark.key_value.keys import Key, KeyType, TableKey
 from pravega_spark.key_value.reader import TableIterator, TableReader, stored_keys
@@ -107,6 +108,14 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         return (
             replace(made, tags=view.record.configuration.tags) if view.life == self._life else made
         )
+
+    def info(self) -> KeyValueTableInfo:
+        """Return the state, the configuration, and the segments and epochs of the newest version.
+
+        Raises NoSuchTable, StaleIdentity.
+        """
+        with translated():
+            return describe_table(self._stream, self._name, self._life)
 
     def __repr__(self) -> str:
         return f"KeyValueTable({self._name!r}, root={self.root!r})"

@@ -75,7 +75,7 @@ class TableSnapshot:
         """Yield the changes after the fold, as they lie in the log."""
         for rng in self.ranges:
             yield from dated_entries(
-                self.stream, rng, has_ttl=self.configuration.ttl_ms is not None
+                self.stream, rng, has_ttl=self.configuration.ttl_ms is not None, shared=True
             )
 
 

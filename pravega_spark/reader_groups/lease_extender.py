@@ -73,8 +73,8 @@ class LeaseExtender:
 
     def renew(self) -> None:
         """Begin without readers; in a forked child, which has none of its parent's threads."""
-        self._lock = new_rlock()  # a collector may run where it is held
-        self._wake = threading.Event()
+        self._changed = threading.Condition(new_rlock())  # a collector may run where it is held
+        self._must_look = False
         self._readers: list[_Reader] = []
         self._running = WeakKeyDictionary[Synchronizer[GroupState], Future[None]]()
         self.thread: threading.Thread | None = None
@@ -84,31 +84,34 @@ class LeaseExtender:
         """Extend a reader's lease while its last call is at most so many seconds ago."""
         if not membership.runtime.has_threads:
             return
-        with self._lock:
+        with self._changed:
             self._readers.append(_Reader(membership, seconds, self.look))
             if self.thread is None:
                 self.thread = threading.Thread(target=self._run, name="pravega-lease", daemon=True)
                 self.thread.start()
-        self._wake.set()
+            self.look()
 
     def look(self) -> None:
         """Look at the readers: one of them has left, or was evicted."""
-        self._wake.set()
+        with self._changed:
+            self._must_look = True
+            self._changed.notify_all()
 
     def _run(self) -> None:
         """Extend leases while there are readers."""
         while True:
-            self._wake.clear()
             pause = self._extend_due()
-            with self._lock:
+            with self._changed:
                 if not self._readers:
                     self.thread = None
                     return
-            self._wake.wait(pause)
+                if not self._must_look:
+                    self._changed.wait(pause)
+                self._must_look = False
 
     def _extend_due(self) -> float:
         """Begin to extend the leases that need it; return the seconds to the next one."""
-        with self._lock:
+        with self._changed:
             self._readers = [one for one in self._readers if one.membership() is not None]
             readers = list(self._readers)
         due: dict[Synchronizer[GroupState], list[tuple[_Reader, ReaderMembership]]] = {}

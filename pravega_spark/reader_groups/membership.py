@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,8 +26,10 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.reader_groups import transitions
+from pravega_spark.reader_groups.going_back import leave_at
 from pravega_spark.reader_groups.leases import OwnLease, ReaderLeases, expire_readers, leases_of
-from pravega_spark.reader_groups.selector import SegmentSelector, view_in_life
+from pravega_spark.reader_groups.position import Position
+from pravega_spark.reader_groups.selector import SegmentSelector, view_in_life, views_of
 from pravega_spark.reader_groups.settlement import update_settled
 from pravega_spark.reader_groups.state import Find, GroupState, SegmentKey
 from pravega_spark.reader_groups.step import Marker, ReaderView, reader_step
@@ -208,13 +210,15 @@ class ReaderMembership:
         reader_id: str,
         lease_ms: int | None,
         subscriptions: Subscriptions,
+        *,
+        shows_automatic: bool = False,
     ) -> None:
         """Join the group. Raises IllegalState if it has a live reader of that id."""
         log = sync.table.log
         self.sync, self._streams, self.reader_id = sync, streams, reader_id
         self.runtime = log.runtime
         self._leases = leases = leases_of(sync)
-        self._subscriptions = subscriptions
+        self._subscriptions, self._shows_automatic = subscriptions, shows_automatic
         self.number, began = self._join(lease_ms)
         self.lease = OwnLease(
             leases=leases,
@@ -341,6 +345,7 @@ class ReaderMembership:
             behind_head=frozenset(selector.behind_head),
             unread=selector.unread(),
             told=self.told,
+            shows_automatic=self._shows_automatic,
         )
 
     def _step(
@@ -364,7 +369,7 @@ class ReaderMembership:
             after = reader_step(
                 state,
                 view,
-                lambda stream: view_in_life(self._streams(stream), state.lives[stream]),
+                views_of(self._streams, state.lives),
                 answering=answering,
                 automatic=automatic,
             )
@@ -452,11 +457,37 @@ class ReaderMembership:
         """
         return 0.0 if self._is_in_storage else self.runtime.monotonic() - self.called_at
 
-    def leave(self, offsets: Mapping[SegmentKey, int], untold: Mapping[int, Find]) -> None:
+    def at_position(
+        self, state: GroupState, position: Position, selector: SegmentSelector
+    ) -> GroupState:
+        """Return the state after the reader has left at a position. Raises as ``leave_at``."""
+        held = selector.held()
+        state = transitions.record_offsets(state, self.reader_id, self.number, held)
+        handed_out = transitions.owned_offsets(state, self.reader_id, held)
+        views = views_of(self._streams, state.lives)
+        return leave_at(state, self.reader_id, position, views, handed_out)
+
+    def check_position(self, position: Position, selector: SegmentSelector) -> None:
+        """Read the state, and raise what leaving at a position would; changes nothing."""
+        self.sync.fetch()
+        with contextlib.suppress(ReinitializationRequired):  # leaving raises it
+            self.at_position(self.sync.local.state, position, selector)
+
+    def warn_if_behind(self, position: Position) -> None:
+        """Warn of streams that may truncate what is to be read again."""
+        self._subscriptions.warn_if_behind(self.sync.local.state, position.offsets)
+
+    def leave(
+        self,
+        offsets: Mapping[SegmentKey, int],
+        untold: Mapping[int, Find],
+        at: Callable[[GroupState], GroupState] | None = None,
+    ) -> None:
         """Leave the group; other readers continue at these offsets, and tell what is untold.
 
-        Waits for what runs in the background. Raises ReinitializationRequired if the reader is no
-        longer in the group, and so has not acknowledged events before these offsets.
+        ``at`` leaves at a position instead. Waits for what runs in the background. Raises
+        ReinitializationRequired if the reader is no longer in the group, and so has not
+        acknowledged events before these offsets.
         """
 
         def generator(state: GroupState) -> tuple[GroupState | None, bool]:
@@ -466,6 +497,8 @@ class ReaderMembership:
             state = transitions.clip(
                 transitions.clear(state, self.told), self.reader_id, offsets, untold
             )
+            if at is not None:
+                return at(state), True
             return transitions.remove_reader(state, self.reader_id, offsets), True
 
         try:
@@ -483,7 +516,7 @@ class ReaderMembership:
             self._subscriptions.publish_left(self.sync.local.state)
         owned = self.state.owned_by(self.reader_id)
         is_behind = any(k in owned and offsets[k] > owned[k].offset for k in offsets)
-        if is_behind and not has_left:
+        if (is_behind or at is not None) and not has_left:
             self.sync.local.state.reader_entry(self.reader_id, self.number)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import immutables
@@ -19,6 +19,8 @@ from pravega_spark.values.events import Event
 from pravega_spark.values.names import split_log
 from pravega_spark.values.segments import parse_segment
 
+_NUMBER: Final = "number"
+"""A field of a position's text; no stream is named so, since its name has a scope."""
 _OFFSETS_END: Final = 1 << 63
 """Every offset is below this: offsets are signed 64-bit integers."""
 
@@ -28,12 +30,16 @@ class Position:
     """The next offset of every segment of a reader; immutable.
 
     Pass it to ``close_at`` or ``reader_offline`` as the position up to which events are processed.
+    Its ``number`` says which segments the reader has acquired since: those that the group gave away
+    under this number or a later one. Texts of earlier releases have none.
     """
 
     offsets: Mapping[SegmentKey, int]
+    number: int | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        return to_json(encode_positions(self.offsets))
+        record: dict[str, object] = dict(encode_positions(self.offsets))
+        return to_json(record if self.number is None else {**record, _NUMBER: self.number})
 
     @classmethod
     def parse(cls, text: str) -> Position:
@@ -41,14 +47,16 @@ class Position:
         if not isinstance(text, str):
             raise _refused(text)
         try:
+            record = json.loads(text, object_pairs_hook=_distinct)
+            number = record.pop(_NUMBER, None)
             cells = [
                 (SegmentKey(stream, parse_segment(segment)), offset)
-                for stream, segments in json.loads(text, object_pairs_hook=_distinct).items()
+                for stream, segments in record.items()
                 for segment, offset in segments.items()
             ]
-        except (ValueError, AttributeError, RecursionError):
+        except (ValueError, AttributeError, TypeError, RecursionError):
             raise _refused(text) from None
-        return cls.of(cls(immutables.Map(cells)))
+        return cls.of(cls(immutables.Map(cells), number))
 
     @classmethod
     def of(cls, position: Position | str) -> Position:
@@ -57,6 +65,11 @@ class Position:
             return cls.parse(position)
         if not isinstance(position, cls) or not isinstance(position.offsets, Mapping):
             raise _refused(position)
+        number = position.number
+        if number is not None and (type(number) is not int or not 0 <= number < _OFFSETS_END):
+            raise InvalidInput(
+                f"a position has the number {shown(number)}; it is a whole number of the group."
+            )
         for key, offset in position.offsets.items():
             if not isinstance(key, SegmentKey) or type(key.segment_id) is not int:
                 raise InvalidInput(

@@ -33,6 +33,7 @@ from pravega_spark.reader_groups.lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.state import GroupState, Phase
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 from pravega_spark.reader_groups.table import Streams, of_each
+from pravega_spark.txn.open_look import look_at
 from pravega_spark.values.limits import QUERY_LEASE_MS
 from pravega_spark.values.segments import StreamCut
 
@@ -67,6 +68,8 @@ class QueryMember:
         self.was_updated = False
         """Whether it left because of an update after which its positions continue."""
         self.number = self._join()
+        for name in self._sync.local.state.lives:
+            look_at(group.streams(name), self, lambda member: member._left.is_set())
         self.generation, self._name = self._sync.local.state.generation, group.name
         self._extend_lease()
         threading.Thread(target=self._keep_lease, name="pravega-lease", daemon=True).start()

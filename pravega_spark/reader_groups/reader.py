@@ -36,6 +36,7 @@ from pravega_spark.reader_groups.step import Marker
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 from pravega_spark.reader_groups.table import Streams
 from pravega_spark.reader_groups.transaction import ReaderTransaction, check_may_move
+from pravega_spark.txn.open_look import look_at
 from pravega_spark.values.checks import check_function, check_timeout, check_whole
 from pravega_spark.values.events import Deserializer, Event
 from pravega_spark.values.handles import NotPicklable
@@ -122,6 +123,7 @@ class EventStreamReader(NotPicklable):
         max_poll_interval_ms: int | None = None,
         subscriptions: Subscriptions,
         deserializer: Deserializer | None = None,
+        automatic_markers: bool = False,
     ) -> None:
         """Join the group. Raises IllegalState if it has a live reader of that id."""
         self.reader_id = check_name("reader", reader_id)
@@ -135,8 +137,12 @@ class EventStreamReader(NotPicklable):
         self._is_leaving = False
         """Whether a close has begun, and has not said to the group that the reader is gone."""
         self._shown: Marker | None = None
-        membership = ReaderMembership(sync, streams, reader_id, lease_ms, subscriptions)
+        membership = ReaderMembership(
+            sync, streams, reader_id, lease_ms, subscriptions, shows_automatic=automatic_markers
+        )
         self._membership = membership
+        for name in membership.state.lives:
+            look_at(streams(name), self, lambda reader: reader.is_closed)
         self._selector = SegmentSelector(streams, lambda: membership.state, reader_id)
         self._finds = UntoldFinds(streams, membership, self._selector)
         self.participant = ReaderTransaction(membership, self._selector, self._check_usable)
@@ -149,14 +155,16 @@ class EventStreamReader(NotPicklable):
     @property
     def position(self) -> Position:
         """The position after the last event that was handed out."""
-        return Position(self._selector.next_offsets)
+        return Position(self._selector.next_offsets, self._membership.state.next_number)
 
     def read_next_event(self, timeout: float | None = None) -> EventRead:
         """Return the next event, waiting up to ``timeout`` seconds (None: without limit).
 
-        Returns the marker of a checkpoint instead if one is due. The next call answers it: until
-        then the application must have stored its results. Returns neither if the time is up or the
-        group has read everything.
+        Returns the marker of a checkpoint instead if somebody has initiated one. The next call
+        answers it: until then the application must have stored its results. So a loop over events
+        goes on after a marker. Automatic checkpoints have markers where checkpoints acknowledge
+        events, and for a reader that was created with them. Returns neither if the time is up or
+        the group has read everything.
 
         Raises TruncatedData once if events of the group were truncated before they were read; the
         next call continues at the head. Raises NoSuchStream once if a stream of the group was
@@ -164,7 +172,7 @@ class EventStreamReader(NotPicklable):
         the group was reset, updated or deleted, or the reader's lease expired.
         """
         marker, is_completed, event = self._next_event(timeout)
-        return EventRead(event, Position(self._selector.next_offsets), marker, is_completed)
+        return EventRead(event, self.position, marker, is_completed)
 
     def _next_event(self, timeout: float | None) -> tuple[str | None, bool, Event | None]:
         marker, is_completed, event = self._next(timeout, SegmentBuffer.next_event)
@@ -231,7 +239,7 @@ class EventStreamReader(NotPicklable):
     def keep_alive(self) -> None:
         """Extend the lease although the application asks for no event yet; moves no position.
 
-        For a batch that takes longer than the lease: call it about three times in each. The event
+        For a batch that takes longer than ``max_poll_interval``: call it once in each. The event
         in hand stays unprocessed. Costs two storage calls: one overwrites the heartbeat, and one
         reads the group's state. Any thread may call it, at any time.
 
@@ -258,20 +266,29 @@ class EventStreamReader(NotPicklable):
     def close_at(self, position: Position | str) -> None:
         """Leave the group; other readers continue at ``position``, which came with an event.
 
-        Segments of the position that the reader has finished or released since then stay as they
-        are. Raises InvalidInput for an invalid position, or one ahead of the events handed out, and
-        ReinitializationRequired if the reader is no longer in the group; IllegalState where
-        transactions acknowledge events.
+        Everything after it that this reader was handed is read again, also of segments that it has
+        acquired, released or finished since. Raises PositionOvertaken where other readers have had
+        these segments since, with the ranges, and TruncatedData where the head has passed the
+        position; then the reader is still open. Raises InvalidInput for an invalid position, or one
+        ahead of the events handed out, and ReinitializationRequired if the reader is no longer in
+        the group, which takes the position by ``reader_offline``; IllegalState where transactions
+        acknowledge events.
         """
-        check_may_move(self._membership.state)
-        offsets, handed_out = Position.of(position).offsets, self._selector.next_offsets
-        for key, offset in offsets.items():
+        membership, selector = self._membership, self._selector
+        check_may_move(membership.state)
+        given, handed_out = Position.of(position), selector.next_offsets
+        for key, offset in given.offsets.items():
             if offset > handed_out.get(key, offset):
                 raise InvalidInput(
                     f"reader {self.reader_id} has handed out {key} up to {handed_out[key]}; it "
                     f"cannot be closed at {offset}. Pass a position that it has returned."
                 )
-        self._leave(offsets)
+        if self.is_closed and not self._is_leaving:
+            return
+        self._guard.check()
+        membership.check_position(given, selector)
+        self._leave(given.offsets, lambda state: membership.at_position(state, given, selector))
+        membership.warn_if_behind(given)
 
     def __enter__(self) -> EventStreamReader:
         """Return the reader, which the end of the block closes."""
@@ -312,14 +329,18 @@ class EventStreamReader(NotPicklable):
                 raise
             self._membership.warn("closed %s; its last events may be read again: %s", error)
 
-    def _leave(self, offsets: Mapping[SegmentKey, int]) -> None:
+    def _leave(
+        self,
+        offsets: Mapping[SegmentKey, int],
+        at: Callable[[GroupState], GroupState] | None = None,
+    ) -> None:
         if self.is_closed and not self._is_leaving:
             return
         self._guard.check()
         self._end()
         self._is_leaving = True
         try:
-            self._membership.leave(offsets, self._finds.untold)
+            self._membership.leave(offsets, self._finds.untold, at)
         except ReinitializationRequired:
             self._is_leaving = False
             raise

@@ -19,6 +19,7 @@ from pravega_spark.reader_groups.configuration import (
     ReaderGroupConfiguration,
 )
 from pravega_spark.reader_groups.description import GroupLag, Notification, lag_of, watch
+from pravega_spark.reader_groups.going_back import leave_at
 from pravega_spark.reader_groups.leases import (
     expire_readers,
     parse_max_poll_interval_ms,
@@ -29,10 +30,10 @@ from pravega_spark.reader_groups.lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.position import Position
 from pravega_spark.reader_groups.query_member import QUERY
 from pravega_spark.reader_groups.reader import EventStreamReader
-from pravega_spark.reader_groups.selector import view_in_life
+from pravega_spark.reader_groups.selector import views_of
 from pravega_spark.reader_groups.state import Checkpoint, GroupState, SegmentKey
 from pravega_spark.reader_groups.transaction import check_may_move
-from pravega_spark.values.checks import check_list, check_timeout
+from pravega_spark.values.checks import check_flag, check_list, check_timeout
 from pravega_spark.values.events import Deserializer
 from pravega_spark.values.handles import NotPicklable
 from pravega_spark.values.limits import (
@@ -161,6 +162,7 @@ class ReaderGroup(NotPicklable):
         lease: str | float | None = READER_LEASE,
         max_poll_interval: str | float | None = MAX_POLL_INTERVAL,
         deserializer: Deserializer | None = None,
+        automatic_markers: bool = False,
     ) -> EventStreamReader:
         """Add a reader to the group. Raises IllegalState if it has a live reader of that id.
 
@@ -171,6 +173,10 @@ class ReaderGroup(NotPicklable):
         default five minutes or the lease, if that is longer: a thread of the process extends its
         lease between two calls. One that makes no call for longer hangs, and expires. With None its
         calls alone extend the lease.
+
+        With ``automatic_markers`` the reader sees the markers of automatic checkpoints, too: for an
+        application that keeps events or results and stores them at markers. The group does not
+        record that. Where checkpoints acknowledge events, every reader sees them.
 
         Raises InvalidConfiguration for a ``lease`` or ``max_poll_interval`` out of its limits, and
         InvalidName, also for the reader name of streaming queries.
@@ -190,45 +196,45 @@ class ReaderGroup(NotPicklable):
             max_poll_interval_ms=max_poll_interval_ms,
             subscriptions=self._lifecycle.subscriptions,
             deserializer=deserializer,
+            automatic_markers=check_flag("automatic_markers", automatic_markers),
         )
         self._on_open(reader, lambda opened: opened.is_closed)
         return reader
 
     def reader_offline(self, reader_id: str, position: Position | str | None = None) -> bool:
-        """Remove a reader from the group; return False if the group has no such reader.
+        """Remove a reader from the group; return False if there is nothing to change.
 
-        Other readers continue at ``position``, or at the last recorded offset of a segment that it
-        does not name. Segments that the reader has finished or released since then stay as they
-        are. Raises InvalidInput for a position beyond the end of a stream, and IllegalState for any
-        in a group in which only transactions acknowledge events.
+        Other readers continue at its last recorded offsets, or at ``position``, which came with one
+        of its events: everything after it that the reader was handed is read again, also of
+        segments that it has acquired, released or finished since. A reader that has expired need
+        not be in the group for that.
+
+        Raises PositionOvertaken where other readers have had these segments since, with the ranges,
+        and TruncatedData where the head has passed the position; InvalidInput for a position of
+        another stream or segment, or beyond the end of one; and IllegalState for any in a group in
+        which only transactions acknowledge events. None of them changes anything.
         """
         check_name("reader", reader_id)
         state = self._state()
-        if position is not None:
+        given = None if position is None else Position.of(position)
+        if given is not None:
             check_may_move(state)
-        offsets = {} if position is None else dict(Position.of(position).offsets)
-        for key in state.owned_by(reader_id).keys() & offsets.keys():
-            view = view_in_life(self._streams(key.stream), state.lives[key.stream])
-            if view is not None and view.has_segment(key.segment_id):
-                end = view.segment(key.segment_id).next_offset
-                if not 0 <= offsets[key] <= end:
-                    raise InvalidInput(
-                        f"{key} has {end} events; the position names {offsets[key]}. Pass a "
-                        "position that the reader returned."
-                    )
         heartbeat = self._leases.heartbeat(reader_id)
 
         def generator(newest: GroupState) -> tuple[GroupState | None, bool]:
-            if reader_id not in newest.readers:
-                return None, False
-            recorded = record_heartbeat(newest, reader_id, heartbeat)
-            is_lost = position is None
-            return transitions.remove_reader(recorded, reader_id, offsets, is_lost=is_lost), True
+            after = record_heartbeat(newest, reader_id, heartbeat)
+            if given is None:
+                after = transitions.remove_reader(after, reader_id, is_lost=True)
+            else:
+                after = leave_at(after, reader_id, given, views_of(self._streams, newest.lives))
+            return (None, False) if after == newest else (after, True)
 
-        has_left = self._lifecycle.update("READER OFFLINE", generator, {"reader": reader_id})
-        if has_left:
+        has_changed = self._lifecycle.update("READER OFFLINE", generator, {"reader": reader_id})
+        if has_changed:
             self._publish_left()
-        return has_left
+        if given is not None:
+            self._lifecycle.subscriptions.warn_if_behind(self._state(), given.offsets)
+        return has_changed
 
     def _publish_left(self) -> None:
         """Publish what no reader is left to publish, if the group's retention is automatic."""

@@ -16,7 +16,9 @@ from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.errors import InvalidStreamCut, TruncatedData
 from pravega_spark.reader_groups import transitions
 from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration, StreamCutRange
+from pravega_spark.reader_groups.owners import Owners
 from pravega_spark.reader_groups.state import Checkpoint, GroupState, Ownership, Phase, SegmentKey
+from pravega_spark.values.limits import KEPT_FINISHED
 from pravega_spark.values.segments import END, NOT_REACHED, Segment, SegmentRange, StreamCut
 
 
@@ -58,10 +60,11 @@ def begin_stream(state: GroupState, layout: Layout, cuts: StreamCutRange) -> Gro
         lives={**state.lives, stream: layout.life},
         ends=state.ends if end is None else {**state.ends, stream: end},
         began={**state.began, stream: state.generation},
+        finished_since={**state.finished_since, stream: 0},
     )
     frontier = Frontier(start)
     _advance(state, stream, frontier, {})
-    return _with_frontier(state, stream, frontier)
+    return with_frontier(state, stream, frontier)
 
 
 def remove_streams(state: GroupState, streams: Collection[str]) -> GroupState:
@@ -80,6 +83,8 @@ def remove_streams(state: GroupState, streams: Collection[str]) -> GroupState:
         completed={k: offset for k, offset in state.completed.items() if k.stream not in streams},
         last_checkpoint=last,
         finds={n: found for n, found in state.finds.items() if found.stream not in streams},
+        owners={k: record for k, record in state.owners.items() if k.stream not in streams},
+        finished_since={s: n for s, n in state.finished_since.items() if s not in streams},
     )
 
 
@@ -170,7 +175,7 @@ def complete(
     assigned = {key: owned for key, owned in state.assigned.items() if key not in mine}
     state = replace(state, assigned=assigned)
     _advance(state, stream, frontier, state.assigned)
-    return _with_frontier(state, stream, frontier)
+    return with_frontier(state, stream, frontier)
 
 
 def move_to_head(state: GroupState, layout: Layout) -> tuple[GroupState, tuple[SegmentRange, ...]]:
@@ -207,7 +212,7 @@ def _at_cut(state: GroupState, cut: LocatedCut) -> GroupState:
     passed = {k: o for k, o in state.assigned.items() if k.stream == stream and k not in kept}
     state = _revoke(state, passed)
     _advance(state, stream, frontier, state.assigned)
-    return _with_frontier(state, stream, frontier)
+    return with_frontier(state, stream, frontier)
 
 
 def _revoke(state: GroupState, revoked: Mapping[SegmentKey, Ownership]) -> GroupState:
@@ -253,12 +258,12 @@ def _advance(
     frontier.advance(may_pass)
 
 
-def _with_frontier(state: GroupState, stream: str, frontier: Frontier) -> GroupState:
+def with_frontier(state: GroupState, stream: str, frontier: Frontier) -> GroupState:
     """Return the state with the segments of a stream as in the frontier.
 
     Segments keep their readers. New ones wait after those that already waited.
     """
-    lineage = frontier.lineage
+    lineage, before = frontier.lineage, (*state.assigned, *state.unassigned)
     end = state.ends.get(stream)
     limit = None if end is None else locate(lineage.layout, end)
     assigned = {k: o for k, o in state.assigned.items() if k.stream != stream}
@@ -269,8 +274,8 @@ def _with_frontier(state: GroupState, stream: str, frontier: Frontier) -> GroupS
         key, segment = SegmentKey(stream, segment_id), lineage.find(segment_id)
         group_end = END if limit is None else limit.offset_in(segment)
         if offset == NOT_REACHED:
-            before = lineage.predecessors(segment)
-            missing = {b.segment_id for b in before if frontier.offset_in(b) != END}
+            earlier = lineage.predecessors(segment)
+            missing = {e.segment_id for e in earlier if frontier.offset_in(e) != END}
             if group_end != NOT_REACHED:
                 future[key] = frozenset(missing)
         elif offset == END:
@@ -287,10 +292,39 @@ def _with_frontier(state: GroupState, stream: str, frontier: Frontier) -> GroupS
         for k, o in state.unassigned.items()
         if k.stream != stream or k in waiting
     }
+    return _with_owners(
+        replace(
+            state,
+            assigned=assigned,
+            unassigned={**unassigned, **waiting},
+            future=future,
+            completed=completed,
+        ),
+        lineage.layout,
+        frozenset(before),
+    )
+
+
+def _with_owners(state: GroupState, layout: Layout, before: Collection[SegmentKey]) -> GroupState:
+    """Return the state with a record for each segment that began to wait; it has those of before.
+
+    Of the segments that are not in reach any more, it keeps the records of those that were finished
+    last, up to twice as many as it has in reach.
+    """
+    stream, parts = layout.stream, (state.assigned, state.unassigned, state.completed)
+    reached = {key for part in parts for key in part if key.stream == stream}
+    mine = {key: record for key, record in state.owners.items() if key.stream == stream}
+    new = {k: Owners() for k in state.unassigned if k.stream == stream and k not in before}
+    finished = [k for k, found in mine.items() if k not in reached and found.last]
+    finished.sort(key=lambda key: mine[key].last[-1].number, reverse=True)
+    count = max(KEPT_FINISHED, 2 * len(reached))
+    kept = {k for k in finished[:count] if layout.has_segment(k.segment_id)}
+    since = [mine[key].last[-1].number + 1 for key in finished if key not in kept]
+    owners = {k: r for k, r in state.owners.items() if k.stream != stream}
+    owners |= {k: record for k, record in mine.items() if k in reached or k in kept}
+    since.append(state.finished_since.get(stream, 0))
     return replace(
         state,
-        assigned=assigned,
-        unassigned={**unassigned, **waiting},
-        future=future,
-        completed=completed,
+        owners={**new, **owners},
+        finished_since={**state.finished_since, stream: max(since)},
     )

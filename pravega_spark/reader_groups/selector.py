@@ -113,6 +113,11 @@ def view_in_life(stream: StreamLog, life: int, *, refresh: bool = True) -> Strea
         return None
 
 
+def views_of(streams: Streams, lives: Mapping[str, int]) -> Callable[[str], StreamView | None]:
+    """Return the function that returns a stream's newest view in its life, as above."""
+    return lambda stream: view_in_life(streams(stream), lives[stream])
+
+
 @dataclass(frozen=True, slots=True)
 class _PolledStream:
     """A stream as of the last poll, and where the group ends in its segments."""

@@ -12,10 +12,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from pravega_spark.errors import ReinitializationRequired
 from pravega_spark.reader_groups.configuration import GroupRetention, ReaderGroupConfiguration
+from pravega_spark.reader_groups.owners import Owners
 from pravega_spark.values.segments import END, NOT_REACHED, SegmentRange, StreamCut, segment_text
 
 
@@ -134,7 +136,10 @@ class GroupState:
     then its positions only moved forward. ``renewed_streams`` keep, until the group is active, what
     they kept for the generation before. ``prepared`` has, by reader, the positions that a joint
     transaction has prepared; while they are there the reader stays in the group. ``finds`` has, by
-    number, what readers have found and not told yet.
+    number, what readers have found and not told yet. ``owners`` has the record of each segment in
+    reach, and of those that were finished last; it lacks segments of which an older version dropped
+    it. ``finished_since`` has, for each stream, the number from which on no ownership of a segment
+    that was finished since is missing.
     """
 
     group: str
@@ -157,6 +162,8 @@ class GroupState:
     renewed_streams: frozenset[str] = frozenset()
     prepared: Mapping[str, PreparedPositions] = field(default_factory=dict)
     finds: Mapping[int, Find] = field(default_factory=dict)
+    owners: Mapping[SegmentKey, Owners] = field(default_factory=dict)
+    finished_since: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def subscribed_streams(self) -> frozenset[str]:
@@ -285,4 +292,8 @@ def check_state(state: GroupState) -> GroupState:
     assert all(offset >= 0 for offset in offsets), "END or NOT_REACHED instead of an offset"
     assert all(offset >= END for offset in state.completed.values())
     assert all(state.future.values()), "a future segment that waits for nothing"
+    for key, record in state.owners.items():
+        assert key.stream in state.lives, "owners of a segment of another stream"
+        known = [(owner.offset, owner.number) for owner in record.last]
+        assert all(a < c and b < d for (a, b), (c, d) in pairwise(known)), "owners out of order"
     return state

@@ -22,7 +22,8 @@ class ReaderView:
     only checkpoints acknowledge events. ``ended`` are the held segments that were read to their
     ends. ``behind_head`` are the streams whose head has passed the reader, or that were deleted.
     ``unread`` is the known number of unread events of each segment, ``told`` the numbers of the
-    finds that the reader has told.
+    finds that the reader has told. ``shows_automatic`` says whether the application sees automatic
+    checkpoints, too.
     """
 
     reader: str
@@ -32,6 +33,7 @@ class ReaderView:
     behind_head: frozenset[str] = frozenset()
     unread: Mapping[SegmentKey, int] = field(default_factory=dict)
     told: frozenset[int] = frozenset()
+    shows_automatic: bool = True
 
 
 class Marker(NamedTuple):
@@ -56,15 +58,17 @@ def reader_step(
 ) -> GroupState:
     """Do everything that is due for a reader; return an equal state if nothing is.
 
-    The reader answers the checkpoint whose marker it has shown (``answering``) and silent ones,
-    begins an ``automatic`` checkpoint unless one is pending, moves on from ended segments, releases
-    its surplus, and acquires its share. Where only checkpoints acknowledge events, it moves on and
-    releases only what it has acknowledged, and begins a checkpoint if that is not everything.
+    The reader answers the checkpoint whose marker it has shown (``answering``), silent ones, and
+    automatic ones that it does not show; it begins an ``automatic`` checkpoint unless one is
+    pending, moves on from ended segments, releases its surplus, and acquires its share. Where only
+    checkpoints acknowledge events, it moves on and releases only what it has acknowledged, and
+    begins a checkpoint if that is not everything.
     ``layout_of`` returns the newest layout of a stream, or None if it was deleted. Raises
     ReinitializationRequired.
 
     Where transactions acknowledge events, the reader answers every checkpoint by itself, with the
-    positions that are acknowledged.
+    positions that are acknowledged. Where reading does, it can answer automatic ones by itself: the
+    application asks for more, so it has processed what it was handed.
     """
     before = state
     state.reader_entry(view.reader, view.number)
@@ -77,8 +81,9 @@ def reader_step(
         state = transitions.begin_automatic(state)
     has_changed = state != before
     in_transactions = state.configuration.acknowledges_in_transactions
+    hides_automatic = state.configuration.acknowledges_on_reading and not view.shows_automatic
     while pending := state.pending_checkpoint(view.reader):
-        if not (pending.silent or in_transactions):
+        if not (pending.silent or in_transactions or (pending.automatic and hides_automatic)):
             break
         answered = {} if in_transactions else offsets
         state = transitions.answer(state, view.reader, pending.number, answered)

@@ -23,9 +23,9 @@ from pravega_spark.errors import (
     StaleIdentity,
     StoreError,
 )
-from pravega_spark.reader_groups.state import GroupState
+from pravega_spark.reader_groups.state import GroupState, SegmentKey
 from pravega_spark.reader_groups.table import Streams, of_each
-from pravega_spark.values.segments import StreamCut
+from pravega_spark.values.segments import END, StreamCut
 
 logger = own_logger(__name__)
 
@@ -128,6 +128,40 @@ class Subscriptions:
                     state.group,
                     name,
                     extra=log_fields("publish", name, group=state.group),
+                )
+
+    def warn_if_behind(self, state: GroupState, offsets: Mapping[SegmentKey, int]) -> None:
+        """Warn of streams that may truncate events after these offsets, where the group is now.
+
+        It has published a later cut of them.
+        """
+
+        def is_behind(stream: StreamLog) -> bool:
+            with contextlib.suppress(NoSuchStream, StaleIdentity, InvalidStreamCut, StoreError):
+                view = stream.view(life=state.lives[stream.name])
+                known = view.subscriber(state.group)
+                if known is None or known.published is None or known.removed:
+                    return False
+                published = locate(view, known.published.cut(stream.name, view.life))
+                here = locate(view, state.cut(stream.name))
+                for key, offset in offsets.items():
+                    if key.stream == stream.name and view.has_segment(key.segment_id):
+                        segment = view.lineage.find(key.segment_id)
+                        past = published.offset_in(segment)
+                        end = view.lineage.end(segment) if past == END else past
+                        if here.offset_in(segment) == offset < end:
+                            return True
+            return False
+
+        streams = {key.stream for key in offsets} & state.subscribed_streams
+        for name, is_late in of_each(self._streams, streams, is_behind).items():
+            if is_late:
+                logger.warning(
+                    "reader group %s went back in stream %s behind the cut that it has published: "
+                    "retention may truncate these events before they are read",
+                    state.group,
+                    name,
+                    extra=log_fields("go back", name, group=state.group),
                 )
 
     def is_publication_due(self, state: GroupState) -> bool:

@@ -9,9 +9,11 @@
 | ``last`` | ``last`` | the last complete checkpoint that was not silent |
 | ``prepared`` | ``prepared/<id>`` | transaction (``name``), ``number``, offsets (``value``) |
 | ``find`` | ``find/<number>`` | reader, stream; of a loss segment, ``offset``, ``value`` |
+| ``finished`` | ``finished/<stream>/<id>`` | the last owners of a finished segment (``value``) |
 
-``offset`` is null for a future segment and for a completed one that was read to its end. The
-``number`` of an unassigned segment is its turn: waiting segments have ascending ones.
+The ``value`` of other segments than future ones is the record of their last owners. ``offset`` is
+for a future segment and for a completed one that was read to its end. The ``number`` of an
+unassigned segment is its turn: waiting segments have ascending ones.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -39,6 +41,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CorruptLog
 from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.reader_groups.configuration import GroupAcknowledgement, ReaderGroupConfiguration
+from pravega_spark.reader_groups.owners import Owner, Owners
 from pravega_spark.reader_groups.state import (
     Checkpoint,
     Find,
@@ -96,9 +99,9 @@ class GroupCodec:
     key = "key"
 
     def __init__(self) -> None:
-        self._rows: dict[SegmentKey, tuple[Ownership | int, Row]] = {}
-        """The rows of owned and of waiting segments, each with what it says, as they were last
-        encoded or decoded: a change leaves most of them as they are."""
+        self._rows: dict[SegmentKey, _Known] = {}
+        """The rows of owned, waiting and finished segments, each with what it says, as they were
+        last encoded or decoded: a change leaves most of them as they are."""
 
     def encode(self, state: GroupState) -> Rows:
         """Return the rows by key."""
@@ -109,18 +112,27 @@ class GroupCodec:
             rows.append(
                 _row(f"reader/{reader}", "reader", reader=reader, number=entry.number, value=value)
             )
-        known = self._rows
-        segments = {k: _assigned(k, owned, known.get(k)) for k, owned in state.assigned.items()}
+        known, owners = self._rows, state.owners
+        segments = {
+            k: _assigned(k, owned, owners.get(k), known.get(k))
+            for k, owned in state.assigned.items()
+        }
         turn = -1
         for key, offset in state.unassigned.items():
-            segments[key] = found = _waiting(key, offset, turn, known.get(key))
-            turn = found[1]["number"]
-        rows += [row for _, row in segments.values()]
+            segments[key] = found = _waiting(key, offset, turn, owners.get(key), known.get(key))
+            turn = found.row["number"]
+        for key in owners.keys() - segments.keys() - state.completed.keys():
+            segments[key] = _finished(key, owners[key], known.get(key))
+        rows += [found.row for found in segments.values()]
         self._rows = segments
         for key, missing in state.future.items():
             rows.append(_segment(key, "future", value=to_json(sorted(missing))))
         for key, offset in state.completed.items():
-            rows.append(_segment(key, "completed", offset=None if offset == END else offset))
+            columns = {
+                "offset": None if offset == END else offset,
+                "value": _owners_text(owners.get(key)),
+            }
+            rows.append(_segment(key, "completed", **columns))
         rows += [_checkpoint(f"checkpoint/{c.number}", c) for c in state.checkpoints]
         if state.last_checkpoint is not None:
             rows.append(_checkpoint("last", state.last_checkpoint))
@@ -149,9 +161,21 @@ class GroupCodec:
             for k, row in segments["assigned"].items()
         }
         unassigned = {k: row["offset"] for k, row in segments["unassigned"].items()}
-        waiting = {k: (row["offset"], row) for k, row in segments["unassigned"].items()}
-        owned = {k: (assigned[k], row) for k, row in segments["assigned"].items()}
-        self._rows = {**owned, **waiting}
+        finished = {_key(row): row for row in ordered if row["kind"] == "finished"}
+        recorded = {
+            **finished,
+            **segments["completed"],
+            **segments["unassigned"],
+            **segments["assigned"],
+        }
+        owners = {k: _owners_of(row["value"]) for k, row in recorded.items() if row["value"]}
+        in_reach = (*segments["assigned"].items(), *segments["unassigned"].items())
+        self._rows = {
+            **{k: _Known(None, owners[k], row) for k, row in finished.items()},
+            **{
+                k: _Known(assigned.get(k, row["offset"]), owners.get(k), row) for k, row in in_reach
+            },
+        }
         readers = {row["reader"]: _reader_entry(row) for row in ordered if row["kind"] == "reader"}
         checkpoints = [_checkpoint_of(row) for row in ordered if row["kind"] == "checkpoint"]
         completed = {k: row["offset"] for k, row in segments["completed"].items()}
@@ -181,6 +205,8 @@ class GroupCodec:
                     row["reader"]: _prepared_of(row) for row in ordered if row["kind"] == "prepared"
                 },
                 finds={row["number"]: _find_of(row) for row in ordered if row["kind"] == "find"},
+                owners=owners,
+                finished_since=value.get("finished", dict.fromkeys(value["lives"], value["next"])),
             )
         )
 
@@ -208,6 +234,7 @@ def _group(state: GroupState) -> dict[str, Any]:
         "query": state.query_number,
         "began": dict(state.began),
         "renewed": sorted(state.renewed_streams),
+        "finished": dict(state.finished_since),
     }
     name, phase, number = state.group, state.phase.value, state.generation
     return _row("group", "group", name=name, state=phase, number=number, value=to_json(value))
@@ -225,21 +252,59 @@ def _segment(key: SegmentKey, kind: str, **columns: Any) -> dict[str, Any]:
     )
 
 
-_Known = tuple[Ownership | int, Row]
+class _Known(NamedTuple):
+    """A segment's row, and what it says: where it is, and who owned it last."""
+
+    place: Ownership | int | None
+    owners: Owners | None
+    row: Row
+
+    def says(self, place: Ownership | int | None, owners: Owners | None) -> bool:
+        """Return whether the row says this."""
+        is_same = self.place is place or self.place == place
+        return is_same and (self.owners is owners or self.owners == owners)
 
 
-def _assigned(key: SegmentKey, owned: Ownership, known: _Known | None) -> _Known:
-    if known is not None and (known[0] is owned or known[0] == owned):
+def _assigned(
+    key: SegmentKey, owned: Ownership, owners: Owners | None, known: _Known | None
+) -> _Known:
+    if known is not None and known.says(owned, owners):
         return known
     columns = {"reader": owned.reader, "number": owned.number, "offset": owned.offset}
-    return owned, _segment(key, "assigned", **columns)
+    row = _segment(key, "assigned", **columns, value=_owners_text(owners))
+    return _Known(owned, owners, row)
 
 
-def _waiting(key: SegmentKey, offset: int, before: int, known: _Known | None) -> _Known:
+def _waiting(
+    key: SegmentKey, offset: int, before: int, owners: Owners | None, known: _Known | None
+) -> _Known:
     """Return the row of a waiting segment; it keeps its number unless its turn has changed."""
-    if known is not None and known[0] == offset and known[1]["number"] > before:
+    if known is not None and known.says(offset, owners) and known.row["number"] > before:
         return known
-    return offset, _segment(key, "unassigned", number=before + 1, offset=offset)
+    columns = {"number": before + 1, "offset": offset, "value": _owners_text(owners)}
+    return _Known(offset, owners, _segment(key, "unassigned", **columns))
+
+
+def _finished(key: SegmentKey, owners: Owners, known: _Known | None) -> _Known:
+    if known is not None and known.says(None, owners):
+        return known
+    columns = {"segment": segment_text(key.segment_id), "segment_id": key.segment_id}
+    value = _owners_text(owners)
+    row = _row(f"finished/{key}", "finished", stream=key.stream, **columns, value=value)
+    return _Known(None, owners, row)
+
+
+def _owners_text(owners: Owners | None) -> str | None:
+    if owners is None:
+        return None
+    last = [list(owner) for owner in owners.last]
+    return to_json({"owners": last, "since": owners.since} if owners.since else {"owners": last})
+
+
+@lru_cache(maxsize=1 << 14)
+def _owners_of(text: str) -> Owners:
+    record = json.loads(text)
+    return Owners(tuple(Owner(*owner) for owner in record["owners"]), record.get("since", 0))
 
 
 def _key(row: Row) -> SegmentKey:

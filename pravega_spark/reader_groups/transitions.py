@@ -27,6 +27,7 @@ from dataclasses import replace
 from heapq import heapify, heapreplace
 
 from pravega_spark.errors import IllegalState, TooBusy, TooManyCheckpoints
+from pravega_spark.reader_groups.owners import Owner, Owners
 from pravega_spark.reader_groups.state import (
     Checkpoint,
     Find,
@@ -352,16 +353,20 @@ def remove_reader(
     """
     if reader not in state.readers:
         return state
+    state = drop_reader(hand_over(state, reader, offsets or {}), reader)
+    return without_readers(state, was_lost=is_lost)
+
+
+def hand_over(state: GroupState, reader: str, given: Mapping[SegmentKey, int]) -> GroupState:
+    """Remove a reader, as :func:`remove_reader` does; checkpoints still wait for it."""
     state.check_nothing_prepared([reader])
-    given = offsets or {}
     owned = state.owned_by(reader)
     final = {key: given.get(key, o.offset) for key, o in owned.items()}
     handed_over = {key: given[key] for key in owned if key in given}
     state = forget_handed_over(state, reader, handed_over)
     state = record_release(state, reader, final)
     readers = {name: entry for name, entry in state.readers.items() if name != reader}
-    state = replace(_unassign(state, final), readers=readers)
-    return without_readers(drop_reader(state, reader), was_lost=is_lost)
+    return replace(_unassign(state, final), readers=readers)
 
 
 def without_readers(state: GroupState, *, was_lost: bool = True) -> GroupState:
@@ -417,11 +422,16 @@ def acquire(state: GroupState, reader: str, number: int) -> GroupState:
         key: Ownership(reader, state.next_number + i, state.unassigned[key])
         for i, key in enumerate(keys)
     }
+    owners = dict(state.owners)
+    for key, owned in acquired.items():
+        known = owners.get(key, Owners(since=owned.number))
+        owners[key] = known.acquired(Owner(reader, owned.number, owned.offset))
     return replace(
         state,
         next_number=state.next_number + len(keys),
         assigned={**state.assigned, **acquired},
         unassigned={k: o for k, o in state.unassigned.items() if k not in acquired},
+        owners=owners,
     )
 
 

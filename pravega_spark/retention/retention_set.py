@@ -120,6 +120,17 @@ Partition = tuple["RetentionEntry | None", "RetentionEntry | None"]
 """The newest entry that passes a test, and the oldest one that fails it."""
 
 
+def entry_of_sample(view: StreamView, record: SampleRecord) -> RetentionEntry:
+    """Return the entry that a sample in the state of a view is."""
+    return RetentionEntry(
+        version=record.version,
+        time_ms=record.time_ms,
+        size_bytes=record.size_bytes,
+        cut=record.tail.cut(view.stream, view.life),
+        sizes=record.tail.sizes,
+    )
+
+
 class LogRetentionSet:
     """The retention set as of one view; a ``truncation_inputs.RetentionSet``."""
 
@@ -238,15 +249,7 @@ class LogRetentionSet:
     def _entry_of_sample(self, record: SampleRecord) -> RetentionEntry:
         entry = self._sampled.get(record.version)
         if entry is None:
-            cut = record.tail.cut(self._view.stream, self._view.life)
-            entry = RetentionEntry(
-                version=record.version,
-                time_ms=record.time_ms,
-                size_bytes=record.size_bytes,
-                cut=cut,
-                sizes=record.tail.sizes,
-            )
-            self._sampled[record.version] = entry
+            entry = self._sampled[record.version] = entry_of_sample(self._view, record)
         return entry
 
 

@@ -11,7 +11,9 @@ from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import InvalidInput, InvalidName
 from pravega_spark.reader_groups.description import find_group
+from pravega_spark.retention.decision import RetentionEntry
 from pravega_spark.retention.explanation import RetentionExplanation
+from pravega_spark.retention.retention_set import entry_of_sample
 from pravega_spark.retention.run import (
     RetentionResult,
     explain_retention,
@@ -50,6 +52,16 @@ class StreamRetention:
             overdue=overdue.get(MaintenanceKind.RETENTION, ""),
             awaited=tuple(_awaited(self._stream, found)),
         )
+
+    def samples(self) -> list[RetentionEntry]:
+        """Return the samples of the retention set, the oldest first; none below the head.
+
+        Each is the tail at a version, with its time and all bytes written before it. The retained
+        versions are entries of the set, too: ``StreamManager.cut_at`` has their tails. Costs one
+        look at the log. Raises StaleIdentity, NoSuchStream.
+        """
+        view = self._stream.view(life=self._life)
+        return [entry_of_sample(view, record) for record in view.samples]
 
     def run(
         self,

@@ -1,7 +1,9 @@
 """The JSON of Pravega's REST API, version 1, by its own names, and configurations in it.
 
-Two fields of Pravega's are accepted, have no effect, and are 0 in answers: ``rolloverSizeBytes``,
-which this package does not have, and ``timestampAggregationTimeout``, which is a setting here.
+``timestampAggregationTimeout`` is the setting of the stream's own, in ms. Pravega's clients send 0
+where nobody gave one, so a 0 changes nothing, and stands for the root's setting in answers.
+``rolloverSizeBytes``, which this package does not have, is accepted, has no effect, and is 0 in
+answers.
 """
 
 from __future__ import annotations
@@ -214,6 +216,7 @@ class HealthResult(_Json):
     children: dict[str, HealthResult]
 
 
+_TIMEOUT: Final = "timestamp_aggregation_timeout"
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 60 * _MINUTE_MS
 _DAY_MS: Final = 24 * _HOUR_MS
@@ -233,6 +236,7 @@ def encode_stream(scope: str, name: str, configuration: StreamConfiguration) -> 
         scalingPolicy=_encode_scaling(configuration.scaling),
         retentionPolicy=_encode_retention(configuration.retention),
         tags=sorted(configuration.tags),
+        timestampAggregationTimeout=int(configuration.settings.get(_TIMEOUT) or 0),
     )
 
 
@@ -285,10 +289,14 @@ def decode_configuration(
         decode_scaling(given.scalingPolicy),
         decode_retention(given.retentionPolicy),
     )
-    wanted = StreamConfiguration(scaling, retention, given.streamTags)
+    timeout_ms = given.timestampAggregationTimeout
+    settings = {_TIMEOUT: f"{timeout_ms} ms"} if timeout_ms else {}
+    wanted = StreamConfiguration(scaling, retention, given.streamTags, settings)
     if present is None:
         return wanted
-    return StreamConfiguration.from_json({**present.to_json(), **wanted.to_json()})
+    record = {**present.to_json(), **wanted.to_json()}
+    record["settings"] = {**present.settings, **wanted.settings}
+    return StreamConfiguration.from_json(record)
 
 
 def _encode_scaling(policy: ScalingPolicy) -> ScalingConfig:

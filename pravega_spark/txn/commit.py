@@ -33,7 +33,13 @@ from pravega_spark.engine.stream.records import (
 )
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.stream.watermarks import TimeNote, left_after, mark_of, noted_changes
+from pravega_spark.engine.stream.watermarks import (
+    TimeNote,
+    left_after,
+    mark_of,
+    noted_changes,
+    pace_of,
+)
 from pravega_spark.engine.writing.append import targets
 from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.txn.manifests import (
@@ -330,7 +336,7 @@ def _body(
             note = TimeNote(opened.writer_id, closing.timestamp_us, began=opened.version)
             notes[opened.writer_id] = note.after(notes.get(opened.writer_id))
     rolling.finish()
-    domains |= noted_changes(view, notes.values(), builder.open_ends)
+    domains |= noted_changes(view, notes.values(), builder.open_ends, pace_of(stream))
     operation = "COMMIT TRANSACTION" if history else "ABORT TRANSACTION"
     parameters = {"transactions": history, "aborted": aborted, "rolled": rolling.rolled}
     body = builder.body(operation, parameters)

@@ -99,6 +99,8 @@ class DecisionLog:
         self._lock = new_lock()
         self._finished: set[str] = set()
         """Transactions whose outcome all their streams hold; their records can go."""
+        self.owed: object | None = None
+        """What this process decided and has not carried out (``owed``)."""
 
     def read(self) -> dict[str, JointRecord]:
         """Return the newest records, durably, by token; one storage call if nothing changed."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -28,6 +28,7 @@ from pravega_spark.primitives.process_locks import new_rlock
 from pravega_spark.txn import settlement
 from pravega_spark.txn.decision_log import DECISIONS_TABLE, DecisionLog, JointRecord
 from pravega_spark.txn.lifecycle import ASKED_BY_APPLICATION
+from pravega_spark.txn.owed import owed_decisions
 from pravega_spark.txn.settlement import PositionParticipants, ReaderParticipant
 from pravega_spark.txn.transaction import (
     Transaction,
@@ -257,9 +258,19 @@ class JointTransaction(CommittedByBlock, NotPicklable):
                 raise
             return known
         failpoint("joint.prepared")
-        decided = self._decisions.commit(self._record.token, timestamp_us)
-        failpoint("joint.decided")
+        with self._owed_if_it_fails():
+            decided = self._decisions.commit(self._record.token, timestamp_us)
+            failpoint("joint.decided")
         return decided
+
+    @contextmanager
+    def _owed_if_it_fails(self) -> Iterator[None]:
+        """Leave to the background what a call has decided, or may have, and has not carried out."""
+        try:
+            yield
+        except BaseException:
+            owed_decisions(self._decisions).add(self._record.token, self._positions)
+            raise
 
     def _check_prepared_elsewhere(self) -> None:
         """Raise IllegalState if positions of readers of another process are not prepared."""
@@ -280,7 +291,8 @@ class JointTransaction(CommittedByBlock, NotPicklable):
             partial(carry_out_part, part, self._decisions, record) for part in self._parts.values()
         ]
         calls += [partial(self._positions.carry_out, token, group) for group in other]
-        self._each(_call, [*calls, *mine.values()])
+        with self._owed_if_it_fails():
+            self._each(_call, [*calls, *mine.values()])
         failpoint("joint.carried-out")
         self._decisions.add_finished(record.token)
 
@@ -479,8 +491,10 @@ class JointWriter(ClosedByBlock, NotPicklable):
     def close(self) -> None:
         """Stop extending leases; open transactions expire unless another handle extends them.
 
-        A writer that has noted times leaves, in each stream as a transactional writer does.
+        Carries out what this process has decided. A writer that has noted times leaves, in each
+        stream as a transactional writer does.
         """
+        owed_decisions(self._decisions).carry_out()
         for writer in self._writers.values():
             writer.close()
         with suppress(PravegaSparkError):

@@ -149,8 +149,7 @@ def _finish(
 ) -> None:
     """Carry a decision out everywhere; one that fails waits for the next sweep."""
     try:
-        for step in _steps(decisions, record, open_stream, positions):
-            step()
+        carry_out_everywhere(decisions, record, open_stream, positions)
     except PravegaSparkError as error:
         logger.warning(
             "could not carry out joint transaction %s: %s",
@@ -158,7 +157,17 @@ def _finish(
             error,
             extra=log_fields("commit transaction", transaction=record.token),
         )
-        return
+
+
+def carry_out_everywhere(
+    decisions: DecisionLog,
+    record: JointRecord,
+    open_stream: Callable[[str], StreamLog],
+    positions: PositionParticipants,
+) -> None:
+    """Carry a decision out in its streams and groups, so that its record can go; or raise."""
+    for step in _steps(decisions, record, open_stream, positions):
+        step()
     decisions.add_finished(record.token)
 
 

@@ -27,7 +27,7 @@ from pravega_spark.engine.stream.records import (
 )
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.stream.watermarks import TimeNote, mark_of, noted_changes
+from pravega_spark.engine.stream.watermarks import TimeNote, mark_of, noted_changes, pace_of
 from pravega_spark.engine.writing.append import sealed_error
 from pravega_spark.errors import (
     CommitUnknown,
@@ -108,7 +108,7 @@ def leave(stream: StreamLog, life: int, writer: WriterRecord) -> None:
         if not (is_there and is_ours) or view.record.state is not StreamState.ACTIVE:
             return None, None
         note = TimeNote(writer.writer_id, None, leaves=True)
-        domains = noted_changes(view, [note], dict(view.tail))
+        domains = noted_changes(view, [note], dict(view.tail), pace_of(stream))
         return Body(
             "NOTE TIME", {"writer": writer.writer_id, "leaves": True}, domains=domains
         ), None

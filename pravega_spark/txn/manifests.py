@@ -9,7 +9,7 @@ manifest may follow.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -337,6 +337,26 @@ def read_new(several: Iterable[Manifests]) -> None:
         found = iter(behind[0].store.get_many(keys))
         behind = [m for m in behind if m.add_stored(list(islice(found, ahead)))]
         ahead = min(2 * ahead, _MAX_READ_AHEAD)
+
+
+def last_manifests(stream: StreamLog, names: Collection[str]) -> dict[str, str]:
+    """Return the keys of the last manifests of transactions that have one, by id; one listing."""
+    found: dict[str, str] = {}
+    for entry in stream.store.list(f"{stream.name}/transactions"):
+        name, file = entry.key.split("/")[-2:]
+        if name in names and file.removesuffix(".json").isdigit():
+            found[name] = max(entry.key, found.get(name, ""))
+    return found
+
+
+def last_kinds(stream: StreamLog, keys: Mapping[str, str]) -> dict[str, ManifestKind]:
+    """Return the kinds of manifests, given by transaction; one that was deleted is left out."""
+    found = stream.store.get_many(list(keys.values()))
+    return {
+        name: decode_manifest(data, f"{stream.store.url}: {key}", key).kind
+        for (name, key), data in zip(keys.items(), found, strict=True)
+        if data is not None
+    }
 
 
 def not_in(entries: Iterable[Manifest], chunks: Iterable[StagedChunk]) -> list[StagedChunk]:

@@ -126,6 +126,23 @@ def settle(
             carry_out(stream, decisions, record)
 
 
+def carry_out_decided(stream: StreamLog, view: StreamView, names: Iterable[str]) -> None:
+    """Carry out those of a view's open transactions that are parts of decided joint ones.
+
+    Nothing is decided, and without a part nothing is read.
+    """
+    opened = (view.transaction(name) for name in sorted(names))
+    parts = [one for one in opened if one is not None and one.is_part]
+    if not parts:
+        return
+    decisions = open_decisions(stream.store, stream.runtime)
+    records = decisions.read()
+    for part in parts:
+        record = records.get(part.token)
+        if record is not None and record.order is not None:
+            carry_out(stream, decisions, record)
+
+
 def end_parts(
     stream: StreamLog, parts: Iterable[OpenTransaction], reason: str
 ) -> list[JointRecord]:

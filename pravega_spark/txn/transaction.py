@@ -51,6 +51,7 @@ from pravega_spark.txn.decision_log import DecisionLog, JointRecord
 from pravega_spark.txn.leases import Lease, extend_lease
 from pravega_spark.txn.lifecycle import AddedWrite
 from pravega_spark.txn.manifests import PLAIN_WRITE, Manifest, ManifestKind, Manifests
+from pravega_spark.txn.owed import owed_commits
 from pravega_spark.values.checks import check_flag, check_timestamp_us
 from pravega_spark.values.handles import CommittedByBlock, NotPicklable
 from pravega_spark.values.limits import (
@@ -318,7 +319,8 @@ class TransactionBuffer:
             oldest = columns[segment_id].slice(0, rows[segment_id])
             chunk_name = f"{name}-{segment_id}"
             target = stream.store, stream.path, folder, segment_id
-            return stage(*target, oldest, name=chunk_name, key=stream.chunk_key)
+            recent = stream.recent_of_writes
+            return stage(*target, oldest, name=chunk_name, key=stream.chunk_key, recent=recent)
 
         staged = list(self.staged)
         found = stream.runtime.each(stage_oldest, list(rows))
@@ -548,8 +550,9 @@ class Transaction(CommittedByBlock, NotPicklable):
         writer's id reads it as ``last_note``. If several processes commit the transaction, the
         first note counts. ``timestamp`` (in ms since 1970, or a datetime with a
         time zone) is stored in the same commit, for watermarks.
-        ``wait=False`` returns once the commit is decided, as Pravega's commit does; the next commit
-        of a transaction, or a sweep, makes the events visible. Commits become visible in the order
+        ``wait=False`` returns once the commit is decided, as Pravega's commit does; the events are
+        visible within 5 s, at the latest when a writer of the stream is closed in this process, or
+        when the process ends. Commits become visible in the order
         of their decisions. A second commit does nothing. Raises TxnFailed if it was aborted, or if
         another process committed it without this one's last events; CommitUnknown.
         """
@@ -583,12 +586,24 @@ class Transaction(CommittedByBlock, NotPicklable):
             note=note,
             timestamp_us=self._encoder.noted_us(timestamp_us),
         )
-        is_new = lifecycle.put_closing_manifest(self._manifests, closing)
-        if not wait:
-            if is_new:  # the earlier decisions are known: they were read for its commit order
-                known_decisions(self._stream).add(self._manifests)
-            return self._find()
-        return self._commit_decided()
+        with self._owed_if_it_fails():
+            is_new = lifecycle.put_closing_manifest(self._manifests, closing)
+            if wait:
+                return self._commit_decided()
+        if is_new:  # the earlier decisions are known: they were read for its commit order
+            known_decisions(self._stream).add(self._manifests)
+        owed_commits(self._stream).add(self._manifests, self._life)
+        return self._find()
+
+    @contextmanager
+    def _owed_if_it_fails(self) -> Iterator[None]:
+        """Leave to the background what a call has decided, or may have, and has not carried out."""
+        try:
+            yield
+        except BaseException as error:
+            if self._manifests.is_closed or not isinstance(error, TxnFailed):
+                owed_commits(self._stream).add(self._manifests, self._life)
+            raise
 
     def _commit_decided(self) -> _Found:
         txn_commit.commit_decided(self._stream, self._manifests, life=self._life)
@@ -607,8 +622,9 @@ class Transaction(CommittedByBlock, NotPicklable):
                 if isinstance(found, OpenTransaction):
                     lifecycle.check_not_joint(self._stream.name, found)
                     closing = Manifest(ManifestKind.ABORTING, reason=lifecycle.ASKED_BY_APPLICATION)
-                    lifecycle.put_closing_manifest(self._manifests, closing)
-                    _, found = self._commit_decided()
+                    with self._owed_if_it_fails():
+                        lifecycle.put_closing_manifest(self._manifests, closing)
+                        _, found = self._commit_decided()
                 assert isinstance(found, TransactionOutcome)
                 if found.committed:
                     raise lifecycle.ended_error(self._stream.name, found)

@@ -22,6 +22,8 @@ from pravega_spark.errors import InvalidConfiguration, ObjectClosed, PravegaSpar
 from pravega_spark.primitives.process_locks import new_rlock
 from pravega_spark.txn import commit, leases, lifecycle, settlement, sweeper
 from pravega_spark.txn.decision_log import JointRecord
+from pravega_spark.txn.open_look import look_at
+from pravega_spark.txn.owed import owed_commits
 from pravega_spark.txn.transaction import Transaction, id_of, keep_alive, mark_unshared
 from pravega_spark.values.checks import check_flag, check_function, shown
 from pravega_spark.values.handles import ClosedByBlock, NotPicklable
@@ -195,6 +197,7 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
         if view.record.state is not StreamState.ACTIVE:
             raise sealed_error(view)
         self._stream = stream
+        look_at(stream)
         self._life = view.life
         self._times = times
         self._serializer = serializer
@@ -362,8 +365,9 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
     def close(self) -> None:
         """Stop extending leases; open transactions expire unless another handle extends them.
 
-        A writer that has noted times says that it leaves: once the last transaction of its id has
-        ended, it no longer holds the watermark.
+        What this process has decided of the stream's transactions becomes visible; if the storage
+        fails, the process tries again until it ends. A writer that has noted times says that it
+        leaves: once the last transaction of its id has ended, it no longer holds the watermark.
         """
         if self._guard.pid != os.getpid():
             return  # in a forked child: a thread of the parent may hold the locks
@@ -372,6 +376,7 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
                 return
             self.is_closed = True
         self._leases.close()
+        owed_commits(self._stream).carry_out()
         if self._deletion is not None:
             wait([self._deletion])
         self._delete_remains()
@@ -383,9 +388,8 @@ class TransactionalWriter(ClosedByBlock, NotPicklable):
         name, stream = record.writer_id, self._stream
         try:
             view = stream.view(refresh=False, life=self._life)
-            has_open = any(one.writer_id == name for one in view.transactions.values())
-            if has_open:  # first those whose commit nobody has waited for
-                view = commit.commit_decided(stream, life=self._life)
+            if any(one.writer_id == name for one in view.transactions.values()):
+                view = stream.view(life=self._life)  # another process may have noted for it
             if mark_of(view, name) is not None:
                 lifecycle.leave(stream, self._life, record)
         except PravegaSparkError as error:

@@ -74,8 +74,11 @@ TIMESTAMP_AGGREGATION_TIMEOUT = "5 minutes"
 """A writer that notes no time for this long no longer holds the watermark back."""
 MAX_WATERMARKS = 256
 """Watermarks in a stream's log before every second one of the older half leaves it."""
+RECORD_WATERMARK_SECONDS = 9.5
+"""Writers record the watermark with a note about every 10 s, as Pravega computes it; a little less,
+so that notes of every 5 s meet it."""
 WATERMARKS_INTERVAL = "60 s"
-"""How often the watermarks of streams with news are recorded."""
+"""How often maintenance records the watermarks of streams with news, and drops silent writers."""
 
 # Byte streams
 
@@ -107,6 +110,10 @@ PREFETCH_BYTES = 8 * MIB
 PREFETCH_CHUNKS = 64
 PREFETCH_CHUNK_BYTES = 1 * MIB
 """Files of at most this size are fetched complete, several in one call."""
+CHUNK_CACHE = "64 MiB"
+"""What a process keeps of such files of an object store, for all of its readers."""
+CHUNK_CACHE_READ_SECONDS = 60.0
+"""So long after its last read a stream counts as read, so that its new files are kept."""
 READ_AHEAD_PARTS = 2
 READ_AHEAD_BYTES = 4 * MIB
 """The parts, and the bytes of events of each, that a merge reads while it writes earlier ones."""
@@ -201,6 +208,12 @@ TRANSACTION_BUFFER_BYTES = 128 * MIB
 """The bytes of columns that a transaction's handle holds while they do not fill a chunk."""
 KEEP_COMPLETED = "24 hours"
 """How long the outcome of a transaction is kept, as in Pravega."""
+DECIDED_SECONDS = 1.0
+"""How long a decision of this process waits for others that share its commit to the log."""
+DECIDED_RETRY_SECONDS = 4.0
+"""The pause before a decision that could not be carried out is tried again."""
+OPEN_LOOK_SECONDS = 2.0
+"""How often a process looks, in memory, whether an open transaction is older than its lease."""
 TRANSACTION_SWEEP_SECONDS = 30.0
 """A writer checks for abandoned transactions of others at most this often."""
 
@@ -217,6 +230,10 @@ MAX_OUTSTANDING_CHECKPOINTS = 3
 MOST_OUTSTANDING_CHECKPOINTS = 10_000
 KEPT_CHECKPOINTS = 8
 """Complete checkpoints retained for callers that wait, and as many silent ones."""
+KEPT_OWNERS = 4
+"""Last owners of a segment that a group's state records."""
+KEPT_FINISHED = 64
+"""Finished segments of a stream whose owners the state keeps; more if it has many in reach."""
 READER_LEASE = "60 s"
 MAX_POLL_INTERVAL = "5 minutes"
 """How long a reader may be busy with one event; its lease, if that is longer."""
@@ -304,8 +321,8 @@ AUTO_SHARE_FRACTION = 0.25
 """The part of its time that such a process may spend on that."""
 AUTO_WAKE_SECONDS = 30.0
 """It looks about this often what is due."""
-AUTO_FIRST_SECONDS = 10.0
-"""It first looks about this long after it opened the root, so that short processes never do."""
+AUTO_FIRST_SECONDS = 60.0
+"""It first looks this long, or half as long again, after it opened the root: short ones never."""
 AUTO_SLACK = 1.25
 """It leaves a run to scheduled jobs until this many intervals have passed."""
 AUTO_SETTINGS_SECONDS = 300.0

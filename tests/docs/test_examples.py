@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pravega_spark import session
+from pravega_spark.maintenance.auto import VARIABLE
 from tests.harness.page_examples import REPOSITORY, Example, PageRun, examples_of, pages
 
 _LAUNCH = {
@@ -47,6 +48,7 @@ MUST_RUN = {
     "docs/settings.md": 2,
     "docs/shared-state.md": 4,
     "docs/spark.md": 5,
+    "docs/storage.md": 1,
     "docs/spark-frames.md": 6,
     "docs/time.md": 8,
     "docs/transactions.md": 10,
@@ -71,6 +73,12 @@ def _parameters() -> list[object]:
         if examples:
             found.append(pytest.param(page, marks=pytest.mark.spark if needs_spark else ()))
     return found
+
+
+@pytest.fixture(autouse=True)
+def real_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the pages as their readers do, whose new roots say that applications maintain them."""
+    monkeypatch.delenv(VARIABLE)
 
 
 @pytest.fixture(scope="module")

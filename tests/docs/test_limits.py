@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.values.limits import (
+    CHUNK_CACHE,
     DEFAULT_LEASE,
     MAX_ATOMIC_WRITE_BYTES,
     MAX_EVENT_BYTES,
@@ -23,6 +24,7 @@ from pravega_spark.values.limits import (
     MAX_TAGS,
     MIN_LEASE_MS,
     MIN_READER_LEASE_MS,
+    PREFETCH_CHUNK_BYTES,
     READER_LEASE,
     WRITER_BATCH_EVENTS,
 )
@@ -37,6 +39,9 @@ def _lease(least_ms: int, most_ms: int) -> str:
 
 
 LIMITS = [
+    ("limits.md", f"up to **{CHUNK_CACHE}**"),
+    ("storage.md", f"by default {CHUNK_CACHE} for each root"),
+    ("storage.md", f"Chunks of at most {PREFETCH_CHUNK_BYTES // MIB} MiB are kept"),
     ("reader-groups.md", f"{_lease(MIN_READER_LEASE_MS, MAX_READER_LEASE_MS)} (a day)"),
     ("reader-groups.md", f"a text of 1 to {MAX_NAME_LENGTH} characters"),
     (

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from fnmatch import fnmatch
 from itertools import pairwise
 from pathlib import Path
 
+import botocore.session
 import pytest
+from botocore.validate import ParamValidator
 
 from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.engine.store import open_store
@@ -15,6 +18,8 @@ from pravega_spark.errors import InvalidOption
 from pravega_spark.jobs.maintenance import KINDS_OF_JOBS, PROG
 from pravega_spark.maintenance.work import WORKS
 from pravega_spark.spark import options
+from pravega_spark.values.limits import PREFETCH_CHUNK_BYTES, SWEEP_RETAIN
+from pravega_spark.values.units import parse_duration_ms
 from tests.harness.page_examples import REPOSITORY
 
 DOCS, PACKAGE = REPOSITORY / "docs", REPOSITORY / "pravega_spark"
@@ -125,6 +130,22 @@ def test_page_has_every_storage_option_of_s3() -> None:
         (effect,) = (row[3] for row in of_s3 if row[1] == f" `{name}` ")
         said = {word for word in CODE.findall(effect) if re.fullmatch("[a-z_0-9]+", word)}
         assert said - {"s3v4"} == known_options(**{name: {"nonsense": 1}})
+
+
+def test_rule_for_cheaper_storage_is_one_that_s3_takes() -> None:
+    """It leaves alone what a log consists of: its commits, state and offers are smaller."""
+    text = between(page("storage.md"), "## Cheaper storage", "## Rights on S3")
+    rules = json.loads(between(text, "```json\n", "```"))
+    model = botocore.session.get_session().get_service_model("s3")
+    shape = model.shape_for("BucketLifecycleConfiguration")
+    assert not ParamValidator().validate(rules, shape).has_errors()
+    (rule,) = rules["Rules"]
+    assert rule["Filter"]["And"]["ObjectSizeGreaterThan"] > 2 * PREFETCH_CHUNK_BYTES
+    assert rule.keys() == {"ID", "Status", "Filter", "Transitions"}  # nothing expires
+    kept_days = parse_duration_ms("retain", SWEEP_RETAIN) // 86_400_000
+    assert all(each["Days"] > kept_days for each in rule["Transitions"])
+    asked_back = {"GLACIER", "DEEP_ARCHIVE"}
+    assert asked_back.isdisjoint(each["StorageClass"] for each in rule["Transitions"])
 
 
 def picture(of: str) -> list[list[str]]:

@@ -6,13 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark import StreamManager, __version__
+from pravega_spark import SettingOrigin, StreamConfiguration, StreamManager, __version__
 from pravega_spark.engine.state.scopes import Scope
 from pravega_spark.engine.state.state_table import TableChange
 from pravega_spark.engine.store import open_store
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import IllegalState
+from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.integrity.root_integrity import check_root
+from pravega_spark.maintenance.auto import VARIABLE
+from pravega_spark.txn.open_look import look_at
+from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.releases import run_release
+from tests.harness.transaction_world import killed_after_deciding
 
 WRITE = """
 import sys
@@ -155,3 +161,114 @@ def test_copy_of_the_previous_release_is_not_brought_up_to_date(tmp_path: Path) 
     with pytest.raises(IllegalState, match="or made by an earlier release"):
         manager.backup(copy, update=True)
     assert StreamManager(copy).list_streams("s") == ["s/t"]
+
+
+DECIDE = """
+import os, sys
+import pravega_spark
+writer = pravega_spark.StreamManager(sys.argv[1]).create_transactional_writer("s/t")
+txn = writer.begin_transaction(lease="10 s")
+txn.write_event(b"decided by the old one")
+txn.commit(wait=False)
+os._exit(0)
+"""
+CARRY_OUT = """
+import sys
+import pravega_spark
+manager = pravega_spark.StreamManager(sys.argv[1])
+with manager.create_transactional_writer("s/t") as writer, writer.begin_transaction() as txn:
+    txn.write_event(b"old")
+print([event.data.decode() for event in manager.read("s/t")])
+"""
+
+
+def test_either_release_carries_out_what_a_dead_process_of_the_other_decided(
+    tmp_path: Path,
+) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    assert run_release("0.1.0", DECIDE, tmp_path) == ""
+    runtime = FakeRuntime()
+    stream = StreamLog(open_store(str(tmp_path)), "s/t", runtime)
+    look_at(stream)
+    stream.view()
+    runtime.run_later(15)
+    killed_after_deciding(stream.store, b"new")
+    expected = ["decided by the old one", "new", "old"]
+    assert run_release("0.1.0", CARRY_OUT, tmp_path) == f"{expected}\n"
+
+
+TIMES = """
+import sys
+import pravega_spark
+manager = pravega_spark.StreamManager(sys.argv[1])
+time = manager.event_time("s/t")
+print([(one.lower_us, one.upper_us, str(one.cut)) for one in time.watermarks()])
+with manager.create_writer("s/t", writer_id="w") as writer:
+    writer.write_event(b"old").result()
+    writer.note_time(1_000_000).result()
+    print(time.update().watermark.lower_us)
+"""
+
+
+def test_previous_release_goes_on_from_the_watermarks_that_writers_record(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    runtime = FakeRuntime()
+    store = open_store(str(tmp_path))
+    with EventStreamWriter(StreamLog(store, "s/t", runtime), "w") as writer:
+        for second in range(1, 8):
+            writer.write_event(b"new").result()
+            writer.note_time(1_000 * second).result()
+            runtime.sleep(5)
+    ours = manager.event_time("s/t").watermarks()
+    recorded = [one.lower_us for one in ours if one.version is not None]
+    assert len(recorded) == 3
+    theirs, updated = run_release("0.1.0", TIMES, tmp_path).splitlines()
+    assert theirs == str([(one.lower_us, one.upper_us, str(one.cut)) for one in ours])
+    assert int(updated) == 1_000_000_000
+    after = manager.event_time("s/t").watermarks()
+    assert [one.lower_us for one in after if one.version is not None][:3] == recorded
+    assert after[-1].lower_us == 1_000_000_000
+    assert [one.damage for one in check_root(store, deep=True) if one.damage] == []
+
+
+SET_UP = """
+import sys
+import pravega_spark
+manager = pravega_spark.StreamManager(sys.argv[1])
+print(manager.settings().summary())
+print(manager.stream_settings("s/off").summary(["maintain"]))
+with manager.create_writer("s/off") as writer:
+    writer.write_event(b"old", routing_key="k").result()
+manager.update_stream("s/off", settings={"grace": "2 hours"})
+print(manager.maintain().failures, manager.update_settings(grace="3 hours").summary())
+manager.backup(sys.argv[2])
+copy = pravega_spark.StreamManager(sys.argv[2])
+print(copy.settings().summary(), copy.restore().failed)
+"""
+
+
+def test_previous_release_opens_a_root_whose_applications_maintain_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE)
+    root = tmp_path / "root"
+    manager = StreamManager(root, maintain="off")
+    manager.create_scope("s")
+    manager.create_stream("s/off", StreamConfiguration(settings={"maintain": "off"}))
+    assert run_release("0.1.0", SET_UP, root, tmp_path / "copy").splitlines() == [
+        "maintain=auto (root)",
+        "maintain=off (stream)",
+        "{} grace=3 hours (root), maintain=auto (root)",
+        "grace=3 hours (root) {}",
+    ]
+    kept = StreamManager(root, maintain="off")
+    assert kept.settings().summary() == "grace=3 hours (root)"
+    assert kept.settings().origin("maintain") is SettingOrigin.SET_UP
+    given = kept.stream_info("s/off").configuration.settings
+    assert given == {"maintain": "off", "grace": 7_200_000}
+    assert [found.damage for found in check_root(open_store(str(root))) if found.damage] == []
+    assert StreamManager(tmp_path / "copy").settings().maintain == "off"

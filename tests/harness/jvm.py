@@ -1,8 +1,9 @@
 """How tests start the JVMs of Spark, each of which lives for a minute or two.
 
-Loading Spark's classes takes most of such a life. So ``make test`` records them once, by running
-this module, in an archive that every later JVM maps into memory. A JVM that cannot use the archive
-ignores it, as one of another Spark does.
+Loading Spark's classes takes most of such a life. So ``make test`` records them, by running this
+module, in an archive that every later JVM maps into memory. A JVM without a word ignores an archive
+of another Java, of other jars, or of jars at another place, as in an environment that was copied or
+moved: this module then records the classes again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from pravega_spark.spark.versions import spark_release
 
 _SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """What the optimizing compiler costs is never earned."""
+_IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
+"""Maps an archive to the address that its pointers have; by default a JVM changes all of them."""
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 """The archive's warnings would go to the standard output."""
 _LAUNCH = {
@@ -35,7 +38,7 @@ def archive(environment: Path) -> Path:
 
 def variables(environment: Path) -> dict[str, str]:
     """Return variables by which Spark's scripts, and PySpark, pass the options of a JVM on."""
-    options = f"{_SHORT_LIVED} -XX:SharedArchiveFile={archive(environment)} {_QUIET}"
+    options = f"{_SHORT_LIVED} {_IN_PLACE} -XX:SharedArchiveFile={archive(environment)} {_QUIET}"
     return {"SPARK_SUBMIT_OPTS": options, "SPARK_DAEMON_JAVA_OPTS": options}
 
 
@@ -48,25 +51,32 @@ def clean_environment(**more: str) -> dict[str, str]:
     return {**kept, "SPARK_LOCAL_IP": "127.0.0.1", **VARIABLES, **more}
 
 
-def record_classes() -> None:
-    """Write the archive by a run of this module under spark-submit."""
-    made = archive(Path(sys.prefix)).with_suffix(".new")
-    options = f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={made} {_QUIET}"
-    submit = [str(Path(sys.executable).parent / "spark-submit"), "--packages"]
-    done = subprocess.run(
-        [
-            *submit,
-            str(delta_package(spark_release())),
-            "--driver-java-options",
-            options,
-            __file__,
-            "typical",
-        ],
-        env=clean_environment(PYSPARK_PYTHON=sys.executable, SPARK_SUBMIT_OPTS=_SHORT_LIVED),
+def _submit(*words: str, options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(Path(sys.executable).parent / "spark-submit"), *words],
+        env=clean_environment(PYSPARK_PYTHON=sys.executable, SPARK_SUBMIT_OPTS=options),
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def is_recorded() -> bool:
+    """Return whether a JVM of this environment maps the archive."""
+    if not archive(Path(sys.prefix)).exists():  # of that the JVM would say nothing
+        return False
+    options = f"{VARIABLES['SPARK_SUBMIT_OPTS']} -Xlog:cds*=warning:stderr"
+    done = _submit("--version", options=options)
+    return done.returncode == 0 and "shared archive" not in done.stderr
+
+
+def record_classes() -> None:
+    """Write the archive by a run of this module under spark-submit."""
+    made = archive(Path(sys.prefix)).with_suffix(".new")
+    options = f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={made} {_QUIET}"
+    packages = ("--packages", str(delta_package(spark_release())))
+    words = (*packages, "--driver-java-options", options, __file__, "typical")
+    done = _submit(*words, options=_SHORT_LIVED)
     if done.returncode:
         sys.exit(f"the classes of Spark cannot be recorded:\n{done.stdout}{done.stderr}")
     made.replace(archive(Path(sys.prefix)))
@@ -98,5 +108,5 @@ def _run_typical_work() -> None:
 if __name__ == "__main__":
     if sys.argv[1:] == ["typical"]:
         _run_typical_work()
-    else:
+    elif not is_recorded():
         record_classes()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 from pravega_spark.txn.transaction import Transaction
@@ -40,6 +42,38 @@ def seal(root: str) -> None:
     manager.seal_stream(STREAM)
 
 
+def decide(root: str, stream: str) -> None:
+    """Commit a transaction of the shortest lease, in one stream."""
+    writer = manager_of(root).create_transactional_writer(stream)
+    txn = writer.begin_transaction(lease="10 s")
+    txn.write_event("decided")
+    txn.commit()
+
+
+def decide_jointly(root: str, *streams: str) -> None:
+    """Commit a joint transaction of the shortest lease."""
+    writer = manager_of(root).create_joint_writer(list(streams))
+    txn = writer.begin_transaction(lease="10 s")
+    for stream in streams:
+        txn.write_event(stream, "decided")
+    txn.commit()
+
+
+def leave(root: str, way: str) -> None:
+    """Decide to commit without waiting, by a handle or by the id; then end, or wait for input."""
+    writer = manager_of(root).create_transactional_writer(STREAM)
+    txn = writer.begin_transaction()
+    txn.write_event("decided")
+    txn.flush()
+    if "id" in way:
+        txn = manager_of(root).transaction(STREAM, txn.id)
+    txn.commit(wait=False)
+    print("ready", flush=True)
+    if "stays" in way:
+        sys.stdin.readline()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def sweep(root: str) -> None:
     """Sweep the stream's transactions."""
     manager_of(root).sweep_transactions(STREAM)
@@ -73,5 +107,6 @@ def stall(root: str) -> None:
 
 
 if __name__ == "__main__":
-    action = {f.__name__: f for f in (resume, seal, sweep, race, stall)}[sys.argv[1]]
+    actions = (resume, seal, sweep, race, stall, decide, decide_jointly, leave)
+    action = {f.__name__: f for f in actions}[sys.argv[1]]
     action(*sys.argv[2:])

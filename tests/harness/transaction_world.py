@@ -12,15 +12,20 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pravega_spark.config.descriptions import TransactionStatus
 from pravega_spark.engine.log.actions import Commit
+from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.records import WriterRecord
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.identity import open_session
 from pravega_spark.txn import leases, lifecycle, sweeper
 from pravega_spark.txn.manifests import Manifest, ManifestKind, Manifests, transaction_folder
 from pravega_spark.txn.transaction import Transaction
+from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import all_events, make_stream, reopen
 from tests.harness.spy_store import Spy
 
@@ -101,6 +106,22 @@ def written(stream: StreamLog, events: Iterable[tuple[str | None, bytes]]) -> Tr
         txn.write_event(event, key)
     txn.flush()
     return txn
+
+
+def kill_commit(runtime: FakeRuntime, commit: Callable[[], None], point: str) -> None:
+    """Commit in a process that dies at a failpoint: nothing that waits in it runs any more."""
+    waiting = list(runtime._later)
+    with at_failpoint(point, kill), pytest.raises(Killed):
+        commit()
+    runtime._later[:] = waiting
+
+
+def killed_after_deciding(store: Store, event: bytes, name: str = "s/t") -> None:
+    """Leave a transaction of a very short lease whose process died after it decided a commit."""
+    runtime = FakeRuntime()
+    txn = begun(StreamLog(store, name, runtime), lease_ms=100)
+    txn.write_event(event)
+    kill_commit(runtime, txn.commit, "txn.decided")
 
 
 def session(stream: StreamLog, writer_id: str = "w") -> WriterRecord:

@@ -9,7 +9,7 @@ from pravega_spark import MaintenanceKind, RetentionPolicy, StreamConfiguration,
 from pravega_spark.compaction import plan
 from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.state.due_hints import DUE_FOLDER
-from pravega_spark.maintenance.auto import MaintenanceShares, SharePace
+from pravega_spark.maintenance.shares import MaintenanceShares, SharePace
 from pravega_spark.manager import root_of
 from tests.harness.s3_server import S3Server
 

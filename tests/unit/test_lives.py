@@ -745,6 +745,7 @@ HANDLES = [
         lambda w: w.manager.retention(S),
         {
             "explain": lambda retention, w: retention.explain(),
+            "samples": lambda retention, w: retention.samples(),
             "run": lambda retention, w: retention.run(expire="1h", grace="1h", retain="1h"),
         },
     ),

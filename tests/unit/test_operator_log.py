@@ -181,7 +181,7 @@ def test_groups_readers_and_checkpoints_are_logged(stream: StreamManager, log: L
     lost = group.create_reader("r2")
     group.reader_offline("r2")
     log.expect("JOIN of .*reader=r2$", "READER OFFLINE of .*/g, version .*: reader=r2$")
-    dead = group.create_reader("r3")
+    dead = group.create_reader("r3", max_poll_interval=None)
     log.lines()
     for lease in Path(stream.root.removeprefix("file://")).glob("s/_reader_groups/g/_leases/r3*"):
         os.utime(lease, (time.time() - 10_000,) * 2)

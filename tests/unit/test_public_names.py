@@ -25,8 +25,8 @@ LATER = (
     "pravega_spark.compaction",
     "pravega_spark.event_",  # reader, writer and time
     "pravega_spark.key_value.key_value_table",
-    "pravega_spark.maintenance.auto",
     "pravega_spark.maintenance.round",
+    "pravega_spark.maintenance.shares",
     "pravega_spark.reader_groups.reader",
     "pravega_spark.retention",
     "pravega_spark.shared_state",

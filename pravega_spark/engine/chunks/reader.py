@@ -32,6 +32,7 @@ from pravega_spark.engine.chunks.chunk import FILE_SCHEMA, ChunkRef, first_gap
 from pravega_spark.engine.chunks.footer import KEY_NAME, has_digest, is_signed, length_of
 from pravega_spark.engine.chunks.format import RAW, EventFormat, payload_names, typed_sizes, widened
 from pravega_spark.engine.chunks.open_file import ChunkFile, check_sizes, open_chunk
+from pravega_spark.engine.chunks.recent import RecentChunks
 from pravega_spark.engine.chunks.tiny import tiny_columns
 from pravega_spark.engine.runtime.json_codec import to_json
 from pravega_spark.engine.runtime.system import Runtime
@@ -267,13 +268,15 @@ def read_range(
     batch_rows: int = READ_BATCH_EVENTS,
     event_format: EventFormat = RAW,
     ahead: Runtime | None = None,
+    recent: RecentChunks | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events of ``rng`` from its chunks, given in offset order.
 
     Small files are fetched several at a time, and small batches are joined. The event of a large
     one is its reference, in a separate batch that is ``marked``. With ``ahead``, later chunks
-    are fetched and decoded in its background meanwhile, as by :func:`read_ahead`. Raises DataLoss
-    where the chunks leave a gap or end before the range does, and what :func:`read` raises.
+    are fetched and decoded in its background meanwhile, as by :func:`read_ahead`. With ``recent``,
+    small files come from there. Raises DataLoss where the chunks leave a gap or end before the
+    range does, and what :func:`read` raises.
     """
     names = checked_names(columns, event_format)
     if ahead is None:
@@ -285,10 +288,18 @@ def read_range(
             names=names,
             batch_rows=batch_rows,
             event_format=event_format,
+            recent=recent,
         )
     else:
         batches = read_ahead(
-            ahead, store, table_path, [*refs], rng, columns=names, event_format=event_format
+            ahead,
+            store,
+            table_path,
+            [*refs],
+            rng,
+            columns=names,
+            event_format=event_format,
+            recent=recent,
         )
     return _joined(batches, batch_rows)
 
@@ -302,6 +313,7 @@ def read_ahead(
     *,
     columns: Sequence[str] | None = None,
     event_format: EventFormat = RAW,
+    recent: RecentChunks | None = None,
 ) -> Generator[pa.Table | pa.RecordBatch, None, None]:
     """Yield the events of :func:`read_range`; the next ones are read in the background.
 
@@ -322,6 +334,7 @@ def read_ahead(
             names=names,
             batch_rows=READ_BATCH_EVENTS,
             event_format=event_format,
+            recent=recent,
         )
         for part in parts_of(wanted)
     )
@@ -356,10 +369,11 @@ def _read_range(
     names: tuple[str, ...],
     batch_rows: int,
     event_format: EventFormat,
+    recent: RecentChunks | None,
 ) -> Generator[pa.Table | pa.RecordBatch, None, None]:
     at = rng.start
     wanted = (ref for ref in refs if ref.end > rng.start and ref.base_offset < rng.end)
-    for run in runs(fetched(store, table_path, wanted), batch_rows):
+    for run in runs(fetched(store, table_path, wanted, recent), batch_rows):
         is_whole = run[0][0].base_offset == at and run[-1][0].end <= rng.end
         if event_format.is_raw and len(run) > 1 and is_whole:
             events = _together(run, rng.segment_id, names)
@@ -440,7 +454,9 @@ def checked_names(columns: Sequence[str] | None, event_format: EventFormat) -> t
     return names
 
 
-def fetched(store: Store, table_path: str, refs: Iterable[ChunkRef]) -> Iterator[Fetched]:
+def fetched(
+    store: Store, table_path: str, refs: Iterable[ChunkRef], recent: RecentChunks | None
+) -> Iterator[Fetched]:
     """Yield each chunk; small ones with their file, fetched together with their neighbours."""
     group: list[ChunkRef] = []
     size = 0
@@ -448,7 +464,7 @@ def fetched(store: Store, table_path: str, refs: Iterable[ChunkRef]) -> Iterator
         small = ref.size <= PREFETCH_CHUNK_BYTES
         size += ref.size
         if group and (not small or size > PREFETCH_BYTES or len(group) == PREFETCH_CHUNKS):
-            yield from _fetch(store, table_path, group)
+            yield from _fetch(store, table_path, group, recent)
             group, size = [], ref.size
         if small:
             group.append(ref)
@@ -456,11 +472,16 @@ def fetched(store: Store, table_path: str, refs: Iterable[ChunkRef]) -> Iterator
             yield ref, None
             size = 0
     if group:
-        yield from _fetch(store, table_path, group)
+        yield from _fetch(store, table_path, group, recent)
 
 
-def _fetch(store: Store, table_path: str, group: Sequence[ChunkRef]) -> Iterator[Fetched]:
-    files = store.get_many([f"{table_path}/{ref.path}" for ref in group])
+def _fetch(
+    store: Store, table_path: str, group: Sequence[ChunkRef], recent: RecentChunks | None
+) -> Iterator[Fetched]:
+    if recent is None:
+        files = store.get_many([f"{table_path}/{ref.path}" for ref in group])
+    else:
+        files = recent.get_many(store, table_path, group)
     for ref, data in zip(group, files, strict=True):
         if data is None:
             raise FileNotFoundError(f"{store.url}: {table_path}/{ref.path} does not exist.")
@@ -667,20 +688,21 @@ def read_filtered(
     *,
     columns: Sequence[str] | None = None,
     ahead: Runtime | None = None,
+    recent: RecentChunks | None = None,
 ) -> Iterator[Part]:
     """Yield the parts of a range, with the events that its row groups have before the filter.
 
     They have the columns that the filter needs, too. With ``ahead`` later parts are read in its
-    background, as by ``chunk_reader.read_ahead``. Raises what ``chunk_reader.read`` does.
+    background, as by ``chunk_reader.read_ahead``, and with ``recent`` small files come from there.
+    Raises what ``chunk_reader.read`` does.
     """
     names = {*checked_names(columns, wanted.event_format), *wanted.needed}
     needed = tuple(name for name in wanted.event_format.batch_names if name in names)
     held = [ref for ref in refs if ref.end > rng.start and ref.base_offset < rng.end]
     if ahead is None:
-        return _read_where(store, table_path, refs=held, rng=rng, wanted=wanted, needed=needed)
+        return _read_where(store, table_path, held, rng, wanted, needed, recent)
     parts = (
-        _read_where(store, table_path, refs=part, rng=rng, wanted=wanted, needed=needed)
-        for part in parts_of(held)
+        _read_where(store, table_path, part, rng, wanted, needed, recent) for part in parts_of(held)
     )
     return ahead.read_ahead(parts, READ_AHEAD_PARTS)
 
@@ -692,9 +714,14 @@ def _read_where(
     rng: SegmentRange,
     wanted: WhereExpression,
     needed: tuple[str, ...],
+    recent: RecentChunks | None,
 ) -> Generator[Part, None, None]:
     # From a local disk a footer is cheap. From any other store small files come many at a time.
-    files = ((ref, None) for ref in refs) if store.is_local else fetched(store, table_path, refs)
+    files = (
+        ((ref, None) for ref in refs)
+        if store.is_local
+        else fetched(store, table_path, refs, recent)
+    )
     for ref, data in files:
         start, end = max(ref.base_offset, rng.start), min(ref.end, rng.end)
         with open_chunk(store, table_path, ref, data) as chunk:

@@ -27,6 +27,7 @@ from pravega_spark.engine.chunks.encoder import (
 )
 from pravega_spark.engine.chunks.footer import FooterSink, digest_of
 from pravega_spark.engine.chunks.format import as_events, columns_with_nan, is_raw
+from pravega_spark.engine.chunks.recent import RecentChunks
 from pravega_spark.engine.chunks.tiny import TINY_BYTES, TINY_ROWS, LoneEvent, encode_tiny
 from pravega_spark.engine.key_management import ChunkKey
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
@@ -260,19 +261,22 @@ def stage(
     name: str,
     compression: str = COMPRESSION,
     key: ChunkKey | None = None,
+    recent: RecentChunks | None = None,
 ) -> list[StagedChunk]:
     """Store events durably as chunks of one segment, which a commit must name in this order.
 
     The files are ``<table_path>/data/<folder>/<name>-<k>.parquet``; ``name`` must be unique.
     ``folder`` is a ``version_folder``, or the folder of a transaction. Without events no chunk is
-    stored. With a ``key`` they are encrypted. Raises EventTooLarge above ``MAX_EVENT_BYTES``, and
-    KeyUnavailable.
+    stored. With a ``key`` they are encrypted. Those of readers' size go to ``recent``, too. Raises
+    EventTooLarge above ``MAX_EVENT_BYTES``, and KeyUnavailable.
     """
     chunks = []
     for encoded in encode_chunks(
         folder, segment_id, events, name=name, compression=compression, key=key
     ):  # one after the other, since each may be large
         store.put(f"{table_path}/{encoded.chunk.path}", encoded.data)
+        if recent is not None:
+            recent.keep(table_path, *encoded)
         chunks.append(encoded.chunk)
     return chunks
 

@@ -105,6 +105,30 @@ class Frontier:
                     self.offsets[key] = begin(successor)
                     todo.append(successor)
 
+    def following(self, segment: Segment) -> list[Segment]:
+        """Return the segments that continue a segment and were reached, or passed."""
+        found, todo = dict[int, Segment](), [segment]
+        while todo:
+            for successor in self.lineage.successors(todo.pop()):
+                if successor.segment_id not in found and self.is_entered(successor):
+                    found[successor.segment_id] = successor
+                    todo.append(successor)
+        return list(found.values())
+
+    def go_back(self, segment: Segment, offset: int) -> list[Segment]:
+        """Go back to an offset of a segment that was passed; return those that are given up.
+
+        These are the ones that follow it. Their other predecessors stay ended.
+        """
+        given_up = self.following(segment)
+        self.offsets |= dict.fromkeys((s.segment_id for s in given_up), NOT_REACHED)
+        for successor in given_up:
+            for before in self.lineage.predecessors(successor):
+                if self.offset_in(before) == END:
+                    self.offsets[before.segment_id] = END
+        self.offsets[segment.segment_id] = offset
+        return given_up
+
     def cut(self) -> StreamCut:
         """Return the cut in canonical form.
 
@@ -114,9 +138,10 @@ class Frontier:
         """
         positions: dict[int, int] = {}
         for segment_id, offset in self.offsets.items():
-            if offset != END:
+            if offset >= 0:
                 positions[segment_id] = offset
-                continue
+            if offset != END:
+                continue  # one that was given up is in the cut if it follows an ended one
             following = self.lineage.successors(self.lineage.find(segment_id))
             future = [s.segment_id for s in following if self.offset_in(s) == NOT_REACHED]
             if future or not following:

@@ -427,8 +427,8 @@ class Log:
             return self._follower.snapshot
 
     def on_change(self, call: Callable[[], object]) -> None:
-        """From now on, call this after each change of the snapshot; the log is locked then."""
-        self._follower.on_change = call
+        """From now on, also call this after each change of the snapshot; the log is locked then."""
+        self._follower.on_change = (*self._follower.on_change, call)
 
     def proved_newest(self) -> Snapshot | None:
         """Return a snapshot that is proved to be the newest, durably; None if there is no log.

@@ -197,7 +197,7 @@ class LogFollower:
         self.request: Request | None = None
         self.operation = ""
         """What the newest known commit did."""
-        self.on_change: Callable[[], object] = bool
+        self.on_change: tuple[Callable[[], object], ...] = ()
         """Called after the snapshot changed."""
         self._files: FileIndex | None = None
         self._files_limit = RECENT_FILES
@@ -277,7 +277,7 @@ class LogFollower:
                         if is_opened or not self.is_undated or self.is_stale():
                             self._newest_at = readings
                         if self.snapshot is not known:
-                            self.on_change()
+                            self._changed()
                         return
                     gaps += 1
             self.forget()
@@ -296,7 +296,7 @@ class LogFollower:
             for commit in opened.commits:
                 self._apply(commit)
             self._newest_at = readings
-            self.on_change()
+            self._changed()
         return True
 
     def _open(self) -> Snapshot | None:
@@ -397,7 +397,7 @@ class LogFollower:
             self.catch_up()
             return False
         self._apply(commit)
-        self.on_change()
+        self._changed()
         return True
 
     def _apply(self, commit: Commit) -> None:
@@ -417,6 +417,10 @@ class LogFollower:
             files.apply(commit)
             self._files = files
 
+    def _changed(self) -> None:
+        for call in self.on_change:
+            call()
+
     def advance(self, commit: Commit, sent_at: ClockReadings) -> None:
         """Apply a commit of this process, which was sent at that time and is the newest."""
         self._apply(commit)
@@ -424,7 +428,7 @@ class LogFollower:
         self._newest_at = sent_at
         if self._dated is not None:
             self._newest_at = sent_at._replace(storage_ms=self._dated[1])
-        self.on_change()
+        self._changed()
 
     def _is_complete(self, *, refuse: bool) -> bool:
         """Return whether no commit is stored after a gap; with ``refuse`` raise CorruptLog then."""

@@ -157,6 +157,11 @@ class LogTail:
         snapshot = self._log.snapshot
         return _UNKNOWN if snapshot is None else snapshot.version
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a thread of this process waits for the next commit."""
+        return bool(self._waiters)
+
     def join(self, waiter: _TailWaiter, version: int) -> None:
         """Let a thread wait for another version than the one that it knows."""
         self._guard.check()

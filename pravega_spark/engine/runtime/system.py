@@ -16,6 +16,8 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from heapq import heappop, heappush
+from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -24,6 +26,7 @@ from pravega_spark.engine.runtime.folder_watch import FolderWatch, watch_folder
 from pravega_spark.engine.runtime.shared_calls import CallThreads
 from pravega_spark.errors import ForkedProcess
 from pravega_spark.primitives.fork_imports import forget_unfinished
+from pravega_spark.primitives.process_locks import new_rlock
 from pravega_spark.values.limits import BACKGROUND_EXIT_SECONDS
 
 _In = TypeVar("_In")
@@ -110,6 +113,14 @@ class Runtime:
         parent runs, and the futures of those that did fail with ForkedProcess.
         """
         return _background.start(function)
+
+    def later(self, seconds: float, function: Callable[[], object]) -> None:
+        """Run ``function`` in the background, as :meth:`start` does, after about so many seconds.
+
+        A process that ends, and a forked child, forget functions that are not due yet. Any thread
+        may call this, whatever locks it holds.
+        """
+        _later.add(seconds, function)
 
     def read_ahead(
         self, parts: Iterable[Generator[_Out, None, None]], count: int
@@ -208,14 +219,57 @@ class _Background:
         wait(list(self._running), BACKGROUND_EXIT_SECONDS)
 
 
+class _Later:
+    """Functions that wait for their time: one thread hands those that are due to the background."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin without a thread."""
+        self._lock = new_rlock()
+        self._numbers = count()
+        self._given: SimpleQueue[tuple[float, int, Callable[[], object]]] = SimpleQueue()
+        self._is_running = False
+
+    def add(self, seconds: float, function: Callable[[], object]) -> None:
+        """Run a function after so many seconds; never if no thread can be started."""
+        self._given.put((elapsed_seconds() + seconds, next(self._numbers), function))
+        with self._lock:
+            if self._is_running:
+                return
+            self._is_running = True
+            work = threading.Thread(target=self._work, name="pravega-later", daemon=True)
+            try:
+                work.start()
+            except RuntimeError:  # the interpreter is shutting down, or cannot start a thread
+                self._is_running = False
+
+    def _work(self) -> None:
+        waiting: list[tuple[float, int, Callable[[], object]]] = []
+        while True:
+            pause = waiting[0][0] - elapsed_seconds() if waiting else _IDLE_SECONDS
+            try:
+                heappush(waiting, self._given.get(timeout=max(0.0, pause)))
+            except Empty:
+                with self._lock:
+                    if not waiting and self._given.empty():
+                        self._is_running = False
+                        return
+            while waiting and waiting[0][0] <= elapsed_seconds():
+                _background.start(heappop(waiting)[2])
+
+
 _calls = CallThreads()
 _background = _Background()
+_later = _Later()
 atexit.register(_background.wait_at_exit)
 atexit.register(_calls.wait, BACKGROUND_EXIT_SECONDS)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=forget_unfinished)
     os.register_at_fork(after_in_child=_calls.renew)
     os.register_at_fork(after_in_child=_background.renew_in_child)
+    os.register_at_fork(after_in_child=_later.renew)
 
 
 SYSTEM = Runtime()

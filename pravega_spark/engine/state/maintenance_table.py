@@ -359,13 +359,14 @@ class MaintenanceTable:
         """The root of which this is the record."""
         return self._store.url
 
-    def entries(self, *, heal: bool = False) -> Entries:
+    def entries(self, *, heal: bool = False, refresh: bool = True) -> Entries:
         """Return what is recorded now; one storage call if nothing changed.
 
-        With ``heal``, a record that cannot be read begins again.
+        With ``heal``, a record that cannot be read begins again. Without ``refresh`` it is what
+        this process knows, such as after a claim, and costs no call.
         """
         try:
-            return self._decode(self.table.read().rows)
+            return self._decode(self.table.read(refresh=refresh).rows)
         except Damaged as error:
             if not heal:
                 raise

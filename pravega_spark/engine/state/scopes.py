@@ -348,8 +348,8 @@ def row_configuration(row: Row) -> StreamConfiguration:
 
 def log_names(scope: Scope) -> set[str]:
     """Return the paths in a scope of its streams, of all kinds. Raises NoSuchScope."""
-    kinds = [kind.name for kind in KINDS.values() if kind.is_stream]
-    return {_key(kind, name) for kind in kinds for name in scope.rows(kind)}
+    kinds, found = [kind.name for kind in KINDS.values() if kind.is_stream], scope.names()
+    return {_key(kind, name) for kind in kinds for name in found[kind]}
 
 
 def row_domains(row: Row) -> dict[str, str]:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from pravega_spark.config.root_settings import (
+    SET_UP,
     EffectiveSettings,
     GivenSettings,
     SettingChanges,
     decode_given,
 )
+from pravega_spark.config.setting_rules import SettingValue
 from pravega_spark.engine.chunk_paths import version_folder
 from pravega_spark.engine.log.commit import check_not_lost
 from pravega_spark.engine.runtime.json_codec import to_json
@@ -103,6 +105,22 @@ class SettingsTable:
         )
         check_not_lost(log, log.path, "the table of settings", advice, counts=counts)
 
+    def set_up(self, name: str, value: SettingValue) -> None:
+        """Give a setting to a root that is set up, unless the root has ever had the table.
+
+        The value is nobody's choice until a change of the setting, to the same value, too.
+        """
+        given = {name: value, SET_UP: name}
+        rows = {key: {"name": key, "value": to_json(found)} for key, found in given.items()}
+
+        def decide(state: TableState) -> tuple[TableChange | None, None]:
+            if state.snapshot is not None:
+                return None, None
+            parameters = {"set": {name: value}, "cleared": []}
+            return TableChange("SET SETTINGS", rows, parameters=parameters), None
+
+        self.table.change(decide)
+
     def clear(self, *names: str) -> None:
         """Take back some settings of a table that exists, whether the others can be read or not."""
         self._change(SettingChanges(cleared=names))
@@ -110,6 +128,8 @@ class SettingsTable:
     def _change(self, changes: SettingChanges) -> TableState:
         def decide(state: TableState) -> tuple[TableChange | None, None]:
             rows = dict(state.rows)
+            if SET_UP in rows and json.loads(rows[SET_UP]["value"]) in changes.names:
+                del rows[SET_UP]
             for name in changes.cleared:
                 rows.pop(name, None)
             for name, value in changes.values.items():

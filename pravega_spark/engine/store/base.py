@@ -127,6 +127,11 @@ class Store(Protocol):
         """For how long a call is repeated while the storage does not answer; 0 for a disk."""
         ...
 
+    @property
+    def cache_bytes(self) -> int:
+        """How many bytes of recent chunks readers keep in memory; 0 for a disk."""
+        ...
+
     def time_ms(self) -> int:
         """Return the time by the clock that dates objects, in ms since 1970; never ahead of it.
 
@@ -304,6 +309,11 @@ class WrappedStore:
     def retry_seconds(self) -> float:
         """For how long a call is repeated."""
         return self.inner.retry_seconds
+
+    @property
+    def cache_bytes(self) -> int:
+        """How many bytes of recent chunks readers keep."""
+        return self.inner.cache_bytes
 
     def change_token(self, key: str) -> object:
         """Return the change token of an object."""

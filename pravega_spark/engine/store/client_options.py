@@ -8,33 +8,42 @@ from typing import Any
 
 from pravega_spark.errors import InvalidInput
 from pravega_spark.values.limits import (
+    CHUNK_CACHE,
     CONNECT_TIMEOUT,
     LONGEST_TIMEOUT_MS,
     READ_TIMEOUT,
     RETRY_TIMEOUT,
 )
-from pravega_spark.values.units import parse_duration_ms
+from pravega_spark.values.units import parse_duration_ms, parse_size_bytes
 
 TIMEOUTS = frozenset({"connect_timeout", "read_timeout"})
 """The options that :func:`with_timeouts` takes."""
 
 
-RETRY_VARIABLE = "PRAVEGA_SPARK_RETRY_TIMEOUT"
-"""The variable with the default of ``retry_timeout``, for Spark's processes and jobs."""
+OWN = frozenset({"retry_timeout", "chunk_cache"})
+"""The options of each object store that its client does not get."""
 
 
-def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
-    """Return the client's options, and for how many seconds a call is repeated.
+def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], float, int]:
+    """Return the client's options, for how many seconds a call is repeated, and bytes of a cache.
 
     ``retry_timeout`` is a duration such as ``"2 minutes"``, or a number of seconds; 0 repeats
-    nothing. By default the variable PRAVEGA_SPARK_RETRY_TIMEOUT holds, then a minute. Raises
-    InvalidConfiguration for a value that is none.
+    nothing. ``chunk_cache`` is a size such as ``"256 MiB"``, or a number of bytes; 0 keeps no
+    chunk. By default the variables PRAVEGA_SPARK_RETRY_TIMEOUT and PRAVEGA_SPARK_CHUNK_CACHE hold,
+    then a minute and 64 MiB. Raises InvalidConfiguration for a value that is none.
     """
-    rest, name = dict(options), "retry_timeout"
-    if name not in rest:
-        found = os.environ.get(RETRY_VARIABLE)
-        name, rest[RETRY_VARIABLE] = RETRY_VARIABLE, found or RETRY_TIMEOUT
-    return rest, parse_duration_ms(name, rest.pop(name)) / 1_000
+    rest = dict(options)
+    retry_ms = parse_duration_ms(*_taken(rest, "retry_timeout", RETRY_TIMEOUT))
+    cache_bytes = parse_size_bytes(*_taken(rest, "chunk_cache", CHUNK_CACHE))
+    return rest, retry_ms / 1_000, cache_bytes
+
+
+def _taken(options: dict[str, Any], name: str, default: str) -> tuple[str, Any]:
+    """Take an option out; return its name, or its variable's, and the value that holds."""
+    if name in options:
+        return name, options.pop(name)
+    variable = f"PRAVEGA_SPARK_{name.upper()}"
+    return variable, os.environ.get(variable) or default
 
 
 def with_timeouts(options: Mapping[str, Any]) -> dict[str, Any]:

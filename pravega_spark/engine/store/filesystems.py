@@ -14,6 +14,7 @@ import fsspec
 from fsspec.core import url_to_fs
 from fsspec.spec import AbstractFileSystem
 
+from pravega_spark.engine.store.client_options import OWN
 from pravega_spark.errors import InvalidInput, InvalidOption, StoreError, StoreRefused
 from pravega_spark.values.package import install_extra
 
@@ -94,7 +95,7 @@ def unknown_option(url: str, unknown: set[str], known: set[str]) -> InvalidOptio
     """Return the error for storage options that would have no effect."""
     return InvalidOption(
         f"{url}: a storage option is invalid: {', '.join(sorted(unknown))} is not known, or has no "
-        f"effect. Use {', '.join(sorted(known | {'retry_timeout'}))}; or make the file system "
+        f"effect. Use {', '.join(sorted(known | OWN))}; or make the file system "
         "yourself, and give it to StreamManager as filesystem=."
     )
 

@@ -175,6 +175,7 @@ class GenericStore:
     is_local = False
     has_clock = True
     retry_seconds = 0.0
+    cache_bytes = 0
     response_date = None
 
     def __init__(self, url: str, options: dict[str, Any]):

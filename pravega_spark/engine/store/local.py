@@ -61,6 +61,7 @@ class LocalStore:
     is_local = True
     has_clock = False
     retry_seconds = 0.0
+    cache_bytes = 0
     response_date = None
 
     def __init__(self, path: str):

@@ -104,6 +104,7 @@ class MemoryStore:
     is_local = True
     has_clock = True
     retry_seconds = 0.0
+    cache_bytes = 0
     response_date = None
 
     def __init__(self, name: str | None = None, *, clock_ms: Callable[[], int] | None = None):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pravega_spark.engine.store.base import Store
+from pravega_spark.engine.store.client_options import OWN
 from pravega_spark.engine.store.root_url import RootUrl, filesystem_of
 from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import InvalidInput, InvalidOption, StoreRefused
@@ -37,11 +38,12 @@ def open_store(url: str | os.PathLike[str], **storage_options: Any) -> Store:
     compatible server, ``memory://name`` this process's memory; any other URL that fsspec knows is
     usable if its driver has a native exclusive create and
     :func:`~pravega_spark.engine.store.probe.probe` accepts it. ``storage_options`` are those of
-    s3fs, or of the driver of fsspec; for S3 the usual ``AWS_*`` variables are the defaults. Three
+    s3fs, or of the driver of fsspec; for S3 the usual ``AWS_*`` variables are the defaults. Four
     of them are this package's: ``retry_timeout``, how long a call is repeated while the storage
     does not answer, and for S3 ``connect_timeout`` and ``read_timeout``, how long one attempt
-    waits. Each is a duration such as ``"30 s"``, or a number of seconds. A root whose URL has a
-    file system is in that one, and takes ``retry_timeout`` alone.
+    waits, each a duration such as ``"30 s"``, or a number of seconds; and ``chunk_cache``, the
+    bytes of recent chunks that readers keep. A root whose URL has a file system is in that one,
+    and takes ``retry_timeout`` and ``chunk_cache`` alone.
 
     Raises InvalidInput for anything but a path or URL; InvalidOption for an option that has no
     effect on this root; StoreRefused for storage that is unknown,
@@ -181,11 +183,11 @@ def _open_given(root: str, filesystem: Any, options: dict[str, Any]) -> Store:
     from pravega_spark.engine.store.generic import GenericStore
 
     url = url_in(filesystem, root)
-    if unknown := set(options) - {"retry_timeout"}:
+    if unknown := set(options) - OWN:
         raise InvalidOption(
             f"{url} is in a file system that was handed in, which has its own options: remove "
-            f"{', '.join(sorted(unknown))}, or give it to the file system. Here only retry_timeout "
-            "has an effect."
+            f"{', '.join(sorted(unknown))}, or give it to the file system. Here only "
+            f"{' and '.join(sorted(OWN))} have an effect."
         )
     return _open_distant(GenericStore, RootUrl(url, filesystem=filesystem), options)
 

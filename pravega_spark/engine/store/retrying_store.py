@@ -184,7 +184,7 @@ class RetryingStore(WrappedStore):
     ) -> None:
         """Make the client, from the URL and the storage options; raise what that raises."""
         self._recipe = client, url, options
-        given, retry_seconds = split_options(options)
+        given, retry_seconds, self._cache_bytes = split_options(options)
         super().__init__(client(url, given))
         self._retries = Retries(self.inner.url, retry_seconds, runtime)
         if isinstance(self.inner, _NoticesSilence):
@@ -202,6 +202,11 @@ class RetryingStore(WrappedStore):
     def retry_seconds(self) -> float:
         """For how long a call is repeated."""
         return self._retries.seconds
+
+    @property
+    def cache_bytes(self) -> int:
+        """How many bytes of recent chunks readers keep."""
+        return self._cache_bytes
 
     def put_if_absent(
         self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()

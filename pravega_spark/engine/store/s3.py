@@ -309,6 +309,7 @@ class S3Store:
     is_local = False
     has_clock = True
     retry_seconds = 0.0
+    cache_bytes = 0
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from botocore.credentials import Credentials
 from botocore.exceptions import BotoCoreError, MissingDependencyException
 from fsspec.config import conf
 
-from pravega_spark.engine.store.client_options import TIMEOUTS, with_timeouts
+from pravega_spark.engine.store.client_options import OWN, TIMEOUTS, with_timeouts
 from pravega_spark.engine.store.s3_values import check_values
 from pravega_spark.errors import InvalidInput, InvalidOption
 
@@ -218,7 +218,7 @@ def read_settings(url: str, bucket: str, options: Mapping[str, Any]) -> S3Settin
     if unknown:
         raise InvalidOption(
             f"{url}: a storage option is invalid: {', '.join(sorted(unknown))} is not known, or "
-            f"has no effect. Use {', '.join(sorted(_KNOWN | TIMEOUTS | {'retry_timeout'}))}; or "
+            f"has no effect. Use {', '.join(sorted(_KNOWN | TIMEOUTS | OWN))}; or "
             "make an s3fs.S3FileSystem, and give it to StreamManager as filesystem=."
         )
     check_values(url, named)

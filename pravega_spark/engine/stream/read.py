@@ -21,11 +21,13 @@ from pravega_spark.engine.chunks.reader import (
     marked_ref,
     read_filtered,
 )
+from pravega_spark.engine.chunks.recent import RecentChunks
 from pravega_spark.engine.runtime.observers import observers
 from pravega_spark.engine.runtime.tracing import count_events, span
 from pravega_spark.engine.stream.stream_log import StreamLog, truncated
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import (
+    CorruptChunk,
     Damaged,
     DataLoss,
     InvalidInput,
@@ -239,6 +241,7 @@ def read_range(
     where: Any = None,
     ahead: bool = False,
     soon: bool = False,
+    shared: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events of ``rng`` in order; return only at its end.
 
@@ -250,7 +253,8 @@ def read_range(
     that reads chunks of a typed stream without its log is given the format. With ``where``, an
     expression of ``pyarrow.compute``, only the events for which it is true are in the batches,
     which may be empty. With ``ahead`` the next chunks are fetched and decoded in the background.
-    With ``soon``, for one who takes event by event, the first batches are of few chunks.
+    With ``soon``, for one who takes event by event, the first batches are of few chunks. Unless it
+    is ``shared``, the read fetches each chunk itself, and leaves none in memory for other readers.
     ``on_loss`` decides about events that are truncated (TruncatedData), that no chunk of the log
     holds, or whose file is lost (both DataLoss): by default it raises. Raises CorruptChunk for a
     damaged file; StaleIdentity or NoSuchStream if the life of the range has ended when the log is
@@ -269,6 +273,7 @@ def read_range(
     reader.where = where
     reader.ahead = ahead
     reader.few = [*_FEW_CHUNKS] if soon else []
+    reader.recent = stream.recent if shared else None
     return reader.batches()
 
 
@@ -298,6 +303,7 @@ class _RangeReader:
         self.ahead = False
         self.few: list[int] = []
         """How many chunks the next reads take at most; without limit once it is empty."""
+        self.recent: RecentChunks | None = None
         self._filter: WhereExpression | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -319,6 +325,10 @@ class _RangeReader:
                         self._stream.log.forget()
                     self._stream.view(life=self._rng.life)
                     self._refs = ()
+            except CorruptChunk:
+                if self.recent is not None:  # once the file is restored, readers must see that
+                    self.recent.drop(self._stream.path, self._refs)
+                raise
 
     def _rest(self) -> SegmentRange:
         return replace(self._rng, start=self._at)
@@ -341,6 +351,8 @@ class _RangeReader:
         if self.event_format is None:
             is_known = self._stream.log.snapshot is not None
             self.event_format = self._stream.event_format if is_known else RAW
+        if self.recent is not None:
+            self._stream.note_read()
         if self.where is not None:
             yield from self._read_filtered(refs, rng, self.event_format)
             return
@@ -353,6 +365,7 @@ class _RangeReader:
             batch_rows=rows,
             event_format=self.event_format,
             ahead=self._stream.runtime if self.ahead else None,
+            recent=self.recent,
         )
         while (batch := self._traced(batches)) is not None:
             full = with_payload(self._stream, batch, self.payload_bytes)
@@ -369,7 +382,9 @@ class _RangeReader:
         wanted, names = self._filter, self._columns or event_format.batch_names
         store, path = self._stream.store, self._stream.path
         ahead = self._stream.runtime if self.ahead else None
-        parts = read_filtered(store, path, refs, rng, wanted, columns=self._columns, ahead=ahead)
+        parts = read_filtered(
+            store, path, refs, rng, wanted, columns=self._columns, ahead=ahead, recent=self.recent
+        )
         for end, batch in parts:
             if batch is not None:
                 most = None if "event" in wanted.needed else self.payload_bytes

@@ -7,6 +7,7 @@ is therefore told apart from its time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from pravega_spark.engine.chunks.chunk import ChunkRef, first_gap
 from pravega_spark.engine.chunks.footer import checked_digest
 from pravega_spark.engine.chunks.format import EventFormat
 from pravega_spark.engine.chunks.large_event import checked_attachment
+from pravega_spark.engine.chunks.recent import RecentChunks, recent_chunks
 from pravega_spark.engine.key_management import ChunkKey
 from pravega_spark.engine.kinds import log_title
 from pravega_spark.engine.layout.epochs import Layout
@@ -33,7 +35,11 @@ from pravega_spark.engine.store.open_objects import OpenObjects
 from pravega_spark.engine.store.root_marker import way_on
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog, DataLoss, NoSuchStream, TruncatedData
-from pravega_spark.values.limits import CLOCK_SKEW_MS, OPEN_STREAM_BYTES
+from pravega_spark.values.limits import (
+    CHUNK_CACHE_READ_SECONDS,
+    CLOCK_SKEW_MS,
+    OPEN_STREAM_BYTES,
+)
 from pravega_spark.values.names import split_log
 from pravega_spark.values.segments import SegmentRange
 
@@ -71,6 +77,21 @@ class StreamLog:
         self.shared: WeakValueDictionary[object, object] = WeakValueDictionary()
         """What users of the open stream share in this process, as long as one of them holds it."""
         self._kept: dict[type, object] = {}
+        self.recent = recent_chunks(store)
+        """What this process keeps of the store's chunks; None if that is nothing."""
+        self._read_at = -math.inf
+
+    def note_read(self) -> None:
+        """Note that a reader of this process reads chunks now."""
+        self._read_at = self.runtime.monotonic()
+
+    @property
+    def recent_of_writes(self) -> RecentChunks | None:
+        """Where chunks go that this process stores: nowhere while none of its readers is here."""
+        if self.recent is None:
+            return None
+        since = self.runtime.monotonic() - self._read_at
+        return self.recent if since < CHUNK_CACHE_READ_SECONDS or self.tail.is_awaited else None
 
     def kept(self, kind: type[_Kept], make: Callable[[], _Kept]) -> _Kept:
         """Return what a room above keeps with the open stream, one of each kind; made once.

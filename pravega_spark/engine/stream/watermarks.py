@@ -20,14 +20,20 @@ cannot lower it, nor can a writer that leaves: its time joins the highest ones. 
 writer that is new or comes back with an earlier time, and a mark that is removed. The commit of
 these records the watermark that the marks before it show, so that no watermark that was shown goes
 back.
+
+A writer that notes times also records, in the commits of its notes, what the marks show: about
+every 10 s, as Pravega's controller computes it, and only while the state has room. Maintenance does
+the rest: it drops silent writers, which needs a clock, and moves old watermarks to the history.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from pravega_spark.config.descriptions import TimeWindow, Watermark, WriterMark
@@ -35,11 +41,18 @@ from pravega_spark.engine.layout.epochs import Layout
 from pravega_spark.engine.layout.frontier import Frontier
 from pravega_spark.engine.layout.located_cut import LocatedCut, Order, locate, reached
 from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, to_json, typed
+from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.runtime.text_cache import cached_by_text
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog, InvalidStreamCut
 from pravega_spark.values.checks import MAX_TIME_US, MIN_TIME_US
-from pravega_spark.values.limits import DECODED_TEXT_CHARACTERS, MAX_WATERMARKS
+from pravega_spark.values.limits import (
+    DECODED_TEXT_CHARACTERS,
+    EVENT_TIME_NOTE_SECONDS,
+    MAX_WATERMARKS,
+    RECORD_WATERMARK_SECONDS,
+)
 from pravega_spark.values.segments import END, NOT_REACHED, StreamCut
 
 MARK_PREFIX = "pravega.mark."
@@ -342,13 +355,59 @@ def latest_window(before: TimeWindow | None, found: TimeWindow) -> TimeWindow:
     return TimeWindow(lower_us, upper_us)
 
 
+class RecordPace:
+    """How often the notes of one process record the watermark of one stream; without a call.
+
+    A process counts from when it has seen the last recorded one. So writers of several processes
+    share the pace, and one that lives for less records none.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        """Begin without a recorded watermark."""
+        self._monotonic = runtime.monotonic
+        self._due = -math.inf
+        self._newest: int | None = None
+        """The version of the last one that was seen."""
+        self._proposed = -2, -math.inf
+        """The version of the last one that was proposed, and when."""
+
+    def is_due(self, view: StreamView) -> bool:
+        """Return whether the next commit after a view is to record a watermark."""
+        now = self._monotonic()
+        if now < self._due:
+            return False
+        names = view.snapshot.names(WATERMARK_PREFIX)
+        newest = max((int(name.removeprefix(WATERMARK_PREFIX)) for name in names), default=-1)
+        if newest != self._newest:
+            version, proposed_at = self._proposed
+            self._newest = newest
+            self._due = (proposed_at if newest == version else now) + RECORD_WATERMARK_SECONDS
+            if now < self._due:
+                return False
+        self._proposed = view.version + 1, now
+        return True
+
+    def put_off(self) -> None:
+        """Ask again a little later, since nothing follows from the marks or the state is full."""
+        self._due = self._monotonic() + EVENT_TIME_NOTE_SECONDS
+
+
+def pace_of(stream: StreamLog) -> RecordPace:
+    """Return the pace that the writers of an open stream share."""
+    return stream.kept(RecordPace, partial(RecordPace, stream.runtime))
+
+
 def noted_changes(
-    view: StreamView, notes: Iterable[TimeNote], positions: Mapping[int, int]
+    view: StreamView,
+    notes: Iterable[TimeNote],
+    positions: Mapping[int, int],
+    pace: RecordPace | None = None,
 ) -> dict[str, str | None]:
     """Return the domains that the notes of the next commit change.
 
     ``positions`` are the tail after that commit: so all that the writers wrote before lies before
-    it. A time never goes back: what the log holds may be newer, from any source.
+    it. With a ``pace`` the commit records the watermark when that is due.
+    A time never goes back: what the log holds may be newer, from any source.
     A transaction of a writer that has left since does not bring it back: its events only move the
     position.
     """
@@ -364,18 +423,24 @@ def noted_changes(
         if known is not None and left_after(known, note.began):
             is_left, version = True, known.version
         marks.append(WriterMark(note.writer_id, max(times), cut, version, not is_left))
-    return mark_changes(view, marks)
+    return mark_changes(view, marks, pace)
 
 
-def mark_changes(view: StreamView, marks: Sequence[WriterMark]) -> dict[str, str | None]:
-    """Return the domains that the next commit changes to set these marks."""
+def mark_changes(
+    view: StreamView, marks: Sequence[WriterMark], pace: RecordPace | None = None
+) -> dict[str, str | None]:
+    """Return the domains that the next commit changes to set these marks, as above."""
     domains: dict[str, str | None] = {
         f"{MARK_PREFIX}{mark.writer_id}": encode_mark(mark) for mark in marks
     }
     entering_us = [mark.time_us for mark in marks if _enters_or_is_removed(view, mark)]
-    if entering_us:
-        domains |= _recorded(view, min(entering_us))
-    return domains
+    recorded = _recorded(view, min(entering_us)) if entering_us else {}
+    if not recorded and marks and pace is not None and pace.is_due(view):
+        known = watermarks_of(view)
+        recorded = _shown(view, known) if len(known) < MAX_WATERMARKS else {}
+        if not recorded:
+            pace.put_off()
+    return domains | recorded
 
 
 def _enters_or_is_removed(view: StreamView, mark: WriterMark) -> bool:
@@ -392,14 +457,23 @@ def _recorded(view: StreamView, time_us: int) -> dict[str, str | None]:
     If the state is full, it takes the place of the last one: only an update, which can write the
     history, thins the older ones.
     """
-    known, marks = watermarks_of(view), marks_of(view)
-    bounds = next_advance(known, marks).bounds
-    if bounds is None or time_us >= bounds.lower_us:
-        return {}
-    shown = watermark_at(view, bounds, known, marks)
-    domains: dict[str, str | None] = {
-        f"{WATERMARK_PREFIX}{view.version + 1}": encode_watermark(shown)
-    }
-    if len(known) >= MAX_WATERMARKS:
+    known = watermarks_of(view)
+    domains = _shown(view, known, above_us=time_us)
+    if domains and len(known) >= MAX_WATERMARKS:
         domains[f"{WATERMARK_PREFIX}{known[-1].version}"] = None
     return domains
+
+
+def _shown(
+    view: StreamView, known: Sequence[Watermark], above_us: int | None = None
+) -> dict[str, str | None]:
+    """Return the domain of what a view shows after the last known watermark, if anything.
+
+    Only if its lower bound is above a time, where that is given.
+    """
+    marks = marks_of(view)
+    bounds = next_advance(known, marks).bounds
+    if bounds is None or (above_us is not None and above_us >= bounds.lower_us):
+        return {}
+    shown = watermark_at(view, bounds, known, marks)
+    return {f"{WATERMARK_PREFIX}{view.version + 1}": encode_watermark(shown)}

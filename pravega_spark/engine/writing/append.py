@@ -48,7 +48,7 @@ from pravega_spark.engine.stream.records import (
 )
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.stream.watermarks import TimeNote, noted_changes
+from pravega_spark.engine.stream.watermarks import RecordPace, TimeNote, noted_changes, pace_of
 from pravega_spark.engine.writing.identity import BatchIdentity, NumberedBatch, SessionBatch
 from pravega_spark.errors import (
     ConditionFailed,
@@ -238,9 +238,10 @@ class StagedBatch:
 class AppendDraft:
     """The batches of the next commit of a stream, on top of one version."""
 
-    def __init__(self, view: StreamView, now_ms: int) -> None:
+    def __init__(self, view: StreamView, now_ms: int, pace: RecordPace | None = None) -> None:
         self._view = view
         self._now_ms = now_ms
+        self._pace = pace
         self._builder: CommitBuilder | None = None  # a deleted stream has nothing to build on
         self._records: dict[str, WriterRecord] = {}
         self._time_notes: dict[str, TimeNote] = {}
@@ -297,7 +298,7 @@ class AppendDraft:
             domains |= self._view.writer_changes(record)
         if self._time_notes:
             tail = self._builder.open_ends
-            domains |= noted_changes(self._view, self._time_notes.values(), tail)
+            domains |= noted_changes(self._view, self._time_notes.values(), tail, self._pace)
         body.domains = domains | self._marks
         if self.batches == 1:
             (writer_id,) = self._records
@@ -504,7 +505,7 @@ def append(
             domains = {**body.domains, **view.writer_changes(record)}
             if time_us is not None:
                 note = TimeNote(identity.writer_id, time_us)
-                domains |= noted_changes(view, [note], builder.open_ends)
+                domains |= noted_changes(view, [note], builder.open_ends, pace_of(stream))
             body.domains = domains
             given = identity.source.parameters if isinstance(identity, NumberedBatch) else {}
             body.parameters = {**body.parameters, "writer": identity.writer_id, **given}

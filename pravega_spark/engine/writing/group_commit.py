@@ -37,6 +37,7 @@ from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.stream.stream_log import StreamLog, chunk_ref
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.stream.watermarks import pace_of
 from pravega_spark.engine.writing.append import (
     APPEND,
     AppendDraft,
@@ -590,7 +591,8 @@ class GroupCommitter:
         def decide(snapshot: Snapshot | None) -> Proposal[int | None]:
             if snapshot is None:
                 raise self._stream.absent()
-            draft = AppendDraft(self._stream.view_of(snapshot), self._stream.now_ms())
+            view, now_ms = self._stream.view_of(snapshot), self._stream.now_ms()
+            draft = AppendDraft(view, now_ms, pace_of(self._stream))
             placed.clear()
             done.clear()
             for one in waiting:

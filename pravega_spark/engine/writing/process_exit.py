@@ -1,7 +1,7 @@
-"""The writers of a process that ends, or that forks.
+"""The writers of a process that ends, or that forks, and what else is left to it to commit.
 
-A process that ends commits what its open writers have accepted, within a bound, and logs what is
-not durable then. A forked child has none of its parent's writers.
+A process that ends commits what its open writers have accepted and what its transactions have
+decided, within a bound, and logs what is left then. A forked child has none of its parent's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,23 @@ _LOOK_SECONDS = 0.002
 """How often a process that ends looks whether callbacks have returned."""
 
 
-class ExitingQueue(Protocol):
+class ExitingWork(Protocol):
+    """What a process commits before it ends."""
+
+    def begin_exit(self, *, close: bool) -> None:
+        """Ask a thread to commit what is left."""
+
+    def wait_exit(self, deadline: float) -> bool:
+        """Wait for that commit until a time of the monotonic clock; return whether it ended."""
+
+    def report_exit(self, waited_seconds: float) -> None:
+        """Log what is not committed although the process ends."""
+
+    def reset_after_fork(self) -> None:
+        """In a forked child: forget all of it, refuse more, and release those that wait."""
+
+
+class ExitingQueue(ExitingWork, Protocol):
     """A writer's queue, as far as the end of its process concerns it."""
 
     name: str
@@ -35,20 +51,9 @@ class ExitingQueue(Protocol):
     def outstanding(self) -> tuple[int, int]:
         """The writes and bytes that are not durable yet."""
 
-    def begin_exit(self, *, close: bool) -> None:
-        """Ask the writer's thread to commit what the queue holds."""
-
-    def wait_exit(self, deadline: float) -> bool:
-        """Wait for that commit until a time of the monotonic clock; return whether it ended."""
-
-    def report_exit(self, waited_seconds: float) -> None:
-        """Log the writes that are not durable although the process ends."""
-
-    def reset_after_fork(self) -> None:
-        """In a forked child: refuse writes and release the futures."""
-
 
 _open: set[ExitingQueue] = set()
+_owed: set[ExitingWork] = set()
 
 
 def register(queue: ExitingQueue) -> None:
@@ -66,15 +71,25 @@ def open_queues() -> list[ExitingQueue]:
     return list(_open)
 
 
+def register_owed(work: ExitingWork) -> None:
+    """Have this committed when the process ends, unless it was before."""
+    _owed.add(work)
+
+
+def unregister_owed(work: ExitingWork) -> None:
+    """Forget work that is done."""
+    _owed.discard(work)
+
+
 def _commit(deadline: float, *, close: bool) -> bool:
-    """Wait until the accepted writes of this process are durable; return False after the bound."""
-    queues = list(_open)
-    for queue in queues:
-        queue.begin_exit(close=close)
-    in_time = [queue.wait_exit(deadline) for queue in queues]
+    """Wait until what is left to this process is durable; return False after the bound."""
+    several: list[ExitingWork] = [*_open, *_owed]
+    for work in several:
+        work.begin_exit(close=close)
+    in_time = [work.wait_exit(deadline) for work in several]
     if close:
-        for queue in queues:
-            queue.report_exit(WRITER_EXIT_SECONDS)
+        for work in several:
+            work.report_exit(WRITER_EXIT_SECONDS)
     return all(in_time)
 
 
@@ -132,10 +147,11 @@ def _close_at_exit() -> None:
 
 def _reset_all() -> None:
     OPEN_CALLBACKS.reset()
-    queues = list(_open)
+    several: list[ExitingWork] = [*_open, *_owed]
     _open.clear()
-    for queue in queues:
-        queue.reset_after_fork()
+    _owed.clear()
+    for work in several:
+        work.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -22,6 +22,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -283,8 +284,7 @@ def stage_routed(
         lone = encode_lone(folder, segment_id, events, name=f"{name}-{segment_id}", key=key)
         if before_commit and store.is_local:
             return store_together(store, stream.path, [lone], before_commit=True)
-        store.put(f"{stream.path}/{lone.chunk.path}", lone.data)
-        return [lone.chunk]
+        return [_put(stream, lone)]
     parts = group(events, routed.indexes, routed.segment_ids)
     small = store.is_local and events.nbytes <= _SMALL_BATCH_BYTES
     if small and (before_commit or len(parts) > 1):
@@ -313,7 +313,10 @@ def stage_routed(
         is_plain = compression == UNCOMPRESSED and key is None
         if is_plain and store.is_local and are_blocks(rows):
             return [stage_blocks(*target, rows, name=name_of_part)]
-        return stage(*target, rows, name=name_of_part, compression=compression, key=key)
+        recent = stream.recent_of_writes
+        return stage(
+            *target, rows, name=name_of_part, compression=compression, key=key, recent=recent
+        )
 
     items = list(zip(parts, names, strict=True))
     return [chunk for chunks in stream.runtime.each(staged, items) for chunk in chunks]
@@ -393,12 +396,16 @@ def _store(stream: StreamLog, named: list[EncodedChunk], *, together: bool) -> l
     store = stream.store
     if store.is_local and len(named) > 1 and together:
         return store_together(store, stream.path, named)
+    return stream.runtime.each(partial(_put, stream), named)
 
-    def stored(one: EncodedChunk) -> StagedChunk:
-        store.put(f"{stream.path}/{one.chunk.path}", one.data)
-        return one.chunk
 
-    return stream.runtime.each(stored, named)
+def _put(stream: StreamLog, one: EncodedChunk) -> StagedChunk:
+    """Store a chunk durably; readers of this process will find it in memory."""
+    stream.store.put(f"{stream.path}/{one.chunk.path}", one.data)
+    recent = stream.recent_of_writes
+    if recent is not None:
+        recent.keep(stream.path, *one)
+    return one.chunk
 
 
 def offered_unknown(stream: str, identity: SessionBatch, error: BaseException) -> CommitUnknown:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from pravega_spark.config.root_settings import AUTO
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
@@ -26,7 +25,7 @@ from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import IllegalState, NoSuchStream, StaleIdentity, TruncatedData
-from pravega_spark.maintenance.setting import is_auto
+from pravega_spark.maintenance.auto import maintain_while_open, wanted
 from pravega_spark.spark.read.assigned_segments import covered, covered_losses, wanted_of
 from pravega_spark.spark.read.columns import WATERMARK, constants_of
 from pravega_spark.spark.read.data_loss import (
@@ -151,14 +150,12 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The planner of this run, created on first use."""
         if self._planner is None:
             self._planner = OffsetPlanner(self.settings, since=self.since)
-            store, wanted = open_store(self.settings.root), self.settings.maintain
-            by_setting = wanted is None
-            if wanted == AUTO or (by_setting and is_auto(store)):
-                from pravega_spark.maintenance.auto import maintain_while_open
-
-                maintain_while_open(
-                    store, self, lambda reader: reader._is_stopped, by_setting=by_setting
-                )
+            maintain_while_open(
+                open_store(self.settings.root),
+                self,
+                lambda reader: reader._is_stopped,
+                maintain=wanted(self.settings.maintain),
+            )
         return self._planner
 
     @property

@@ -360,6 +360,7 @@ def read_range_events(
             where=one.where,
             # A local file is decoded while Spark converts the batch before it, without a thread.
             ahead=not stream.store.is_local,
+            shared=False,  # no two tasks of a process read the same events
         )
         for batch in batches:
             selected = wanted.select(batch)

@@ -13,6 +13,7 @@ from pravega_spark.errors import IllegalState
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.versions import WriterCommitMessage
 from pravega_spark.spark.write.task_run import SinkMessage
+from pravega_spark.txn.open_look import look_at
 from pravega_spark.values.checks import MIN_TIME_US
 
 
@@ -63,6 +64,7 @@ def commit_chunks(
     life = min(message.life for message in messages)
     version = min(message.version for message in messages)
     stream = open_stream(settings.root, settings.stream)
+    look_at(stream)
     time_us = _noted_us(settings, chunks)
     return append(stream, life, version, chunks, identity, time_us=time_us, parameters=parameters)
 

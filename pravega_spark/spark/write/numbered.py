@@ -349,7 +349,7 @@ def committed_digest(stream: StreamLog, version: int) -> str | None:
                 start=ref.base_offset,
                 end=ref.end,
             )
-            yield from read_range(stream, rng, [ref], columns=names)
+            yield from read_range(stream, rng, [ref], columns=names, shared=False)
 
     try:
         commit = stream.log.reader.commit(version, light=False)

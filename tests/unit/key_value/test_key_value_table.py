@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from pravega_spark.config.policies import StreamConfiguration
+from pravega_spark.engine.layout.epochs import split
+from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import (
     InvalidInput,
@@ -25,6 +27,8 @@ from pravega_spark.key_value.index import TableIndex
 from pravega_spark.key_value.key_value_table import KeyValueTable
 from pravega_spark.key_value.updates import TablePut
 from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.scaling.commit import scale_stream
+from pravega_spark.values.segments import KeyRange
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.simulated_kills import Killed, kill
@@ -87,6 +91,37 @@ def test_a_table_is_created_once_listed_and_deleted(manager: StreamManager) -> N
         manager.create_key_value_table(T)
 
 
+def test_info_has_the_state_and_the_segments_of_all_epochs(manager: StreamManager) -> None:
+    table = table_of(manager)
+    log, (first, second, third) = table._stream, table.info().segments
+    merged = KeyRange(first.key_range.low, second.key_range.high)
+    halves = split(third.key_range, 2)
+    ids = [first.segment_id, second.segment_id, third.segment_id]
+    epoch = scale_stream(log, ids, [merged, *halves], life=1)
+    manager.update_key_value_table(T, add_tags={"hot"})
+    for n in range(20):
+        table.put(f"k{n}", b"1")
+    table.flush()
+    truncate(log, log.view().tail, past_subscribers=True, life=1)
+    assert log.view().oldest_epoch == 1  # the first epoch is in the history alone
+
+    info = table.info()
+    assert (info.table, info.life, info.state) == (T, 1, "ACTIVE")
+    assert info.configuration == STRINGS
+    assert info.configuration.tags == {"hot"}
+    assert info.segments == epoch.segments
+    assert [one.segments for one in info.epochs] == [(first, second, third), epoch.segments]
+    assert info.created_ms == info.epochs[0].created_ms
+    version = info.version
+    manager.seal_key_value_table(T)
+    table.close()
+    sealed = table.info()  # a closed table can still be read
+    assert (sealed.state, sealed.version > version) == ("SEALED", True)
+    manager.delete_key_value_table(T)
+    with pytest.raises(NoSuchTable):
+        table.info()
+
+
 def test_a_stream_and_a_table_may_have_one_name(manager: StreamManager) -> None:
     table = table_of(manager)
     manager.create_stream(T, StreamConfiguration())
@@ -107,6 +142,7 @@ def test_an_object_of_an_earlier_life_is_refused(manager: StreamManager) -> None
         lambda: old.put("k", b"2").result(),
         lambda: old.insert("j", b"2"),
         old.at,
+        old.info,
     ):
         with pytest.raises(StaleIdentity):
             call()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,17 @@ import pytest
 
 from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.config.policies import RetentionPolicy, StreamConfiguration
+from pravega_spark.config.root_settings import SettingOrigin
 from pravega_spark.engine.state.maintenance_table import MaintenanceTable, entry_of
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.stream.overdue_maintenance import DEFAULT_KINDS
 from pravega_spark.errors import InvalidConfiguration
-from pravega_spark.maintenance import auto
-from pravega_spark.maintenance.auto import AutoMaintenance, SharePace
+from pravega_spark.maintenance import auto, shares
+from pravega_spark.maintenance.auto import VARIABLE, AutoMaintenance
+from pravega_spark.maintenance.shares import SharePace
 from pravega_spark.manager import StreamManager
+from pravega_spark.values.limits import AUTO_FIRST_SECONDS
 from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
@@ -40,8 +45,9 @@ FAST = SharePace(wake_seconds=0.05)
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Wake-ups follow each other at once, and nothing of a test goes on after it."""
+    monkeypatch.delenv(VARIABLE)
     monkeypatch.setattr(auto, "AUTO_FIRST_SECONDS", 0.05)
-    monkeypatch.setattr(auto, "PACE", FAST)
+    monkeypatch.setattr(shares, "PACE", FAST)
     yield
     roots = auto._roots
     roots.stop_all()
@@ -57,7 +63,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def wait_until(holds: Callable[[], object], seconds: float = 30.0) -> None:
+def wait_until(holds: Callable[[], object], seconds: float = 90.0) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "timed out"
@@ -81,7 +87,7 @@ def test_an_open_writer_is_enough_for_retention_and_all_kinds(root: Path) -> Non
         for data in (b"first", b"last"):
             writer.write_event(data, "k").result()
         wait_until(lambda: len(finished(root)) == len(MaintenanceKind))
-        reader = StreamManager(root)
+        reader = StreamManager(root, maintain="off")
         wait_until(lambda: [event.data for event in reader.read("s/t")] == [b"last"])
     wait_until(lambda: not threads())
 
@@ -130,28 +136,125 @@ def test_what_is_open_maintains_and_what_was_closed_or_collected_does_not(
     wait_until(lambda: not threads())
 
 
-def test_it_is_off_by_default_and_in_copies_that_travel(root: Path) -> None:
+def test_a_new_root_is_maintained_by_what_is_open_but_for_compaction(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "AUTO_SETTINGS_SECONDS", 0.0)
+    manager = StreamManager(root)
+    settings = manager.settings()
+    assert (settings.maintain, settings.origin("maintain")) == ("auto", SettingOrigin.SET_UP)
+    assert not threads(), "nothing was opened"
+    with manager.create_writer("s/t"):
+        assert len(threads()) == 1
+        wait_until(lambda: finished(root) == set(DEFAULT_KINDS))
+        time.sleep(0.5)
+        assert MaintenanceKind.COMPACTION not in finished(root)
+        manager.update_settings(maintain="auto")  # who chooses it has all
+        wait_until(lambda: len(finished(root)) == len(MaintenanceKind))
+    time.sleep(0.3)
+    assert len(threads()) == 1, "the manager is open"
+    manager.close()
+    wait_until(lambda: not threads())
+
+
+def test_the_argument_and_the_variable_keep_a_process_out(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import pickle
 
-    manager = StreamManager(root)
     copy = pickle.loads(pickle.dumps(StreamManager(root, maintain="auto")))
     gc.collect()
     wait_until(lambda: not threads())
-    with manager.create_writer("s/t"), copy.create_writer("s/t"):
+    with StreamManager(root, maintain="off").create_writer("s/t"):
         assert not threads()
+    monkeypatch.setenv(VARIABLE, "off")
+    with StreamManager(root).create_writer("s/t"):
+        assert not threads()
+    with StreamManager(root, maintain="auto") as manager:
+        assert len(threads()) == 1, "the argument is nearer"
+        assert manager.settings().maintain == "auto"
+    wait_until(lambda: not threads())
+    monkeypatch.delenv(VARIABLE)
+    with copy.create_writer("s/t"):
+        assert len(threads()) == 1, "the root decides where the copy is used"
+    copy.close()
+    monkeypatch.setenv(VARIABLE, "on")
+    with pytest.raises(InvalidConfiguration, match=r"PRAVEGA_SPARK_MAINTAIN may only be 'off'"):
+        StreamManager(root)
     with pytest.raises(InvalidConfiguration, match="'off' or 'auto'"):
         StreamManager(root, maintain="on")
 
 
-def test_the_setting_of_the_root_decides_unless_the_manager_does(root: Path) -> None:
-    StreamManager(root).update_settings(maintain="auto")
+def test_a_root_that_is_off_has_no_thread_and_is_asked_seldom(root: Path) -> None:
     manager = StreamManager(root)
-    with StreamManager(root, maintain="off").create_writer("s/t"):
-        assert not threads()
+    manager.update_settings(maintain="off")
     with manager.create_writer("s/t"):
-        assert len(threads()) == 1
-        wait_until(lambda: len(finished(root)) == len(MaintenanceKind))
-    wait_until(lambda: not threads())
+        wait_until(lambda: not threads())
+        with manager.create_writer("s/t"):
+            assert not threads(), "the setting was read less than five minutes ago"
+        assert finished(root) == set()
+        with StreamManager(root, maintain="auto"):
+            assert len(threads()) == 1
+
+
+def test_a_root_of_an_earlier_version_stays_as_it_is_and_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv(VARIABLE, "off")  # as before, a root is set up without the setting
+        StreamManager(tmp_path / "old").create_scope("s")
+        StreamManager(tmp_path / "old").create_stream("s/t", ONE_BYTE)
+    monkeypatch.setattr(auto, "AUTO_SETTINGS_SECONDS", 0.0)
+    caplog.clear()
+    manager = StreamManager(tmp_path / "old")
+    manager.create_scope("another")
+    for _ in range(3):
+        with manager.create_writer("s/t") as writer:
+            writer.write_event(b"event", "k").result()
+            wait_until(lambda: not threads())
+    assert caplog.text.count("nothing maintains ") == 1
+    assert "update_settings(maintain='auto')" in caplog.text
+    assert finished(tmp_path / "old") == set()
+    assert manager.settings().origin("maintain") is SettingOrigin.DEFAULT
+
+
+def test_nothing_is_asked_or_imported_in_a_process_that_lives_under_a_minute(root: Path) -> None:
+    code = """
+import sys, threading
+from pravega_spark import StreamManager
+from pravega_spark.engine.store.local import LocalStore
+
+names, get = [], LocalStore.get
+LocalStore.get = lambda self, key: (names.append(key), get(self, key))[1]
+with StreamManager(sys.argv[1]).create_writer("s/t") as writer:
+    writer.write_event(b"event", "k").result()
+    (thread,) = [t for t in threading.enumerate() if t.name.startswith("pravega-maintenance")]
+    thread.join(1.0)
+    assert thread.is_alive()
+assert names and not [key for key in names if key.startswith(("_settings", "_maint"))], names
+assert "pravega_spark.maintenance.shares" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code, str(root)], check=True, timeout=60)
+    assert finished(root) == set()
+    assert AUTO_FIRST_SECONDS >= 60
+
+
+def test_a_task_of_spark_maintains_nothing_by_the_setting(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class TaskContext:
+        @staticmethod
+        def get() -> object:
+            return object()
+
+    module = types.ModuleType("pyspark.taskcontext")
+    module.TaskContext = TaskContext  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pyspark.taskcontext", module)
+    with StreamManager(root).create_writer("s/t"):
+        assert not threads()
+    TaskContext.get = staticmethod(lambda: None)  # type: ignore[method-assign]
+    with StreamManager(root).create_writer("s/t"):
+        assert len(threads()) == 1, "a driver is a process as others are"
 
 
 def test_what_began_by_the_setting_stops_and_continues_with_it(root: Path) -> None:
@@ -250,20 +353,20 @@ def test_a_child_of_a_fork_maintains_only_what_it_opens_itself(root: Path) -> No
 SLOW = """
 import sys, threading, time
 from pravega_spark import StreamManager
-from pravega_spark.maintenance import auto
-from pravega_spark.maintenance.auto import SharePace
-from pravega_spark.maintenance.auto import RootStreams
+from pravega_spark.maintenance import auto, shares
+from pravega_spark.maintenance.shares import RootStreams, SharePace
 
 auto.AUTO_FIRST_SECONDS = 0.01
-auto.PACE = SharePace(wake_seconds=0.05)
+shares.PACE = SharePace(wake_seconds=0.05)
 maintain = RootStreams.maintain
 begun = threading.Event()
 
 def slow(self, kind, name):
-    maintain(self, kind, name)
+    failures = maintain(self, kind, name)
     print("maintained", name, flush=True)
     begun.set()
     time.sleep({seconds})
+    return failures
 
 RootStreams.maintain = slow
 manager = StreamManager(sys.argv[1], maintain="auto")
@@ -339,14 +442,14 @@ def test_an_unexpected_error_ends_nothing(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failures = iter([RuntimeError("a defect")] * 2)
-    work = auto.MaintenanceShares._work
+    work = shares.MaintenanceShares._work
 
     def fail(self: Any) -> bool:
         for error in failures:
             raise error
         return work(self)
 
-    monkeypatch.setattr(auto.MaintenanceShares, "_work", fail)
+    monkeypatch.setattr(shares.MaintenanceShares, "_work", fail)
     with StreamManager(root, maintain="auto"):
         wait_until(lambda: len(finished(root)) == len(MaintenanceKind))
     assert caplog.text.count("a defect") == 1

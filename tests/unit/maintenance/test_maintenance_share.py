@@ -18,7 +18,7 @@ from pravega_spark.engine.state.maintenance_table import (
 )
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import RootChanged, StoreError, StoreReadOnly
-from pravega_spark.maintenance.auto import MaintenanceShares, SharePace, is_stream
+from pravega_spark.maintenance.shares import MaintenanceShares, SharePace, is_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.values.limits import AUTO_SLACK, AUTO_WAKE_SECONDS
 from tests.harness.backup_world import manager_of
@@ -165,7 +165,12 @@ def test_a_share_ends_by_its_time_and_when_nobody_is_open(
 ) -> None:
     filled(store, clock, "a/t1", "a/t2", "a/t3")
     shares = shares_of(store, clock, SharePace(seconds=5.0))
-    monkeypatch.setattr(shares._streams, "maintain", lambda kind, name: clock.sleep(3))
+
+    def slow(kind: MaintenanceKind, name: str) -> dict[str, str]:
+        clock.sleep(3)
+        return {}
+
+    monkeypatch.setattr(shares._streams, "maintain", slow)
     pause = shares.wake_up()
     entry = entry_of(MaintenanceTable(store, clock).entries(), RETENTION)
     assert entry.progress is not None

@@ -14,7 +14,7 @@ from pravega_spark.key_value import fold
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.folded_record import FoldedRecord
 from pravega_spark.key_value.folded_table import folded_log
-from pravega_spark.maintenance import auto
+from pravega_spark.maintenance.shares import RootStreams
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.roots import manager_on
@@ -177,10 +177,10 @@ def test_shares_of_automatic_maintenance_fold_tables_and_pass_plain_streams(
     manager.create_stream("shop/plain")
     put(manager, "a")
     clock.sleep(700)
-    streams = auto.RootStreams(store, clock)
+    streams = RootStreams(store, clock)
     names = [name for name, _ in streams.after("")]
     assert names == [LOG, "shop/plain", "shop/~"]
-    streams.prepare(MaintenanceKind.FOLDING, is_first=True)
+    streams.prepare(MaintenanceKind.FOLDING, {}, is_first=True)
     store.calls.clear()
     streams.maintain(MaintenanceKind.FOLDING, "shop/plain")
     assert streams.was_idle

@@ -73,14 +73,14 @@ def test_offline_without_a_position_goes_back_and_with_one_goes_there() -> None:
     events = world.write(10)
     group, flushed = group_of(world), list[bytes]()
     a = BufferingApplication(group.create_reader("a"), flushed)
-    a.read(4)
-    position = a.reader.position
-    a.read(2)
+    a.read(6)
     world.runtime.sleep(25)
     a.read(1)  # a heartbeat
     assert group.reader_offline("a")
     b = BufferingApplication(group.create_reader("b"), flushed)
-    b.read(9)
+    b.read(4)
+    position = b.reader.position
+    b.read(5)
     assert group.reader_offline("b", position)
     c = BufferingApplication(group.create_reader("c"), flushed)
     c.read(100)

@@ -33,6 +33,7 @@ class SlowTable:
 
     def __init__(self, segments: int = 1) -> None:
         self.clock = SkippingRuntime()
+        self.clock.has_threads = False  # nothing but the readers' calls extends a lease
         self.world = World(segments, clock=self.clock)
         self.begun, self.may_go = threading.Event(), threading.Event()
         self.hangs_at = ""

@@ -49,7 +49,7 @@ def test_event_has_its_pointer_and_the_position_after_it() -> None:
     assert first.event is not None
     assert second.event is not None
     assert (first.event.data, str(first.event.pointer)) == (0, "s/t@1:0#0=0")
-    assert str(first.position) == '{"s/t":{"0#0":1}}'
+    assert str(first.position) == '{"s/t":{"0#0":1},"number":3}'
     assert Position.parse(str(second.position)) == second.position == reader.position
     assert first.position != second.position
     with pytest.raises(InvalidInput, match="not a position"):
@@ -477,7 +477,7 @@ def test_automatic_checkpoints_come_at_their_interval_while_offsets_move() -> No
     world = World()
     world.write(100)
     group = world.created(checkpoint_interval="10 s")
-    reader = group.create_reader("a")
+    reader = group.create_reader("a", automatic_markers=True)
     markers = []
     for _ in range(30):
         world.runtime.sleep(1)

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.errors import (
     CommitUnknown,
@@ -18,11 +19,13 @@ from pravega_spark.errors import (
 )
 from pravega_spark.reader_groups.reader import EventStreamReader
 from pravega_spark.reader_groups.reader_group import ReaderGroup
+from pravega_spark.reader_groups.repair import release_read
+from pravega_spark.retention.run import RetentionOptions, run_retention
 from pravega_spark.values.events import Event
 from tests.harness.fault_plans import RandomFaults
 from tests.harness.faulty_store import FaultyStore
 from tests.harness.group_world import World, membership_of
-from tests.harness.small_streams import scale, write
+from tests.harness.small_streams import reopen, scale, write
 from tests.harness.tiers import sized
 
 
@@ -48,9 +51,14 @@ class Process:
 class Simulation:
     def __init__(self, seed: int, share: float, acknowledge: str = "next") -> None:
         self.dice = Random(seed)
-        self.world = World(segments=self.dice.choice((1, 3)))
-        interval = self.dice.choice((None, "15 s"))
-        self.world.created(checkpoint_interval=interval, acknowledge=acknowledge)
+        segments = self.dice.choice((1, 3))
+        self.world = World(segments=segments)
+        kept = ScalingPolicy.fixed(segments), RetentionPolicy.by_consumption()
+        lifecycle.update(self.world.stream, StreamConfiguration(*kept))
+        self.interval, self.share = self.dice.choice((None, "15 s")), share
+        self.world.created(
+            checkpoint_interval=self.interval, acknowledge=acknowledge, retention="automatic"
+        )
         self.processes = [Process(self.world, n, self.dice, share) for n in "abc"]
         self.written: set[bytes] = set()
         self.seen: dict[bytes, list[str]] = {}
@@ -124,6 +132,20 @@ class Simulation:
             bounds = [(a.key_range.low, b.key_range.high)]
             scale(self.world.stream, [a.segment_id, b.segment_id], bounds)
 
+    def retain(self, share: float) -> None:
+        """Truncate what the group has released, in a process that does nothing else."""
+        plan = RandomFaults(Random(self.dice.randrange(2**32)), share)
+        store = FaultyStore(self.world.store.inner, plan)
+        stream = reopen(self.world.stream, store)
+        try:
+            stream.view()
+            release_read(stream, lambda name: stream)
+            done = run_retention(stream, RetentionOptions(sweep=False))
+        except PravegaSparkError as error:
+            self.met[type(error).__name__] += 1
+        else:
+            self.met["truncated"] += done.truncated is not None
+
     def step(self) -> None:
         roll, process = self.dice.random(), self.dice.choice(self.processes)
         if roll < 0.60:
@@ -143,6 +165,8 @@ class Simulation:
                 self.met[type(error).__name__] += 1
         elif roll < 0.92:
             process.store.deliver()
+        elif roll < 0.95:
+            self.retain(self.share)
         self.world.runtime.sleep(self.dice.choice((0.1, 1, 4)))
 
     def finish(self) -> None:
@@ -162,6 +186,15 @@ class Simulation:
         for event, readers in self.seen.items():
             clean = [reader for reader in readers if reader not in self.unclean]
             assert len(clean) <= 1, f"{event!r} was read by {readers}; {clean} were not evicted"
+        for process in self.processes:
+            self.close(process)
+        for _ in range(3):
+            self.retain(0.0)
+            self.world.runtime.sleep(22)
+        assert group.online_readers() == []
+        if self.interval is not None:
+            view = self.world.stream.view()
+            assert view.located_head.is_at_or_after(view.located_tail), "it holds what it has read"
 
 
 class BufferingSimulation(Simulation):
@@ -213,9 +246,10 @@ def test_every_event_is_read_and_again_only_after_an_eviction(
         simulation.finish()
         met.update(simulation.met)
     assert met["killed"]
+    assert met["truncated"], "what is read is truncated meanwhile, and nothing else"
     if kind is BufferingSimulation:
         assert met["lost from a buffer"]
     if share == 0.0:
         assert not met["StoreError"]
-    else:
+    elif share > 0.1:
         assert met["StoreError"]

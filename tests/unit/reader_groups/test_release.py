@@ -420,6 +420,18 @@ def test_idle_stream_is_due_while_an_automatic_group_holds_events() -> None:
     assert root.manager.head(NAME).positions == {0: 3}
 
 
+def test_runs_of_a_groups_streams_release_each_its_own() -> None:
+    root = Root(streams=[NAME, "s/u"])
+    reader = root.reader(14)
+    root.clock.sleep(LEASE / 3 + 1)
+    assert reader.read_next_event(0).event
+    expired_by_retention(root)
+    assert root.cut() in (4, TAIL)
+    assert root.cut("s/u") == 0, "it has runs of its own"
+    assert maintained(root) == 1
+    assert root.cut() + root.cut("s/u") == 14
+
+
 def test_group_that_cannot_be_opened_fails_and_the_stream_is_truncated_all_the_same() -> None:
     root = Root()
     root.manager.create_reader_group("s/h", [NAME], retention="automatic")

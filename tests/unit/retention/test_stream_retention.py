@@ -15,6 +15,7 @@ from pravega_spark.retention.decision import RetentionRule
 from pravega_spark.retention.run import RetentionResult
 from pravega_spark.values.segments import StreamCut
 from tests.harness.failpoints import at_failpoint
+from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.simulated_kills import Killed, kill
 
 
@@ -53,6 +54,30 @@ def test_record_of_a_run_has_its_amounts(manager: StreamManager) -> None:
     row = manager.retention("s/t").run(sweep=False).row()
     assert (row["goes_events"], row["goes_bytes"], row["stays_bytes"]) == (50, 500, 500)
     assert row["version"] is not None
+
+
+def test_samples_are_the_tails_that_runs_recorded_and_that_the_head_has_not_passed() -> None:
+    runtime = FakeRuntime()
+    manager = manager_of(runtime)
+    manager.create_scope("s")
+    policy = RetentionPolicy.by_time("2 days")
+    manager.create_stream("s/t", StreamConfiguration(ScalingPolicy.fixed(2), policy))
+    retention, tails = manager.retention("s/t"), []
+    assert retention.samples() == []
+    for n in range(4):
+        with manager.create_writer("s/t") as writer:
+            writer.write_events([b"%04d" % n] * 5)
+        tails.append((runtime.wall_ms, 20 * (n + 1), manager.tail("s/t")))
+        retention.run(sweep=False)
+        runtime.sleep(86_400)
+    found = retention.samples()
+    assert len(found) == 2  # the first two were truncated
+    for sample, (time_ms, size_bytes, tail) in zip(found, tails[2:], strict=True):
+        assert abs(sample.time_ms - time_ms) < 1_000
+        assert (sample.size_bytes, sample.cut) == (size_bytes, tail)
+        assert manager.cut_at("s/t", sample.version) == tail
+    manager.truncate_stream("s/t", found[0].cut)
+    assert retention.samples() == found[1:]
 
 
 def test_run_that_exceeds_its_limit_raises_too_busy() -> None:

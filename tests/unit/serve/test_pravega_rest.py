@@ -166,6 +166,31 @@ def test_an_update_keeps_what_pravega_does_not_know(
     assert len(manager.segments("nyc/flights")) == 2
 
 
+def test_the_timeout_of_timestamps_is_the_streams_setting_and_0_is_not_given(
+    client: TestClient, manager: StreamManager
+) -> None:
+    url, name = "/v1/scopes/nyc/streams/flights", "timestamp_aggregation_timeout"
+    field = "timestampAggregationTimeout"
+    body = {"streamName": "flights", "scalingPolicy": FIXED, field: 90_000}
+    created = client.post("/v1/scopes/nyc/streams", json=body)
+    assert (created.status_code, created.json()[field]) == (201, 90_000)
+    assert manager.stream_settings("nyc/flights").text(name) == "90 s"
+
+    manager.update_stream("nyc/flights", settings={"grace": "2 hours"})
+    for given, holds in ((0, 90_000), (1, 1), (120_000, 120_000)):
+        answer = client.put(url, json={"scalingPolicy": FIXED, field: given})
+        assert (answer.status_code, answer.json()[field]) == (200, holds)
+        settings = manager.stream_settings("nyc/flights")
+        assert (settings.value(name), settings.text("grace")) == (holds, "2 hours")
+    assert client.put(url, json={"scalingPolicy": FIXED}).json()[field] == 120_000
+
+    beyond = client.put(url, json={"scalingPolicy": FIXED, field: 1 << 60})
+    assert beyond.status_code == 400
+    assert name in beyond.json()["error"]["message"]
+    manager.update_stream("nyc/flights", settings={name: None})
+    assert client.get(url).json()[field] == 0
+
+
 @pytest.mark.parametrize(
     "policy",
     [
@@ -182,7 +207,12 @@ def test_an_update_keeps_what_pravega_does_not_know(
 def test_what_is_read_can_be_written_back_and_changes_nothing(
     client: TestClient, manager: StreamManager, policy: RetentionPolicy | None
 ) -> None:
-    manager.create_stream("nyc/flights", StreamConfiguration(retention=policy, tags={"x"}))
+    manager.create_stream(
+        "nyc/flights",
+        StreamConfiguration(
+            retention=policy, tags={"x"}, settings={"timestamp_aggregation_timeout": "90 s"}
+        ),
+    )
     before = manager.stream_info("nyc/flights")
     url = "/v1/scopes/nyc/streams/flights"
     body = client.get(url).json()

@@ -220,7 +220,7 @@ def test_what_is_no_file_system_is_refused(given: Any) -> None:
 
 
 def test_storage_options_belong_to_the_file_system() -> None:
-    with pytest.raises(InvalidOption, match=r"remove key, .* only retry_timeout"):
+    with pytest.raises(InvalidOption, match=r"remove key, .* only chunk_cache and retry_timeout"):
         StreamManager("own://b/x", filesystem=Own(), storage_options={"key": SECRET})
 
 
@@ -279,7 +279,7 @@ def test_option_that_a_driver_does_not_name_is_refused_with_those_that_it_does(
     assert store.put_if_absent("key", b"") is PutOutcome.CREATED
     for name in ("no_such", "use_listings_cache", "listings_expiry_time", "loop"):
         with pytest.raises(
-            InvalidOption, match=rf"{name} .*Use colour, .*retry_timeout, weight; or"
+            InvalidOption, match=rf"{name} .*Use chunk_cache, colour, .*retry_timeout, weight; or"
         ):
             open_store("exclusivememory://named/a", **{name: 1})
 

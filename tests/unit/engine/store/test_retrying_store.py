@@ -14,7 +14,14 @@ import pytest
 from pravega_spark.engine.store import PutOutcome, Store, open_store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.retrying_store import RetryingStore
-from pravega_spark.errors import InvalidConfiguration, InvalidInput, StoreReadOnly, StoreUnavailable
+from pravega_spark.errors import (
+    InvalidConfiguration,
+    InvalidInput,
+    InvalidOption,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from pravega_spark.values.units import MIB
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
@@ -215,6 +222,25 @@ def test_environment_has_the_default_of_retries(monkeypatch: pytest.MonkeyPatch)
     assert open_store("s3://b/r").retry_seconds == 60.0
     monkeypatch.setenv("PRAVEGA_SPARK_RETRY_TIMEOUT", "soon")
     with pytest.raises(InvalidConfiguration, match="PRAVEGA_SPARK_RETRY_TIMEOUT"):
+        open_store("s3://b/r")
+
+
+def test_memory_of_recent_chunks_is_an_option_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = make_generic().url
+    assert open_store("s3://b/r").cache_bytes == 64 * MIB
+    assert open_store("s3://b/r", chunk_cache="1 GiB").cache_bytes == 1_024 * MIB
+    assert open_store(url, chunk_cache=0).cache_bytes == 0
+    assert open_store("memory://x").cache_bytes == 0
+    assert open_store("s3://b/r", chunk_cache=1) is not open_store("s3://b/r")
+    for value in ("much", -1, None, float("inf")):
+        with pytest.raises(InvalidConfiguration, match="chunk_cache"):
+            open_store("s3://b/r", chunk_cache=value)
+    with pytest.raises(InvalidOption, match="chunk_cache"):
+        open_store("memory://x", chunk_cache=1)
+    monkeypatch.setenv("PRAVEGA_SPARK_CHUNK_CACHE", "8 MiB")
+    assert open_store("s3://b/r").cache_bytes == open_store(url).cache_bytes == 8 * MIB
+    monkeypatch.setenv("PRAVEGA_SPARK_CHUNK_CACHE", "much")
+    with pytest.raises(InvalidConfiguration, match="PRAVEGA_SPARK_CHUNK_CACHE"):
         open_store("s3://b/r")
 
 

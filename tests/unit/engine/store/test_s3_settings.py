@@ -142,7 +142,7 @@ def test_profile_has_its_own_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"colour": 1}, r"colour is not known, .* Use anon, client_kwargs"),
+        ({"colour": 1}, r"colour is not known, .* Use anon, chunk_cache, client_kwargs"),
         ({"session": object()}, "session is not known"),
         ({"colour": 1}, "connect_timeout.* read_timeout.* retry_timeout"),
         ({"key": 5, "secret": "s"}, "key must be a text; got a value of type int"),

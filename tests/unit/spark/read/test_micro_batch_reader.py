@@ -13,8 +13,9 @@ from pravega_spark.errors import (
     StaleIdentity,
     TruncatedData,
 )
-from pravega_spark.maintenance import auto, setting
+from pravega_spark.maintenance.auto import VARIABLE
 from pravega_spark.manager import StreamManager
+from pravega_spark.spark.read import micro_batch
 from pravega_spark.spark.read.micro_batch import PravegaStreamReader
 from pravega_spark.spark.read.partitions import EventPartition
 from pravega_spark.spark.source import PravegaDataSource
@@ -262,14 +263,15 @@ def test_planned_batch_of_a_deleted_stream_fails_or_leaves_it_out(
 def test_the_option_maintain_begins_on_the_driver_and_ends_with_the_query(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    users: list[tuple[object, Callable[[object], bool], bool]] = []
+    users: list[tuple[object, Callable[[object], bool], str | None]] = []
 
     def record(
-        store: object, user: object, is_closed: Callable[[object], bool], *, by_setting: bool
+        store: object, user: object, is_closed: Callable[[object], bool], *, maintain: str | None
     ) -> None:
-        users.append((user, is_closed, by_setting))
+        if maintain != "off":
+            users.append((user, is_closed, maintain))
 
-    monkeypatch.setattr(auto, "maintain_while_open", record)
+    monkeypatch.setattr(micro_batch, "maintain_while_open", record)
     fill(created(root), 0, 5)
     first_batch(stream_reader(root))
     first_batch(stream_reader(root, maintain="off"))
@@ -278,15 +280,14 @@ def test_the_option_maintain_begins_on_the_driver_and_ends_with_the_query(
     end = first_batch(reader)
     found = rows(reader, reader.partitions(reader.initialOffset(), end))
     assert events(found) == list(range(5)), "copies in tasks begin nothing"
-    ((user, is_closed, by_setting),) = users
+    ((user, is_closed, maintain),) = users
     assert user is reader
-    assert not by_setting
+    assert maintain == "auto"
     assert not is_closed(reader)
     reader.stop()
     assert is_closed(reader)
     with pytest.raises(InvalidOption, match="maintain"):
         stream_reader(root, maintain="yes")
-    StreamManager(root).update_settings(maintain="auto")
-    setting._settings.clear()
+    monkeypatch.delenv(VARIABLE)
     first_batch(stream_reader(root))
-    assert [by_setting for _, _, by_setting in users] == [False, True]
+    assert [maintain for _, _, maintain in users] == ["auto", None], "the root decides"

@@ -20,14 +20,16 @@ from pravega_spark.errors import (
     NoSuchStream,
     StreamSealed,
 )
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.spark.write import joined_batches
 from pravega_spark.spark.write import staging as staging_module
 from pravega_spark.spark.write.messages import TaskCommitMessage
 from pravega_spark.spark.write.sink import PravegaStreamWriter
 from pravega_spark.spark.write.task_run import TaskRun
+from tests.harness.killed_processes import wait_until
 from tests.harness.small_streams import scale
 from tests.harness.spark_writing import TEXT, batch_writer, read, rows, schema, source
+from tests.harness.transaction_world import killed_after_deciding
 
 KAFKA = {"key": "binary", "value": "binary"}
 
@@ -125,6 +127,17 @@ def test_replayed_batch_is_in_the_stream_once(
     commit(tmp_path, staged(tmp_path, 10, 20), 1)
     commit(tmp_path, staged(tmp_path, 100, 110, query="q-2"), 0)
     assert read(tmp_path) == [*range(20), *range(100, 110)]
+
+
+@pytest.mark.check
+def test_driver_carries_out_the_transaction_that_a_dead_process_has_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pravega_spark.txn.open_look.OPEN_LOOK_SECONDS", 0.02)
+    messages = staged(tmp_path, 0, 1)
+    killed_after_deciding(root_of(StreamManager(tmp_path)).store, b"1", "s/a")
+    commit(tmp_path, messages, 0)
+    wait_until(lambda: read(tmp_path) == [0, 1])
 
 
 def test_abort_after_a_commit_that_took_effect_deletes_nothing(tmp_path: Path) -> None:
