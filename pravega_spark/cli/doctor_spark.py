@@ -11,6 +11,7 @@ import importlib.util
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from pravega_spark.values.package import install_extra
 GOOD, NOTE, BAD = "ok", "note", "fail"
 _PAGE = "docs/closed-networks.md"
 _FIRST_WITH_SOURCES = "4.0"
+_WORKER_SECONDS = 60
 _PANDAS_TOO_NEW = (3,)
 """PySpark 4.2 and 4.3 say that they do not fully support this pandas."""
 
@@ -67,11 +69,38 @@ def spark_findings() -> Iterator[Finding]:
     yield from _delta(spark, home)
     yield library("pandas")
     worker = os.environ.get("PYSPARK_PYTHON")
-    if worker and shutil.which(worker) is None:
-        yield Finding("worker python", BAD, f"PYSPARK_PYTHON={worker} is not a program")
+    problem = _worker_problem(worker) if worker else None
+    if problem:
+        yield Finding("worker python", BAD, f"PYSPARK_PYTHON={worker} {problem}")
     else:
         chosen = worker or f"{sys.executable}, by pravega.session()"
         yield Finding("worker python", GOOD, f"{chosen}; other sessions: set PYSPARK_PYTHON")
+
+
+def _worker_problem(worker: str) -> str | None:
+    """Return why an interpreter cannot run the tasks of this one's sessions; None if it can."""
+    if shutil.which(worker) is None:
+        return "is not a program"
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    code = "import sys; print('%d.%d' % sys.version_info[:2], flush=True)"
+    code += "; import pravega_spark.spark.source"
+    try:
+        done = subprocess.run(
+            [worker, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=_WORKER_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"does not run: {error}"
+    version = done.stdout.strip()
+    if version and version != here:
+        return f"is Python {version}, and this is {here}: Spark needs the same on both sides"
+    if done.returncode:
+        last = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
+        return f"cannot run the package: {last}. Set it to {sys.executable}"
+    return None
 
 
 def _pyspark_home() -> Path | None:

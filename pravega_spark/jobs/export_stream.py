@@ -10,7 +10,8 @@ What it does:
 
 When to run it:
   Once to move data, or with --interval to keep a copy up to date. Each run continues where the last
-  one ended, by its --checkpoint. docs/spark.md has the rules of reads.
+  one ended, by its --checkpoint. docs/from-kafka.md has the rules. It needs Spark 4.0
+  or newer; on Spark 3.5 pravega_spark.for_each_range copies a stream.
 
 Examples:
   python -m pravega_spark.jobs.export_stream --root /data --stream shop/orders --to kafka \

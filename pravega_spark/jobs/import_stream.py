@@ -5,7 +5,7 @@ What it does:
   Keys, times and the order of the rows of a key are kept. Kafka: key, value and timestamp; several
   topics go to one stream, or with --scope each to the stream of its name. Delta, Parquet, CSV: each
   row as a JSON object, or by --event; with --typed the columns. JSON lines: the lines as they are.
-  Files that an export wrote become the events that they were. docs/spark.md has the rules.
+  Files that an export wrote become the events that they were. docs/from-kafka.md has the rules.
 
 When to run it:
   Once to move data, or with --interval while old producers still write. Each run continues where

@@ -50,8 +50,8 @@ class Java:
 
     def problem(self, spark: str) -> str | None:
         """Return why a release of Spark does not run on it, and the way on; None if it may."""
-        oldest = platform(spark).java[0]
-        needs = f"Spark {minor(spark)} needs Java {oldest} or newer"
+        oldest, newest = platform(spark).java
+        needs = f"Spark {minor(spark)} needs Java {oldest} to {newest}"
         way_on = "install a JDK, and set JAVA_HOME to its folder"
         if not self.version:
             return f"{self.program} does not run, and {needs}: {way_on}"

@@ -6,6 +6,7 @@ import importlib
 import importlib.metadata
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,29 @@ def test_what_cannot_work_fails_with_the_way_on(
     assert "/no/such/python" in found["worker python"]["detail"]
     assert re.search(r"version 11, and Spark 4\.\d needs Java 17", found["java"]["detail"])
     assert found["root"]["status"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("exit 1", "cannot run the package: exit status 1. Set it to"),
+        ("echo 2.7", "is Python 2.7, and this is"),
+        ("echo {version}; echo 'No module named x' >&2; exit 1", "No module named x. Set it to"),
+    ],
+)
+def test_python_of_workers_that_cannot_run_the_package_fails(
+    script: str, problem: str, capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = "{}.{}".format(*sys.version_info[:2])
+    worker = tmp_path / "python"
+    worker.write_text(f"#!/bin/sh\n{script.format(version=version)}\n")
+    worker.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(worker))
+    status, found = findings(capsys)
+    assert (status, found["worker python"]["status"]) == (1, "fail")
+    assert problem in found["worker python"]["detail"]
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert findings(capsys)[1]["worker python"]["status"] == "ok"
 
 
 def test_lost_and_garbled_markers_fail(tmp_path: Path, capsys: Any) -> None:

@@ -63,7 +63,7 @@ def test_exit_statuses_of_the_help_are_those_of_the_page(
 
 @pytest.mark.parametrize("job", JOBS)
 def test_pages_that_the_help_names_exist(job: str, capsys: pytest.CaptureFixture[str]) -> None:
-    pages = set(re.findall(r"docs/\w+\.md", shown(job, capsys)))
+    pages = set(re.findall(r"docs/[\w-]+\.md", shown(job, capsys)))
     assert len(pages) >= 2
     assert all((REPOSITORY / page).is_file() for page in pages)
 

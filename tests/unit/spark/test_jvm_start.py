@@ -38,7 +38,7 @@ def test_java_home_that_names_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
     assert said(ENDED) == (
         f"Spark did not start: {tmp_path}/none/bin/java does not run, and Spark 4.2 needs Java 17 "
-        "or newer: install a JDK, and set JAVA_HOME to its folder."
+        "to 25: install a JDK, and set JAVA_HOME to its folder."
     )
 
 
@@ -60,7 +60,7 @@ def test_version_of_a_java_is_its_first_number(
 
 def test_old_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java_of(tmp_path, "11.0.2")))
-    assert "bin/java is version 11, and Spark 4.2 needs Java 17 or newer" in said(ENDED)
+    assert "bin/java is version 11, and Spark 4.2 needs Java 17 to 25" in said(ENDED)
     with (
         pytest.raises(RuntimeError, match="GATEWAY"),
         explained_start({}, "3.5.9"),  # it takes Java 11
