@@ -516,7 +516,9 @@ class ReaderMembership:
             self._subscriptions.publish_left(self.sync.local.state)
         owned = self.state.owned_by(self.reader_id)
         is_behind = any(k in owned and offsets[k] > owned[k].offset for k in offsets)
-        if (is_behind or at is not None) and not has_left:
+        if at is not None:  # what was recorded last counts, and not an earlier position
+            is_behind = any(offsets.get(k) != mine.offset for k, mine in owned.items())
+        if is_behind and not has_left:
             self.sync.local.state.reader_entry(self.reader_id, self.number)
 
 

@@ -51,6 +51,8 @@ class LeavingReaders:
 
     def __init__(self, dice: Random, *, acknowledge: str, streams: int) -> None:
         self.dice, self.time = dice, 0
+        self.has_numbers = dice.random() < 0.8
+        """Whether positions have numbers, as texts of release 0.1.0 do not."""
         self.names = NAMES[: dice.choice((1, 2, 2, 3))]
         self.streams = dict[str, MemoryStream]()
         for i in range(streams):
@@ -72,6 +74,8 @@ class LeavingReaders:
         self.unknown_until = 0
         """The time before which records were dropped, by a process of 0.1.0 or a reset."""
         self.owed = set[EventKey]()
+        self.claimed = set[EventKey]()
+        """What the group has passed only since a position said that it was processed."""
         self.counts = Counter[str]()
 
     # ---------------------------------------------------------------------------------- changes
@@ -158,6 +162,7 @@ class LeavingReaders:
             self.time += 1
             self.handed.setdefault((key, offset), []).append((self.time, name))
             self.owed.discard((key, offset))
+            self.claimed.discard((key, offset))
             local.held[key] = number, offset + 1
             if self.dice.random() < 0.3:
                 self.keep_position(name)
@@ -270,10 +275,11 @@ class LeavingReaders:
                 found |= {(SegmentKey(name, r.segment_id), o) for o in range(r.start, r.end)}
         return found
 
-    def leave_at(self, name: str, returned: Returned, *, with_number: bool = True) -> None:
+    def leave_at(self, name: str, returned: Returned) -> None:
         """Close a reader at a position, or set it offline there, and check what comes of it."""
         state, local = self.state, self.readers.get(name)
         position, handed_out = returned.position, dict[SegmentKey, int]()
+        with_number = self.has_numbers
         if not with_number:
             position = replace(position, number=None)
         entry = state.readers.get(name)
@@ -291,7 +297,7 @@ class LeavingReaders:
             for event, whom in self.handed.items()
             if whom[-1][1] == name and whom[-1][0] > returned.time
         }
-        after_it = mine - self.before_position(position)
+        after_it = mine - self.before_position(position) - self.claimed
         passed = self.before(state)
         try:
             after = leave_at(state, name, position, self.streams.get, handed_out)
@@ -334,9 +340,7 @@ class LeavingReaders:
                     at = checkpoint.positions.get(key, NOT_REACHED)
                     assert at in (NOT_REACHED, *range(offset + 1)), "a pending checkpoint is ahead"
         forward = self.before(after) - passed
-        for event in forward:  # the position says that the reader has processed them
-            self.handed.setdefault(event, []).append((self.time, name))
-        self.owed = (self.owed | back) - forward
+        self.owed, self.claimed = (self.owed | back) - forward, (self.claimed | forward) - back
         self.counts["went back" if back else "left"] += 1
         gone = state.assigned.keys() | state.unassigned.keys() | state.completed.keys()
         if not gone >= {key for key, _ in back}:
@@ -367,7 +371,7 @@ class LeavingReaders:
             if name in self.readers:
                 self.refresh(name)
             elif roll < 0.25 and self.returned[name]:
-                self.leave_at(name, self.some_position(name), with_number=dice.random() < 0.8)
+                self.leave_at(name, self.some_position(name))
             elif roll < 0.6:
                 self.join(name)
             return
@@ -386,7 +390,7 @@ class LeavingReaders:
             self.leave(name)
         elif roll < 0.9:
             if self.returned[name]:
-                self.leave_at(name, self.some_position(name), with_number=dice.random() < 0.8)
+                self.leave_at(name, self.some_position(name))
         elif roll < 0.95:
             count = self.state.next_number
             with_marker = dice.random() < 0.7

@@ -40,7 +40,7 @@ from tests.harness.small_streams import scale
 from tests.harness.strategies import MemoryStream
 from tests.harness.tiers import sized
 
-SEEDS = sized(15, 500, "LEAVING_SEEDS")
+SEEDS = sized(40, 500, "LEAVING_SEEDS")
 OUTCOMES = {
     "went back",
     "revived",
