@@ -10,8 +10,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pravega_spark import StreamManager, errors, read_frame, write_frame
+from pravega_spark import (
+    KeyValueTableConfiguration,
+    StreamManager,
+    errors,
+    key_value_frame,
+    read_frame,
+    write_frame,
+)
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.spark.versions import HAS_DATA_SOURCES
 from pravega_spark.values.segments import StreamCut
 from tests.harness.small_streams import scale, write
 from tests.spark.conftest import finish
@@ -54,6 +62,20 @@ def test_frame_is_written_in_one_commit_and_read_back(spark: SparkSession, root:
         by_key[row.routing_key].append(int(row.event))
     assert all(events == sorted(events) for events in by_key.values())
     assert sum(map(len, by_key.values())) == 1_000
+
+
+def test_frame_of_a_table_says_where_spark_lacks_the_data_source(
+    spark: SparkSession, root: str
+) -> None:
+    manager = StreamManager(root)
+    manager.create_scope("s")
+    manager.create_key_value_table("s/stock", KeyValueTableConfiguration(key_type="string"))
+    manager.key_value_table("s/stock").put("k", b"v").result()
+    if HAS_DATA_SOURCES:
+        assert key_value_frame(spark, "s/stock", root=root).count() == 1
+    else:
+        with pytest.raises(errors.IllegalState, match=r"format\('pravega_kvt'\) are for Spark 4"):
+            key_value_frame(spark, "s/stock", root=root)
 
 
 def test_every_action_reads_the_plan_of_the_call(spark: SparkSession, root: str) -> None:

@@ -24,7 +24,7 @@ from pravega_spark.values.names import folded_path, split_table, table_log
 from pravega_spark.values.segments import segment_text
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
     from pravega_spark.key_value.key_value_table import KeyValueTable
 
@@ -50,8 +50,9 @@ def key_value_frame(
 
     The version is pinned by the call: the newest one, or ``version`` of the change log. The frame
     is the folded Delta table at a version, without the keys that changed after it, and the newest
-    changes of those. Columns are those of ``format("pravega_kvt")``. Raises IllegalState if the
-    session has no Delta, NoSuchTable, and TruncatedData if the version can no longer be read.
+    changes of those. Columns are those of ``format("pravega_kvt")``. Raises IllegalState
+    if the frame needs Delta or the data source and this Spark has none, NoSuchTable, and
+    TruncatedData if the version can no longer be read.
     """
     if former:
         table, root = _reordered("key_value_frame(spark, table, root=root)", table, former, root)
@@ -59,7 +60,7 @@ def key_value_frame(
     stream = open_stream(where, table_log(*split_table(table)))
     found = table_snapshot(stream, version)
     if found.folded is None or (found.changed_bytes > SCAN_CHANGED_BYTES and found.expires):
-        reader = spark.read.format(_FORMAT).option("root", where)
+        reader = _reader(spark).option("root", where)
         if not found.expires or version is not None:
             reader = reader.option("versionAsOf", found.view.version)
         return reader.load(table)
@@ -177,6 +178,14 @@ def _literal(key: int | str | bytes) -> str:
     return f"X'{key.hex()}'"
 
 
+def _reader(spark: SparkSession) -> DataFrameReader:
+    """Return a reader of the data source; raise IllegalState if this Spark has none."""
+    from pravega_spark.spark.versions import check_spark
+
+    check_spark()
+    return spark.read.format(_FORMAT)
+
+
 def _newest(
     spark: SparkSession, root: str, table: str, found: TableSnapshot, keys: list[str]
 ) -> DataFrame:
@@ -184,7 +193,7 @@ def _newest(
     from pyspark.sql import functions as sql
 
     changes = (
-        spark.read.format(_FORMAT)
+        _reader(spark)
         .options(root=root, readChangeFeed="true")
         .options(startingStreamCut=str(found.start), endingStreamCut=str(found.view.tail))
         .load(table)
