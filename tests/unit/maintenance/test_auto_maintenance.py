@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import multiprocessing
 import os
 import shutil
@@ -22,11 +23,12 @@ import pytest
 from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.config.policies import RetentionPolicy, StreamConfiguration
 from pravega_spark.config.root_settings import SettingOrigin
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.state.maintenance_table import MaintenanceTable, entry_of
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.overdue_maintenance import DEFAULT_KINDS
-from pravega_spark.errors import InvalidConfiguration
+from pravega_spark.errors import InvalidConfiguration, StoreReadOnly
 from pravega_spark.maintenance import auto, shares
 from pravega_spark.maintenance.auto import VARIABLE, AutoMaintenance
 from pravega_spark.maintenance.shares import SharePace
@@ -475,3 +477,26 @@ def test_users_are_known_only_weakly(root: Path) -> None:
     assert len(threads()) == 1, "a later user starts another thread"
     maintained.stop()
     wait_until(lambda: not threads())
+
+
+def test_a_process_that_may_not_write_says_so_once_at_info(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "pravega_spark.maintenance")
+    store = Spy(MemoryStore(clock_ms=SYSTEM.now_ms))
+    manager_on(store).create_scope("s")
+    reading = Spy(store.inner)
+
+    def refuse(operation: str, key: str) -> None:
+        if operation in ("put", "put_if_absent", "delete"):
+            raise StoreReadOnly(f"{key} may not be written")
+
+    reading.hook = refuse
+    maintained = AutoMaintenance(reading, pace=FAST)
+    user = threading.Event()
+    for _ in range(2):
+        maintained.add(user, lambda _: False, by_setting=True)
+        wait_until(lambda: not threads())
+    told = [r for r in caplog.records if "no longer maintains" in r.getMessage()]
+    assert [record.levelno for record in told] == [logging.INFO]
+    assert store.list("_maintenance") == []
