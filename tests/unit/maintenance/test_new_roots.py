@@ -203,6 +203,7 @@ def test_by_the_set_up_all_kinds_but_compaction_are_done(store: Spy, clock: Fake
     shares = shares_of(store, clock)
     wake_until_idle(shares, clock)
     assert kinds_done(store, clock) == set(DEFAULT_KINDS)
+    assert {*MaintenanceKind} - {*DEFAULT_KINDS} == {MaintenanceKind.COMPACTION}
     manager.update_settings(maintain="auto")
     clock.sleep(301)
     wake_until_idle(shares, clock)
