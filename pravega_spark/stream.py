@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.config.descriptions import (
@@ -23,7 +24,6 @@ from pravega_spark.config.policies import (
 )
 from pravega_spark.config.root_settings import EffectiveSettings, decide_settings, parse_flags
 from pravega_spark.engine.chunks.encoder import UNCOMPRESSED
-from pravega_spark.engine.layout import epochs
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.sweep import SweepResult
 from pravega_spark.engine.root import Root
@@ -39,6 +39,7 @@ from pravega_spark.engine.stream import (
     past_cuts,
     repair,
     saved_cuts,
+    segment_history,
     stream_sweep,
     subscribers,
     truncation,
@@ -560,7 +561,9 @@ class Stream:
     ) -> tuple[Segment, ...]:
         """Return the active segments, or those of a time (ms since 1970) or of an epoch.
 
-        Time 0 means the head. Raises InvalidInput for both, and for an epoch that is not kept.
+        Time 0 means the head, and a time before the creation of the stream its first epoch. Raises
+        InvalidInput for both, and for an epoch that this life never had; TruncatedData where even
+        the stream's history has lost the epoch.
         """
         if time_ms is not None and epoch is not None:
             raise InvalidInput(
@@ -571,47 +574,51 @@ class Stream:
             check_whole("epoch", epoch)
         if time_ms is not None:
             check_whole("time_ms", time_ms)
-        view = self._view()
+        log, view = self._log(), self._view()
         if epoch is not None:
-            return view.epoch(epoch).segments
-        return view.active.segments if time_ms is None else epochs.segments_at(view, time_ms)
+            return epoch_history.segments_of(log, view, epoch)
+        if time_ms is not None:
+            return epoch_history.segments_at(log, view, time_ms)
+        return view.active.segments
 
     def segment(self, segment_id: Segment | int | str) -> SegmentInfo:
-        """Return a segment's length in events and bytes, and the epoch that sealed it.
+        """Return a segment's length, keys, times and load, also of one below the head.
 
         A segment is given as a Segment, its id, text (``"3#1"``), or the number of an active one.
-        Raises InvalidInput for anything else, and NoSuchSegment.
+        Raises InvalidInput for anything else, and NoSuchSegment, also where the stream's history
+        has lost it.
         """
-        view = self._view()
-        resolved = commit.resolve_segment_id(view, segment_id)
-        record = view.segment(resolved)
-        return SegmentInfo(
-            segment_id=resolved,
-            next_offset=record.next_offset,
-            size_bytes=record.size_bytes,
-            sealed_epoch=record.sealed_epoch,
-        )
+        log, view = self._log(), self._view()
+        info = segment_history.segment_info(log, view, commit.resolve_segment_id(view, segment_id))
+        if info.is_sealed:
+            return info
+        from pravega_spark.scaling.rates import known_load, last_rates
+
+        load = known_load(log, view, last_rates(log, view), info.segment_id)
+        return info if load is None else replace(info, hot=load.hot, cold=load.cold)
 
     def successors(
         self, segment_id: Segment | int | str
     ) -> tuple[tuple[Segment, tuple[Segment, ...]], ...]:
         """Return a sealed segment's successors, each with all its predecessors; none if open.
 
-        The segment is named as in :meth:`segment`.
+        The segment is named as in :meth:`segment`, and may lie below the head.
         """
-        view = self._view()
-        return epochs.successors(view, commit.resolve_segment_id(view, segment_id))
+        log, view = self._log(), self._view()
+        resolved = commit.resolve_segment_id(view, segment_id)
+        return segment_history.successors(log, view, resolved)
 
     def predecessors(
         self, segment_id: Segment | int | str
     ) -> tuple[tuple[Segment, tuple[Segment, ...]], ...]:
         """Return a segment's predecessors, each with all its successors.
 
-        None if the segment is of the oldest epoch that the head needs: :meth:`epochs` also has
-        the earlier ones. The segment is named as in :meth:`segment`.
+        None if the segment is of the first epoch of the stream's life. The segment is named as in
+        :meth:`segment`; it and its predecessors may lie below the head.
         """
-        view = self._view()
-        return epochs.predecessors(view, commit.resolve_segment_id(view, segment_id))
+        log, view = self._log(), self._view()
+        resolved = commit.resolve_segment_id(view, segment_id)
+        return segment_history.predecessors(log, view, resolved)
 
     def epochs(
         self,

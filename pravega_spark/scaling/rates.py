@@ -641,6 +641,20 @@ class SegmentLoad:
     cooldown_until_ms: int | None
 
 
+def known_load(
+    stream: StreamLog, view: StreamView, rates: StreamRates | None, segment_id: int
+) -> SegmentLoad | None:
+    """Return the load of a segment as of stored rates, or as of now: None if they do not say it.
+
+    While the rates are of the newest version, silence since then counts.
+    """
+    if rates is None:
+        return None
+    is_newest = rates.version == view.version
+    time_ms = stream.now_ms() if is_newest else rates.time_ms
+    return segment_load(rates, segment_number(segment_id), time_ms)
+
+
 def segment_load(rates: StreamRates, number: int, time_ms: int) -> SegmentLoad | None:
     """Return the load of a segment at a time, or None if the rates do not have the segment.
 

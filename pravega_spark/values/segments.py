@@ -140,17 +140,29 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """A segment's length in events and in bytes, and the epoch that sealed it (None if open).
+    """What a segment holds, its keys, and when it was created and sealed.
 
-    ``next_offset`` is the offset of the next event. A scale that seals a segment opens its
-    successors in ``sealed_epoch``. A segment that was sealed with its stream has no successors,
-    and belongs to that epoch itself.
+    ``next_offset`` is the offset of the next event, and ``size_bytes`` counts all bytes ever
+    written, truncated ones included: both are final once it is sealed. A scale that seals a segment
+    opens its successors in ``sealed_epoch``, None while it is open. A segment that was sealed with
+    its stream has no successors, and belongs to that epoch itself.
     """
 
     segment_id: int
     next_offset: int = 0
     size_bytes: int = 0
     sealed_epoch: int | None = None
+    key_range: KeyRange = field(kw_only=True)
+    created_ms: int | None = field(kw_only=True)
+    """When its epoch began, in ms since 1970; None if even the stream's history does not say it."""
+    sealed_ms: int | None = field(default=None, kw_only=True)
+    hot: bool | None = field(default=None, kw_only=True)
+    """Whether the last run of automatic scaling found it due for a split, or nearly so.
+
+    None for a sealed segment, a fixed number of segments, and before the first run.
+    """
+    cold: bool | None = field(default=None, kw_only=True)
+    """Whether that run marked it for a merge, or it has been idle; None as for ``hot``."""
 
     @property
     def is_sealed(self) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from pravega_spark.errors import InvalidInput, InvalidName, NoSuchScope, NoSuchStream, RootChanged
 from pravega_spark.manager import StreamManager
 from pravega_spark.stream import Stream
-from pravega_spark.values.segments import EventPointer, SegmentInfo
+from pravega_spark.values.segments import EventPointer, KeyRange, SegmentInfo
 from tests.harness.folder_state import remove
 from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
@@ -95,7 +95,9 @@ def test_handle_works_as_the_manager_does_and_travels(tmp_path: Path) -> None:
     there: Stream = pickle.loads(pickle.dumps(stream))
     assert there.info() == stream.info() == manager.stream_info("s/t")
     assert [event.data for event in there.read()] == [b"a", b"bc"]
-    assert there.segment(0) == SegmentInfo(0, 2, there.info().size_bytes)
+    created_ms = there.info().created_ms
+    whole = KeyRange(0.0, 1.0)
+    assert there.segment(0) == SegmentInfo(0, 2, 3, key_range=whole, created_ms=created_ms)
     assert there.seal()
     assert there.segment(0).is_sealed
     assert there.delete()

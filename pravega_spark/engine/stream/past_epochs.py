@@ -104,23 +104,30 @@ class PastLayout:
 
 def past_layout(stream: HistoryOwner, view: StreamView, number: int) -> PastLayout | None:
     """Return a version of a stream with the epochs from a number on; None if one is unknown."""
-    found = dict[int, Epoch]()
-    ends = dict[int, int]()
+    numbers = range(number, view.oldest_epoch)
     try:
-        for row in _epoch_rows(stream, view, range(number, view.oldest_epoch)):
-            at, given = _number(row), json.loads(row.value).get("ends")
-            found[at] = decode_epoch(at, row.value)
-            if given is None:
-                given = _old_ends(stream, found[at])
-            ends |= {int(s): typed(end, int) for s, end in given.items()}
-        is_whole = len(found) == view.oldest_epoch - number
-        layout = PastLayout(view, found, ends) if is_whole else None
+        rows = {epoch_of(row): row.value for row in _epoch_rows(stream, view, numbers)}
+        layout = layout_with(stream, view, rows) if len(rows) == len(numbers) else None
     except (CorruptLog, DataLoss, *DECODE_ERRORS):
         return None
     return layout if layout is not None and layout.is_complete else None
 
 
-def _number(row: HistoryRow) -> int:
+def layout_with(stream: HistoryOwner, view: StreamView, rows: Mapping[int, str]) -> PastLayout:
+    """Return a version of a stream with the epochs of rows: their values, by number."""
+    found = dict[int, Epoch]()
+    ends = dict[int, int]()
+    for number, value in rows.items():
+        found[number] = decode_epoch(number, value)
+        given = json.loads(value).get("ends")
+        if given is None:
+            given = _old_ends(stream, found[number])
+        ends |= {int(s): typed(end, int) for s, end in given.items()}
+    return PastLayout(view, found, ends)
+
+
+def epoch_of(row: HistoryRow) -> int:
+    """Return the number of the epoch that a row has."""
     return int(row.name.removeprefix(EPOCH_PREFIX))
 
 
@@ -129,8 +136,8 @@ def _epoch_rows(stream: HistoryOwner, view: StreamView, numbers: range) -> Itera
     wanted = set(numbers)
     for rows in read_history(stream, "epoch"):
         for row in rows:
-            if _number(row) in wanted and (life_of(row) or FIRST_LIFE) == view.life:
-                wanted.remove(_number(row))
+            if epoch_of(row) in wanted and (life_of(row) or FIRST_LIFE) == view.life:
+                wanted.remove(epoch_of(row))
                 yield row
         if not wanted:
             return

@@ -32,10 +32,11 @@ from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream import subscribers
-from pravega_spark.engine.stream.epoch_history import epochs_between
+from pravega_spark.engine.stream.epoch_history import epoch_times, epochs_between
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
 from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.saved_cuts import saved_cuts
+from pravega_spark.engine.stream.segment_history import sealed_ms
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.table_schema import schema_versions
 from pravega_spark.engine.stream.view import StreamView
@@ -44,7 +45,7 @@ from pravega_spark.errors import InvalidStreamCut, NoSuchStream
 from pravega_spark.manager import StreamManager
 from pravega_spark.reader_groups.description import GroupVersion
 from pravega_spark.scaling.decision import AVERAGE_NAMES
-from pravega_spark.scaling.rates import StreamRates, last_rates, segment_load
+from pravega_spark.scaling.rates import StreamRates, known_load, last_rates
 from pravega_spark.spark.monitor.metadata.table import (
     MetadataTable,
     Row,
@@ -193,8 +194,12 @@ def _segment_rows(manager: StreamManager, name: str) -> Iterator[Row]:
     lineage = view.lineage
     records = view.snapshot.names(SEGMENT_PREFIX)
     segment_ids = sorted(int(record.removeprefix(SEGMENT_PREFIX)) for record in records)
+    sealed_epochs = {view.segment(segment_id).sealed_epoch for segment_id in segment_ids}
+    times = epoch_times(stream, view, sealed_epochs | set(map(segment_epoch, segment_ids)))
     for segment_id in segment_ids:
         record, keys = view.segment(segment_id), lineage.find(segment_id).key_range
+        created = times.get(segment_epoch(segment_id))
+        ended = sealed_ms(view, segment_id, record.sealed_epoch, times)
         yield {
             **name_columns(name),
             "segment": segment_text(segment_id),
@@ -204,7 +209,10 @@ def _segment_rows(manager: StreamManager, name: str) -> Iterator[Row]:
             "key_low": keys.low,
             "key_high": keys.high,
             "active": segment_id in active,
+            "created": None if created is None else utc_time(created),
             "sealed": record.is_sealed,
+            "sealed_epoch": record.sealed_epoch,
+            "sealed_time": None if ended is None else utc_time(ended),
             "head_offset": view.head_offset(segment_id),
             "next_offset": record.next_offset,
             "size_bytes": record.size_bytes,
@@ -215,15 +223,8 @@ def _segment_rows(manager: StreamManager, name: str) -> Iterator[Row]:
 def _load_columns(
     stream: StreamLog, view: StreamView, rates: StreamRates | None, segment_id: int
 ) -> Row:
-    """Return the columns of a segment's load as of the stored rates, or as of now.
-
-    While the rates are of the newest version, silence since then counts.
-    """
-    if rates is None:
-        return {}
-    is_newest = rates.version == view.version
-    time_ms = stream.now_ms() if is_newest else rates.time_ms
-    load = segment_load(rates, segment_number(segment_id), time_ms)
+    """Return the columns of a segment's load."""
+    load = known_load(stream, view, rates, segment_id)
     if load is None:
         return {}
     return {
@@ -248,7 +249,10 @@ SEGMENTS = MetadataTable(
         key_low=DoubleType(),
         key_high=DoubleType(),
         active=BooleanType(),
+        created=TimestampType(),
         sealed=BooleanType(),
+        sealed_epoch=IntegerType(),
+        sealed_time=TimestampType(),
         head_offset=LongType(),
         next_offset=LongType(),
         size_bytes=LongType(),

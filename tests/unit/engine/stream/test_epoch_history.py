@@ -1,21 +1,29 @@
-"""The epochs of a life, in the state and in the history: by number, by time, and what it costs."""
+"""The epochs of a life and their segments, in the state and in the history, and what they cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import epoch_history
 from pravega_spark.engine.stream.history import HistoryRow, append_history, history_log
 from pravega_spark.engine.stream.records import encode_epoch
 from pravega_spark.engine.stream.stream_log import open_stream
-from pravega_spark.errors import CorruptLog, DataLoss, InvalidInput, NoSuchSegment, NoSuchStream
+from pravega_spark.errors import (
+    CorruptLog,
+    DataLoss,
+    InvalidInput,
+    NoSuchSegment,
+    NoSuchStream,
+    TruncatedData,
+)
 from pravega_spark.manager import StreamManager, root_of
-from pravega_spark.values.segments import Epoch, StreamCut
+from pravega_spark.values.segments import Epoch, Segment, StreamCut
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
@@ -286,19 +294,196 @@ def test_history_that_begins_late_gives_what_it_has(world: World) -> None:
     assert [e.number for e in epoch_history.epochs_during(stream, view, 0, 1)] == [4]
 
 
-# ------------------------------------------------------------------------------ predecessors
+# ---------------------------------------------------------- their segments, also below the head
 
 
-def test_predecessors_mirror_successors(world: World) -> None:
-    manager = world.manager
-    (merged,) = manager.segments(S, epoch=6)
-    halves = manager.segments(S, epoch=5)
-    assert manager.predecessors(S, merged.segment_id) == tuple((h, (merged,)) for h in halves)
-    assert manager.predecessors(S, str(halves[0])) == ((manager.segments(S, epoch=4)[0], halves),)
-    assert manager.predecessors(S, merged.number) == manager.stream(S).predecessors(str(merged))
-    oldest = manager.segments(S, epoch=4)[0]
-    assert manager.predecessors(S, oldest.segment_id) == (), "they were truncated"
-    with pytest.raises(NoSuchSegment):
-        manager.predecessors(S, "0#0")
+def forget(world: World) -> None:
+    """Lose the history of the stream."""
+    log = history_log(root_of(world.manager).stream(S))
+    inner = world.store.inner
+    assert isinstance(inner, MemoryStore)
+    inner.delete([key for key in inner._objects if key.startswith(f"{log.path}/")])
+    world.manager = manager_on(world.store, world.runtime)
+
+
+def layouts_of(world: World) -> list[tuple[Segment, ...]]:
+    return [epoch.segments for epoch in world.expected]
+
+
+def test_segments_of_every_epoch_and_time_are_those_that_were_open(world: World) -> None:
+    manager, created = world.manager, [epoch.created_ms for epoch in world.expected]
+    for number, expected in enumerate(layouts_of(world)):
+        assert manager.segments(S, epoch=number) == expected
+        for late in (0, 1, 59_999):
+            assert manager.segments(S, time_ms=created[number] + late) == expected
+        if number > 0:
+            before = manager.segments(S, time_ms=created[number] - 1)
+            assert before == world.expected[number - 1].segments
+    for time_ms in (1, created[0] - 1):
+        assert manager.segments(S, time_ms=time_ms) == world.expected[0].segments
+    head = manager.segments(S, time_ms=0)
+    assert [str(s) for s in head] == ["6#4"]
+    with pytest.raises(InvalidInput, match="epoch 7 is not one of them"):
+        manager.segments(S, epoch=7)
+
+
+def test_neighbours_of_every_segment_are_those_of_the_epochs_beside_it(world: World) -> None:
+    manager, layouts = world.manager, layouts_of(world)
+    for before, layout, after in zip([(), *layouts], layouts, [*layouts[1:], ()], strict=False):
+        for segment in layout:
+            for name in (segment, segment.segment_id, str(segment)):
+                assert manager.predecessors(S, name) == tuple((s, layout) for s in before)
+                assert manager.successors(S, name) == tuple((s, layout) for s in after)
+    last = layouts[-1][0]
+    assert manager.predecessors(S, last.number) == manager.stream(S).predecessors(str(last))
+    for unknown in ("0#1", "9#0", "10#6", "9#99"):
+        for call in (manager.predecessors, manager.successors, manager.segment):
+            with pytest.raises(NoSuchSegment, match=rf"{unknown}.*Take segments from"):
+                call(S, unknown)
     with pytest.raises(InvalidInput, match="segment"):
         manager.predecessors(S, None)  # type: ignore[arg-type]
+
+
+def test_segment_has_its_keys_times_and_bytes_also_below_the_head(world: World) -> None:
+    manager = world.manager
+    for epoch, after in zip(world.expected, [*world.expected[1:], None], strict=True):
+        found = [manager.segment(S, segment) for segment in epoch.segments]
+        for info, segment in zip(found, epoch.segments, strict=True):
+            assert (info.segment_id, info.key_range) == (segment.segment_id, segment.key_range)
+            assert info.created_ms == epoch.created_ms
+            assert info.size_bytes == 5 * info.next_offset
+            assert info.sealed_epoch == (after and after.number)
+            assert info.sealed_ms == (after and after.created_ms)
+            assert (info.hot, info.cold) == (None, None)
+        events = sum(info.next_offset for info in found)
+        assert events == (0 if after is None else 1)
+    manager.seal_stream(S)
+    sealed = manager.segment(S, world.expected[-1].segments[0])
+    assert (sealed.sealed_epoch, sealed.is_sealed) == (6, True)
+    assert sealed.sealed_ms is not None
+    assert abs(sealed.sealed_ms - world.runtime.wall_ms) < 1_000
+
+
+def test_segment_that_outlived_its_epoch_says_when_it_was_created() -> None:
+    world = World()
+    world.scale(1)  # 1#1 and 2#1
+    created = world.expected[-1].created_ms
+    world.manager.scale_stream(S, ["1#1"], [(0.0, 0.5)])
+    world.runtime.sleep(60)
+    world.manager.scale_stream(S, ["3#2"], [(0.0, 0.5)])
+    world.runtime.sleep(60)
+    world.manager.scale_stream(S, ["2#1"], [(0.5, 1.0)])
+    world.truncate()
+    assert world.oldest == 3
+    old = world.manager.segment(S, "2#1")  # of an epoch that is kept, and of two that are not
+    assert (old.created_ms, old.sealed_epoch) == (created, 4)
+    assert [str(s) for s, _ in world.manager.successors(S, "2#1")] == ["5#4"]
+    ((before, after),) = world.manager.predecessors(S, "2#1")
+    assert (str(before), [str(s) for s in after]) == ("0#0", ["1#1", "2#1"])
+    forget(world)
+    assert world.manager.segment(S, "2#1").created_ms is None
+    assert [str(s) for s, _ in world.manager.successors(S, "2#1")] == ["5#4"]
+    with pytest.raises(NoSuchSegment, match=r"2#1.*epochs before 3 were truncated"):
+        world.manager.predecessors(S, "2#1")
+
+
+def test_what_even_the_history_has_lost_is_refused(world: World) -> None:
+    created = [epoch.created_ms for epoch in world.expected]
+    forget(world)
+    manager = world.manager
+    for time_ms in (1, created[0], created[3], created[4] - 1):
+        with pytest.raises(TruncatedData, match=r"segments at .* begins with epoch 4") as lost:
+            manager.segments(S, time_ms=time_ms)
+        assert lost.value.head == manager.head(S)
+    assert manager.segments(S, time_ms=created[4]) == world.expected[4].segments
+    with pytest.raises(TruncatedData, match=r"epoch 3 any more.* begins with epoch 4"):
+        manager.segments(S, epoch=3)
+    for call in (manager.segment, manager.successors, manager.predecessors):
+        with pytest.raises(NoSuchSegment, match="4#3: epochs before 4 were truncated"):
+            call(S, "4#3")
+    with pytest.raises(NoSuchSegment, match="6#4: epochs before 4 were truncated"):
+        manager.predecessors(S, "6#4")
+    assert len(manager.successors(S, "6#4")) == 2
+
+
+def test_segments_of_other_lives_are_not_of_this_one(world: World) -> None:
+    old = world.expected[-1]
+    world.manager.seal_stream(S)
+    world.manager.delete_stream(S)
+    world.create()
+    world.scale(3)
+    first = world.expected[0].segments[0]
+    for _ in range(2):
+        assert world.manager.predecessors(S, first) == ()
+        assert world.manager.segments(S, time_ms=1) == (first,)
+        for number in (0, old.number):
+            with pytest.raises(InvalidInput, match="is not one of"):
+                world.manager.segments(S, epoch=number)
+        with pytest.raises(NoSuchSegment):
+            world.manager.segment(S, old.segments[0])
+        world.truncate()
+    assert world.oldest > world.expected[0].number
+
+
+def test_segments_of_a_restored_copy_are_those_of_the_original(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("s")
+    manager.create_stream(S)
+    with manager.create_writer(S) as writer:
+        writer.write_event(b"event").result()
+    manager.scale_stream(S, [0], HALVES)
+    manager.truncate_stream(S, StreamCut.LATEST)
+    manager.backup(tmp_path / "copy")
+    copy = StreamManager(tmp_path / "copy")
+    copy.restore()
+    assert manager.segment(S, 0).size_bytes == 5
+    for stream in (manager.stream(S), copy.stream(S)):
+        assert stream.segment(0) == manager.segment(S, 0)
+        assert stream.successors(0) == manager.successors(S, 0) != ()
+        assert [str(s) for s in stream.segments(epoch=0)] == ["0#0"]
+
+
+def test_row_of_a_segment_that_does_not_fit_its_epochs_is_not_believed(world: World) -> None:
+    stream, right = root_of(world.manager).stream(S), world.manager.segment(S, "0#0")
+    late = HistoryRow("segment", 999, "pravega.segment.0", "[77,385,1]")  # of another copy's writer
+    append_history(stream, [late])
+    assert world.manager.segment(S, "0#0") == right
+
+
+def test_history_is_read_only_for_segments_that_left_the_state(world: World) -> None:
+    created = [epoch.created_ms for epoch in world.expected]
+    manager, kept = world.manager, world.expected[5].segments[0]
+    first = world.expected[4].segments[0]
+    calls: dict[str, Callable[[], object]] = {
+        "segment": lambda: manager.segment(S, kept),
+        "oldest": lambda: manager.segment(S, first),
+        "successors": lambda: manager.successors(S, first),
+        "predecessors": lambda: manager.predecessors(S, kept),
+        "epoch": lambda: manager.segments(S, epoch=4),
+        "time": lambda: manager.segments(S, time_ms=created[4]),
+        "head": lambda: manager.segments(S, time_ms=0),
+    }
+    world.store.calls.clear()
+    manager.segments(S)
+    look = list(world.store.calls)
+    for name, call in calls.items():
+        world.store.calls.clear()
+        call()
+        assert world.store.calls == look, name
+    world.store.calls.clear()
+    manager.segment(S, world.expected[6].segments[0])
+    assert len(world.store.calls) == len(look) + 1, "the rates of an open segment"
+
+
+def test_segment_is_hot_or_cold_as_the_last_run_of_scaling_found_it() -> None:
+    world = World()
+    policy = ScalingPolicy.by_event_rate(1)
+    world.manager.update_stream(S, scaling=policy)
+    assert (world.manager.segment(S, 0).hot, world.manager.segment(S, 0).cold) == (None, None)
+    for _ in range(3):
+        with world.manager.create_writer(S) as writer:
+            writer.write_events([b"event"] * 1_000)
+        world.runtime.sleep(60)
+    world.manager.scaling(S).run()
+    found = world.manager.segment(S, 0)
+    assert (found.hot, found.cold) == (True, False)

@@ -244,6 +244,33 @@ def test_epochs_have_one_row_each_also_after_a_truncation(manager: StreamManager
     assert [row["created"].timestamp() * 1_000 for row in found] == [e.created_ms for e in epochs]
 
 
+def test_segments_have_the_times_at_which_they_were_created_and_sealed(
+    manager: StreamManager,
+) -> None:
+    created(manager.root)
+    manager.scale_stream("s/a", ["0#0"], [(0.0, 0.5), (0.5, 1.0)])
+    for last in ("1#1", "3#2"):
+        manager.scale_stream("s/a", [last], [(0.0, 0.5)])
+    manager.truncate_stream("s/a", StreamCut("s/a", 1, {4 + (3 << 32): 0, 2 + (1 << 32): 0}))
+    manager.scale_stream("s/a", ["2#1"], [(0.5, 1.0)])
+    manager.truncate_stream("s/a", "latest")  # 2#1 stays in epoch 3, and epoch 1 is in the history
+    manager.seal_stream("s/a")
+    times = {epoch.number: epoch.created_ms for epoch in manager.epochs("s/a")}
+    found = {row["segment"]: row for row in rows(manager, "Segments")}
+    assert list(found) == ["2#1", "4#3", "5#4"]
+    for segment, sealed_epoch in (("2#1", 4), ("4#3", 4), ("5#4", 4)):
+        row, info = found[segment], manager.segment("s/a", segment)
+        assert (row["sealed"], row["sealed_epoch"], info.sealed_epoch) == (
+            True,
+            *[sealed_epoch] * 2,
+        )
+        assert (row["key_low"], row["key_high"]) == (info.key_range.low, info.key_range.high)
+        assert row["created"].timestamp() * 1_000 == info.created_ms == times[row["epoch"]]
+        assert row["sealed_time"].timestamp() * 1_000 == info.sealed_ms
+    assert found["2#1"]["sealed_time"].timestamp() * 1_000 == times[4]
+    assert found["4#3"]["sealed_time"] == found["5#4"]["sealed_time"] > found["2#1"]["sealed_time"]
+
+
 def test_segments_have_their_head_offsets_after_a_truncation(manager: StreamManager) -> None:
     stream = created(manager.root, segments=2)
     fill(stream, 20)
