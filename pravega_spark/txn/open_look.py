@@ -77,9 +77,10 @@ class OpenLook:
         if snapshot is None or not snapshot.open or self._is_pending or self._is_refused:
             return
         self._is_pending = True
-        self._stream.runtime.later(OPEN_LOOK_SECONDS, self._tick)
+        # A stream that the process has dropped is collected, and looked at no more.
+        self._stream.runtime.later(OPEN_LOOK_SECONDS, partial(_tick, weakref.ref(self)))
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
         """Look if a known transaction is open for longer than its lease; costs no call else."""
         goes_on = False
         self._has_changed = False
@@ -144,6 +145,12 @@ class OpenLook:
         settlement.carry_out_decided(stream, view, prepared)
         if decided:
             commit.find_and_commit_decided(stream, view, decided)
+
+
+def _tick(known: weakref.ref[OpenLook]) -> None:
+    look = known()
+    if look is not None:
+        look.tick()
 
 
 def lease_seconds(view: StreamView, transaction_id: str) -> float:

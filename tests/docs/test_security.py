@@ -194,6 +194,7 @@ MODULES = {"ctypes", "dill", "joblib", "marshal", "pickle", "shelve", "subproces
 
 ALLOWED = {
     "cli/declare.py: yaml",  # a file that the caller names, by a SafeLoader
+    "cli/doctor_spark.py: subprocess",  # the Python that PYSPARK_PYTHON names
     "cli/output.py: yaml",  # only writes
     "engine/store/root_url.py: pickle",  # tries whether a file system can be written
     "spark/frames/writing.py: pickle",  # what a task tells its own driver, through Spark

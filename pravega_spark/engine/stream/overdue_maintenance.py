@@ -124,8 +124,12 @@ def tell_if_unmaintained(
         text = unmaintained(store, runtime, settings, asked)
         if text is not None:
             told.update(asked)
-            extra = log_fields("maintain", root=without_credentials(store.url))
-            logger.warning("%s has no effect: %s", what, text, extra=extra)
+            logger.warning(
+                "%s has no effect: %s",
+                what,
+                text,
+                extra=log_fields("maintain", root=without_credentials(store.url)),
+            )
 
 
 def needed_kinds(configuration: StreamConfiguration) -> list[MaintenanceKind]:
