@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Final
 
 import click
 
+from pravega_spark.engine.store import open_store
+from pravega_spark.errors import StoreRefused
 from pravega_spark.jobs.command_line import JobCommand, duration, flag, option
+from pravega_spark.spark.frames.range_log import check_outside
 from pravega_spark.spark.option_values import KEY_ENCODINGS
 from pravega_spark.values.names import split_stream
 
@@ -93,6 +97,10 @@ def check_copy(arguments: SimpleNamespace, kind: str) -> None:
         raise click.UsageError(
             "--checkpoint is required: a folder for this job alone, where it keeps its progress."
         )
+    if arguments.checkpoint is not None:
+        with contextlib.suppress(StoreRefused):  # Spark has other file systems, too
+            url = open_store(arguments.checkpoint).url
+            check_outside(arguments.checkpoint, url, str(arguments.root))
     arguments.options = {}
     for text in arguments.option:
         name, is_given, value = text.partition("=")

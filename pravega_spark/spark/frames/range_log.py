@@ -63,6 +63,15 @@ class PlannedStep(NamedTuple):
     end: Offset
 
 
+def check_outside(checkpoint: str, url: str, root: str) -> None:
+    """Raise InvalidInput if a checkpoint, which has this URL, is in the root."""
+    if _is_within(url, open_store(root).url):
+        raise InvalidInput(
+            f"checkpoint {checkpoint} is in the root {root}, where all folders are those of "
+            "scopes and streams. Name a folder outside of it, and move what is there already."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Where a loop is: the number of its next range, and where that begins.
@@ -85,11 +94,7 @@ class RangeLog:
         """
         self.location = _checked(location)
         self._store = open_store(self.location)
-        if _is_within(self._store.url, open_store(root).url):
-            raise InvalidInput(
-                f"checkpoint {self.location} is in the root {root}, where all folders are those of "
-                "scopes and streams. Name a folder outside of it, and move what is there already."
-            )
+        check_outside(self.location, self._store.url, root)
         self.run = str(uuid.uuid4())
         """Tells this run of the loop from others; what it writes here has it."""
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from pravega_spark.jobs import export_stream, import_stream
 from pravega_spark.jobs.copy_runner import text_of
 
 MALFORMED = (
@@ -52,3 +56,15 @@ def test_an_error_of_spark_becomes_its_cause_and_the_way_on_of_the_job(
 def test_bytes_that_are_no_text_are_events_of_an_export() -> None:
     shown = text_of(RuntimeError(NO_TEXT), "export_stream", "json", "s/in to json /out")
     assert "--event-as base64" in shown
+
+
+@pytest.mark.parametrize("job", [import_stream, export_stream])
+def test_checkpoint_in_the_root_is_refused(
+    job: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--root", str(tmp_path), "--stream", "s/a", "--path", "/in"]
+    given += ["--from" if job is import_stream else "--to", "json"]
+    job.parse([*given, "--checkpoint", "hdfs://host/checkpoints"])
+    with pytest.raises(SystemExit, match="2"):
+        job.parse([*given, "--checkpoint", str(tmp_path / "checkpoint")])
+    assert "Name a folder outside of it" in capsys.readouterr().err
