@@ -125,7 +125,7 @@ def test_named_jars_of_delta_are_taken_and_nothing_is_fetched(
 def test_missing_java_is_one_sentence() -> None:
     spark = minor(spark_release())
     needs = (
-        f"and Spark {spark} needs Java 17 or newer: install a JDK, and set JAVA_HOME to its folder."
+        f"and Spark {spark} needs Java 17 to 25: install a JDK, and set JAVA_HOME to its folder."
     )
     (said,) = run(_REFUSED, {}, JAVA_HOME="/no/such")
     assert said == f"Spark did not start: /no/such/bin/java does not run, {needs}"
