@@ -74,6 +74,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """Wait for no decision of a process that a test has killed in its own."""
+    from pravega_spark.engine.writing import process_exit  # measured for coverage, so not before
+
+    process_exit._owed.clear()
+
+
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3Server]:
     """A real S3 server with one bucket, ``s3.bucket``, shared by all tests of the session."""

@@ -200,8 +200,8 @@ def test_look_ends_no_joint_transaction_that_is_undecided_and_finishes_a_decided
     world = JointWorld(A, B)
     txn = world.process().written({A: b"1", B: b"1"})
     kill_commit(world.runtime, txn.commit, point)
-    for name in (A, B):
-        stream = world.process().stream(name)
+    streams = [world.process().stream(name) for name in (A, B)]  # in use: looks go on
+    for stream in streams:
         look_at(stream)
         append(stream)
     world.runtime.run_later(PROMISED_SECONDS)
