@@ -74,7 +74,8 @@ class Probe:
     def _stream(self) -> str:
         """A stream with a backlog."""
         context = self._context
-        return fill(context, context.create("backlog", 4), rows(context))
+        # In so many segments each file has one row group: Spark 4.0 splits none by rows.
+        return fill(context, context.create("backlog", 8), rows(context))
 
     @cached_property
     def _small(self) -> str:
@@ -213,8 +214,7 @@ class Probe:
 
 def rows(context: Context) -> int:
     """Return the events of the backlog, and of a write."""
-    # The Parquet of Spark 4.0 splits no file by rows, so each of ours has one row group.
-    return context.size(900_000, 4_000)
+    return context.size(1_000_000, 4_000)
 
 
 MEASURES: Mapping[str, Callable[[Probe], Sides]] = {
