@@ -100,7 +100,7 @@ def check_copy(arguments: SimpleNamespace, kind: str) -> None:
     if arguments.checkpoint is not None:
         with contextlib.suppress(StoreRefused):  # Spark has other file systems, too
             url = open_store(arguments.checkpoint).url
-            check_outside(arguments.checkpoint, url, str(arguments.root))
+            check_outside(arguments.checkpoint, url, arguments.root)
     arguments.options = {}
     for text in arguments.option:
         name, is_given, value = text.partition("=")

@@ -54,6 +54,7 @@ from pravega_spark.errors import (
     StoreUnavailable,
 )
 from pravega_spark.values.names import is_number
+from pravega_spark.values.times import iso_time
 
 
 def outcome_after_refusal(
@@ -579,7 +580,7 @@ def _modified_ms(item: Mapping[str, Any]) -> int:
     value = next((item[name] for name in names if item.get(name)), 0)
     if isinstance(value, str):
         try:
-            value = datetime.datetime.fromisoformat(value.replace("Z", "+00:00"))
+            value = iso_time(value)
         except ValueError:
             return 0
     if isinstance(value, datetime.datetime):

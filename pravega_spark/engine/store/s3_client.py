@@ -26,7 +26,6 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 from xml.etree import ElementTree
@@ -52,6 +51,7 @@ from pravega_spark.engine.store.supplier_log import taken_failures
 from pravega_spark.errors import InvalidInput
 from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.values.limits import OBJECT_CALLS, OBJECT_HELPERS
+from pravega_spark.values.times import iso_time
 
 SILENCE_SECONDS = 5.0
 """A warning comes if a server has answered no call for this time, although one waits: longer than a
@@ -474,7 +474,7 @@ def header_date_ms(text: str) -> int | None:
 
 def date_ms(text: str) -> int:
     """Return a date of S3's XML in ms since 1970."""
-    return round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1_000)
+    return round(iso_time(text).timestamp() * 1_000)
 
 
 def query_of(**parameters: str) -> str:

@@ -23,6 +23,7 @@ from pravega_spark.spark.source_offsets import (
     owner_of,
     present,
 )
+from pravega_spark.values.times import iso_time
 from pravega_spark.values.units import age_text, count_text, size_text
 
 if TYPE_CHECKING:
@@ -169,14 +170,10 @@ def lag_of(progress: Progress, *, root: str | None = None) -> QueryLag:
         run_id=str(progress["runId"]),
         name=progress.get("name"),
         batch_id=progress["batchId"],
-        progressed=_time(progress["timestamp"]),
+        progressed=iso_time(progress["timestamp"]),
         measured=datetime.now(timezone.utc),
         sources=tuple(sources),
     )
-
-
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
 def _measure(number: int, record: Progress, root: str | None) -> SourceLag:
