@@ -38,6 +38,7 @@ from pravega_spark.integrity.root_integrity import check_root
 from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.manager import root_of
+from pravega_spark.values.segments import EventPointer
 from tests.harness import file_kms
 from tests.harness.counted_chunks import CountedChunks, process_on
 from tests.harness.fault_plans import Rule
@@ -225,12 +226,17 @@ def first_chunk_get(store: CountedChunks, waits: Waits, error: Exception | None 
     store.hook = hook
 
 
+def before_its_chunk(disk: MemoryStore) -> tuple[StreamManager, CountedChunks, EventPointer]:
+    """Return a process that has opened the stream, its store, and the first event's pointer."""
+    ours, store = process_on(disk)
+    ours.tail(S)
+    return ours, store, next(iter(manager_on(disk).read(S))).pointer
+
+
 def test_readers_at_the_same_time_share_one_request(
     disk: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours, store = process_on(disk)
-    ours.tail(S)  # the stream is open
-    pointer = next(iter(manager_on(disk).read(S))).pointer
+    ours, store, pointer = before_its_chunk(disk)
     first_chunk_get(store, Waits(monkeypatch))
     assert together(lambda: ours.fetch_event(pointer).data) == [b"0"] * FOLLOWERS
     assert store.gets()[0] == 1
@@ -239,9 +245,7 @@ def test_readers_at_the_same_time_share_one_request(
 def test_an_outage_is_that_of_all_readers_and_is_not_kept(
     disk: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours, store = process_on(disk)
-    ours.tail(S)
-    pointer = next(iter(manager_on(disk).read(S))).pointer
+    ours, store, pointer = before_its_chunk(disk)
     outage = StoreUnavailable("no answer.")
     first_chunk_get(store, Waits(monkeypatch), outage)
     found = together(lambda: ours.fetch_event(pointer).data)
@@ -254,9 +258,7 @@ def test_an_outage_is_that_of_all_readers_and_is_not_kept(
 def test_another_error_is_that_of_one_reader(
     disk: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours, store = process_on(disk)
-    ours.tail(S)
-    pointer = next(iter(manager_on(disk).read(S))).pointer
+    ours, store, pointer = before_its_chunk(disk)
     first_chunk_get(store, Waits(monkeypatch), StoreError("refused."))
     found = together(lambda: ours.fetch_event(pointer).data)
     assert sorted(map(str, found)) == ["b'0'"] * (FOLLOWERS - 1) + ["refused."]
