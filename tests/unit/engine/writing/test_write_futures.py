@@ -253,15 +253,19 @@ def test_write_with_a_dropped_future_leaves_no_object_behind() -> None:
 
 @pytest.mark.check
 def test_kept_future_is_one_object_for_the_garbage_collector() -> None:
-    _, stream = stream_of(3)
+    store, stream = stream_of(3)
     with EventStreamWriter(stream) as writer:
-        writer.write_event(b"first").result(WAIT)
-        gc.collect()
-        before = len(gc.get_objects())
-        futures = [writer.write_event(b"x", f"k{n}") for n in range(1_000)]
+        # One batch: each commit leaves objects of its own, and a busy machine would make many.
+        with paused(store) as pause:
+            first = writer.write_event(b"first")
+            assert pause.reached.wait(WAIT)
+            gc.collect()
+            before = len(gc.get_objects())
+            futures = [writer.write_event(b"x", f"k{n}") for n in range(1_000)]
         writer.flush()
         gc.collect()
         assert len(gc.get_objects()) - before < 1_100
+        assert first.done()
         assert all(future.done() for future in futures)
 
 
