@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pravega_spark.config.descriptions import StreamInfo
+from pravega_spark.config.root_settings import OFF
 from pravega_spark.engine.store.root_url import root_as_text
 from pravega_spark.errors import InvalidInput
 from pravega_spark.jobs.command_line import JobCommand, option
@@ -343,6 +344,8 @@ def _frame(arguments: SimpleNamespace, spark: SparkSession, *, is_stream: bool) 
     schema = _info(arguments).configuration.schema
     root = root_as_text(arguments.root, "format('pravega')")
     options = {"root": root, "startingStreamCut": arguments.start}
+    if is_stream:
+        options["maintain"] = OFF  # whatever the root's setting says: a job does its own work alone
     if arguments.max_rows is not None and is_stream:
         options["maxOffsetsPerTrigger"] = str(arguments.max_rows)
     if arguments.group is not None and is_stream:

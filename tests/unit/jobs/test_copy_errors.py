@@ -1,4 +1,4 @@
-"""What the jobs of import and export say of Spark's errors, whose texts are Spark's own."""
+"""What the copy jobs say of the errors of Spark, in its texts, and what they leave to others."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pravega_spark import StreamManager
 from pravega_spark.jobs import export_stream, import_stream
 from pravega_spark.jobs.copy_runner import text_of
 
@@ -68,3 +69,29 @@ def test_checkpoint_in_the_root_is_refused(
     with pytest.raises(SystemExit, match="2"):
         job.parse([*given, "--checkpoint", str(tmp_path / "checkpoint")])
     assert "Name a folder outside of it" in capsys.readouterr().err
+
+
+class Plan:
+    """A session, its readers and its writers in one: keeps the options that it is given."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, str] = {}
+
+    def __getattr__(self, name: str) -> Plan:
+        return self
+
+    def __call__(self, *args: object, **given: str) -> Plan:
+        self.given |= given
+        return self
+
+
+def test_an_export_maintains_no_root_whatever_the_setting_says(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("s")
+    manager.create_stream("s/a")
+    given = ["--root", manager.root, "--stream", "s/a", "--to", "kafka", "--topic", "t"]
+    given += ["--servers", "host:9092", "--checkpoint", str(tmp_path / "checkpoint")]
+    plan = Plan()
+    export_stream.export_of(export_stream.parse(given)).writer(plan)  # type: ignore[arg-type]
+    assert plan.given["root"] == manager.root
+    assert plan.given["maintain"] == "off"

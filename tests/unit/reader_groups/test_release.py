@@ -120,6 +120,7 @@ def test_reader_that_is_not_the_last_leaves_the_checkpoint_to_the_others() -> No
 def test_groups_of_another_retention_stay_as_they_are(retention: str) -> None:
     root = Root(retention=retention)
     root.reader(4).close()
+    assert root.group.last_checkpoint() is None, "a reset would go to it"
     root.group.initiate_checkpoint().result(0)
     root.manager.repair_reader_groups()
     root.retain()
