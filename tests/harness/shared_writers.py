@@ -24,7 +24,7 @@ class Writing(World):
 
     def outcome(self, call: Call) -> BaseException | None:
         try:
-            found = call.future.exception(timeout=10)
+            found = call.future.exception(timeout=60)
         except concurrent.futures.TimeoutError:
             raise AssertionError(f"{call} has no outcome after the end of its handle") from None
         return found

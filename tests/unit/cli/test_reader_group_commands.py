@@ -240,9 +240,9 @@ def test_a_reset_goes_to_another_group_or_the_last_checkpoint(
     assert cut(manager) == "s/a@1:0#0=6"
     status, _, err = run("reader-group", "reset", group, "--to-checkpoint")
     assert (status, "no completed checkpoint" in err) == (MISUSED, True)
-    other.initiate_checkpoint("c").result(timeout=5)
+    other.initiate_checkpoint("c").result(timeout=60)
     other.reset({"s/a": "s/a@1:0#0=6"})
-    other.initiate_checkpoint("c").result(timeout=5)
+    other.initiate_checkpoint("c").result(timeout=60)
     with other.create_reader("r") as reader:
         assert reader.read_next_event(timeout=5.0).event is not None
         reader.read_next_event(timeout=0)

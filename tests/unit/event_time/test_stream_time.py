@@ -186,7 +186,7 @@ def test_a_writer_notes_the_time_by_itself_until_it_ends_or_the_application_does
         time.sleep(0.001)
     (mark,) = world.time.marks()
     now_ms = world.runtime.now_ms()
-    assert now_ms - 2_000 < mark.time_us / 1_000 < now_ms
+    assert now_ms - 60_000 < mark.time_us / 1_000 < now_ms
     world.runtime.wall_ms -= 10_000  # the host's clock is set back
     writer.flush()
     version = world.version()

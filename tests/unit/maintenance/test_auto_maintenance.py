@@ -262,19 +262,26 @@ def test_a_task_of_spark_maintains_nothing_by_the_setting(
 def test_what_began_by_the_setting_stops_and_continues_with_it(root: Path) -> None:
     manager = StreamManager(root)
     manager.update_settings(maintain="auto", transactions_interval="1 s")
+
+    def ends() -> list[int | None]:
+        return [info.finished_ms for info in manager.maintenance()]
+
+    def nothing_ends() -> bool:
+        before = ends()
+        time.sleep(2.5)
+        return ends() == before
+
     with manager.create_writer("s/t"):
         wait_until(lambda: len(finished(root)) == len(MaintenanceKind))
         StreamManager(root).update_settings(maintain="off")
-        time.sleep(0.5)  # of a share that had begun
-        before = [info.finished_ms for info in manager.maintenance()]
-        time.sleep(2.5)
-        assert [info.finished_ms for info in manager.maintenance()] == before
+        wait_until(nothing_ends)  # once the share that had begun is done
+        before = ends()
         with StreamManager(root, maintain="auto"):
-            wait_until(lambda: [info.finished_ms for info in manager.maintenance()] != before)
-        time.sleep(0.5)
-        before = [info.finished_ms for info in manager.maintenance()]
+            wait_until(lambda: ends() != before)
+        wait_until(nothing_ends)
+        before = ends()
         StreamManager(root).update_settings(maintain="auto")
-        wait_until(lambda: [info.finished_ms for info in manager.maintenance()] != before)
+        wait_until(lambda: ends() != before)
 
 
 def test_appends_make_the_same_storage_calls_with_and_without() -> None:

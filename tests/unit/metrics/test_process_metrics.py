@@ -284,13 +284,13 @@ def test_server_answers_a_scrape_until_it_is_closed(manager: StreamManager) -> N
     url = f"http://127.0.0.1:{metrics.port}/metrics"
     with manager.create_writer("metered/a") as writer:
         writer.write_event(b"x", "k").result()
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         text = answer.read().decode()
     assert 'pravega_writer_events_total{scope="metered",stream="a"} 1.0' in text
     metrics.close()
     metrics.close()
     with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(url, timeout=10)
+        urllib.request.urlopen(url, timeout=60)
     assert observers.observers == []
 
 

@@ -284,7 +284,7 @@ def test_checkpoint_is_published_in_the_background(table: SlowTable) -> None:
     table.hang("s/t/events/_delta_log")
     read(reader)
     assert future.done()
-    assert table.begun.wait(10)
+    assert table.begun.wait(30)
     for _ in range(5):
         read(reader)
     table.go_on_later()

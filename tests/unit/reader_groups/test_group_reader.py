@@ -584,4 +584,4 @@ def test_read_that_waits_returns_an_event_soon_after_its_commit() -> None:
             delays.append(time.monotonic() - began)
             assert event is not None
             assert event.data == b"%d" % n
-    assert sorted(delays)[5] < 0.2
+    assert sorted(delays)[5] < 10, "much less than the timeout, also on a busy machine"

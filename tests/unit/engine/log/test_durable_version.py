@@ -15,6 +15,7 @@ from pravega_spark.engine.log.tail import LogTail
 from pravega_spark.engine.runtime.folder_watch import FolderWatch
 from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import StoreError
 from pravega_spark.event_reader import EventReader
@@ -101,16 +102,17 @@ def test_event_that_the_disk_fails_is_not_handed_out() -> None:
 def test_scale_moves_the_position_only_when_it_is_durable() -> None:
     reader, other, disk = followed()
     with ThreadPoolExecutor(1) as pool:
-        ended = pool.submit(list, reader.follow(StreamCut.EARLIEST, timeout=0.3))
+        ended = pool.submit(list, reader.follow(StreamCut.EARLIEST, timeout=60))
         wait_until(lambda: reader.position is not None)
         before = reader.position
         scale(other, [0], [(0, 0.5), (0.5, 1)])
         wait_until(lambda: bool(disk.synced))
         time.sleep(0.05)
         assert reader.position == before
-        disk.answers.release(9)
+        disk.answers.release(99)
+        wait_until(lambda: reader.position != before)
+        lifecycle.seal(other)
         assert ended.result(timeout=30) == []
-    assert reader.position != before
 
 
 def test_followers_of_one_process_wait_for_the_disk_once() -> None:

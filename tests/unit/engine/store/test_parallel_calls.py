@@ -96,7 +96,7 @@ def test_calls_within_calls_use_a_bounded_number_of_threads() -> None:
             most = max(most, len(now))
             if most > OBJECT_HELPERS:
                 all_help.set()
-        all_help.wait(5)
+        all_help.wait(60)
         with lock:
             now.discard(threading.get_ident())
         return item
@@ -119,7 +119,7 @@ def test_child_of_a_process_whose_helpers_are_busy_has_its_own() -> None:
 
     def wait_for_end(item: int) -> None:
         busy.wait(30)
-        end.wait(30)
+        end.wait(100)
 
     caller = threading.Thread(target=in_parallel, args=(wait_for_end, range(2)))
     caller.start()
@@ -127,7 +127,7 @@ def test_child_of_a_process_whose_helpers_are_busy_has_its_own() -> None:
     context = multiprocessing.get_context("fork")
     child = context.Process(target=_use_all_helpers)
     child.start()
-    child.join(30)
+    child.join(90)
     end.set()
     caller.join()
     assert child.exitcode == 0
@@ -135,7 +135,7 @@ def test_child_of_a_process_whose_helpers_are_busy_has_its_own() -> None:
 
 def _use_all_helpers() -> None:
     together = threading.Barrier(OBJECT_HELPERS + 1)
-    in_parallel(lambda item: together.wait(20), range(OBJECT_HELPERS + 1), OBJECT_HELPERS + 1)
+    in_parallel(lambda item: together.wait(60), range(OBJECT_HELPERS + 1), OBJECT_HELPERS + 1)
 
 
 def test_disk_is_asked_by_the_caller_alone() -> None:

@@ -33,7 +33,7 @@ class ExistsThenRename(LocalStore):
     def put_if_absent(self, key: str, data: bytes, **options: Any) -> PutOutcome:
         if self.exists(key):
             return PutOutcome.EXISTS
-        time.sleep(0.01)  # in which all that race have looked
+        time.sleep(0.1)  # in which all that race have looked
         self.put(key, data)
         return PutOutcome.CREATED
 

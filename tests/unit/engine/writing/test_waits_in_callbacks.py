@@ -104,7 +104,7 @@ def test_the_other_writes_that_were_to_be_waited_for_go_on() -> None:
     assert [type(error) for error in found] == [IllegalState]
     writer.close()
     for future in others:
-        assert future._condition.acquire(timeout=5), "a lock of it stayed taken"
+        assert future._condition.acquire(timeout=30), "a lock of it stayed taken"
         future._condition.release()
     other.close()
 
@@ -123,7 +123,7 @@ def test_a_write_of_the_same_commit_is_waited_for_although_its_waiters_are_told_
     one, two = writer.write_event(b"one"), writer.write_event(b"two")
 
     def wait(_: object) -> None:
-        found.append(concurrent.futures.wait([two], timeout=10).done)
+        found.append(concurrent.futures.wait([two], timeout=30).done)
         called.set()
 
     one.add_done_callback(wait)

@@ -323,7 +323,7 @@ def test_checkpoint_that_only_hadoop_reaches_holds_up_no_batch(
         began = time.monotonic()
         for number in range(3):
             query.write(number, rows(number, number + 1))
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 60
     assert caplog.text.count(f"(checkpoint {url}: ") == 1
     assert read(query.root) == [0, 1, 2]
 

@@ -31,6 +31,7 @@ from pravega_spark.values.segments import StreamCut, make_segment_id
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.folder_state import write_times
+from tests.harness.group_world import membership_of
 from tests.harness.loads import load, stream_with
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import created, make_stream, scale, write
@@ -359,7 +360,9 @@ def test_every_recorded_cut_can_start_a_read(manager: StreamManager) -> None:
         before = 4
         while reader.read_next_event(timeout=5.0).checkpoint != "nightly":
             before += 1  # the reader refreshes its group's state in the background
-            time.sleep(0.05)
+            time.sleep(0.002)
+            if (refreshes := membership_of(reader).refreshes).is_running:
+                refreshes.wait()
         for _ in range(7 - before):
             reader.read_next_event(timeout=5.0)
     publish(stream, "s/g", 1, StreamCut("s/a", 1, {0: 3}))
@@ -527,6 +530,16 @@ def test_storage_counts_large_events_and_their_bytes_and_segments_have_the_tail_
     assert kinds["retained"]["large_bytes"] == kinds["live"]["large_bytes"] == len(film)
 
 
+def settled(folder: Path) -> dict[Path, int]:
+    """Return when each file was last written, once threads in the background write no more."""
+    found = write_times(folder)
+    while True:
+        time.sleep(0.2)
+        before, found = found, write_times(folder)
+        if found == before:
+            return found
+
+
 def test_reading_metadata_writes_nothing(manager: StreamManager, tmp_path: Path) -> None:
     fill(created(manager.root), 3)
     manager.create_reader_group("s/g", ["s/a"])
@@ -540,8 +553,7 @@ def test_reading_metadata_writes_nothing(manager: StreamManager, tmp_path: Path)
     with joint, manager.create_transactional_writer("s/a") as writer:
         writer.begin_transaction()
         joint.begin_transaction()
-        time.sleep(0.05)
-        before = write_times(tmp_path)
+        before = settled(tmp_path)
         for table in TABLES:
             assert rows(manager, table)
         assert write_times(tmp_path) == before
