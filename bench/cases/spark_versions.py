@@ -17,7 +17,9 @@ from tests.harness.spark_environments import SPARKS, Spark
 _VERSIONS = ("4.0", "4.1", "4.2", "4.3")
 _BASE = "4.2"
 _OLDER = ("4.0", "4.1")
-_ROUNDS = {"read": 7, "write": 5, "backlog": 5, "micro-batch": 3, "first batch": 7}
+_ROUNDS = {"read": 9, "write": 5, "backlog": 7, "micro-batch": 5, "first batch": 9}
+_WARM = {"read": 20, "write": 3, "backlog": 3, "micro-batch": 2, "first batch": 5}
+"""Rounds before those: a JVM compiles for so long, and each Spark's takes its own time for it."""
 _LEAST = 0.9
 _LIMIT = "what that Spark itself takes, which the ratios to its own Parquet and Delta show"
 _SIDES = {NATIVE: "native frame", PYTHON: "format('pravega')"}
@@ -77,10 +79,12 @@ def spark_versions(context: Context) -> Iterator[Figure]:
         for measure in MEASURES:
             found: dict[str, dict[str, list[Run]]] = {version: {} for version in _VERSIONS}
             order = list(_VERSIONS)
-            for _ in range(context.size(_ROUNDS[measure], 1)):
+            warm = context.size(_WARM[measure], 0)
+            for number in range(warm + context.size(_ROUNDS[measure], 1)):
                 for version in order:
                     for side, run in probes[version].measure(measure).items():
-                        found[version].setdefault(side, []).append(run)
+                        if number >= warm:
+                            found[version].setdefault(side, []).append(run)
                 order.reverse()
             for side in (NATIVE, PYTHON):
                 for version in _VERSIONS:
